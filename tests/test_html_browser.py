@@ -17,6 +17,7 @@ from published_session import (
     year_of_nights,
 )
 
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.metric import SPEEDUP
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
@@ -315,7 +316,16 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
         metrics = tuple(map(hostile, measured.metrics))
         over = result.reference
         accepted = {
-            name: replace(one, reason=HOSTILE, commit=HOSTILE, software={HOSTILE: HOSTILE})
+            name: replace(
+                one,
+                acceptance=Acceptance(
+                    at=HOSTILE,
+                    by=HOSTILE,
+                    reason=HOSTILE,
+                    commit=HOSTILE,
+                    software={HOSTILE: HOSTILE},
+                ),
+            )
             for name, one in result.accepted.items()
         }
         cases.append(

@@ -12,6 +12,7 @@ from nights import Nights
 from test_html_page import Page
 
 from pytest_dlperf.history.series import CaseHistory, Night
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
@@ -250,7 +251,11 @@ def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
 
 def test_the_accepted_number_of_a_metric_is_its_own() -> None:
     result = several()
-    memory = Accepted(number=14_124.0, estimator="steady", reason="activations are kept")
+    memory = Accepted(
+        number=14_124.0,
+        estimator="steady",
+        acceptance=Acceptance(at="2026-11-01T02:00:00+00:00", reason="activations are kept"),
+    )
     page = page_of(replace(result, accepted={**result.accepted, "peak_memory": memory}))
     assert "activations are kept" in page.case(CASE).text
 

@@ -12,6 +12,7 @@ import pytest
 from nights import Nights
 from results_makers import MEMORY, measured_case
 
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.records import Accepted
 from pytest_dlperf.reports.environment import surroundings_of
@@ -183,7 +184,11 @@ def test_numbers_that_were_accepted_at_different_times_are_told_apart() -> None:
     tonight = Fingerprint(machine={}, software={"nccl": "2.22", "cuda": "12.2"})
     case = measured_case(ONE, 400.0, more={MEMORY: [14212.0]}, fingerprint=tonight)
     known = {
-        name: Accepted(number=1.0, estimator="steady", at=at, software={"nccl": nccl})
+        name: Accepted(
+            number=1.0,
+            estimator="steady",
+            acceptance=Acceptance(at=at, software={"nccl": nccl}),
+        )
         for name, at, nccl in (("throughput", "May", "2.22"), ("peak_memory", "June", "2.21"))
     }
 

@@ -19,12 +19,15 @@ from nights import Nights
 from results_makers import MEMORY, THROUGHPUT, measured_case, session, unmeasured_case
 from trainers import TinySystem
 
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import (
     Estimator,
     Fingerprint,
     InterleavedRuns,
+    LaunchFacts,
     Measurement,
     Run,
     RunStatus,
@@ -128,8 +131,17 @@ definitions = st.lists(metrics, max_size=3, unique_by=lambda metric: metric.name
 )
 percents = st.floats(min_value=-100, max_value=100, allow_nan=False)
 estimators = st.sampled_from(Estimator)
+hosts = st.lists(texts, max_size=2).map(tuple)
+launches = st.none() | st.builds(
+    LaunchFacts,
+    launcher=texts,
+    arguments=st.lists(texts, max_size=2).map(tuple),
+    environment=facts,
+    working_directory=st.none() | texts,
+    options=facts,
+)
 fingerprints = st.builds(
-    Fingerprint, machine=facts, software=facts, hosts=st.lists(texts, max_size=2).map(tuple)
+    Fingerprint, machine=facts, software=facts, hosts=hosts, commits=facts, launch=launches
 )
 broken_runs = st.builds(
     Run,
@@ -200,11 +212,47 @@ accepted_numbers = st.builds(
     Accepted,
     number=numbers,
     estimator=estimators.map(lambda estimator: estimator.value),
-    at=st.none() | texts,
-    reason=st.none() | texts,
-    commit=st.none() | texts,
     machine=facts,
-    software=facts,
+    acceptance=st.none()
+    | st.builds(
+        Acceptance,
+        at=texts,
+        by=st.none() | texts,
+        reason=st.none() | texts,
+        commit=st.none() | texts,
+        hosts=hosts,
+        software=facts,
+        commits=facts,
+        launch=launches,
+        logs=st.none() | texts,
+    ),
+)
+nights = st.none() | st.builds(
+    PastNight,
+    at=texts,
+    commit=st.none() | texts,
+    ci_run=st.none() | texts,
+    median=st.none() | numbers,
+)
+explained = st.builds(
+    Explanation,
+    since=nights,
+    last_good=nights,
+    nights=st.none() | st.integers(0, 400),
+    measured=st.integers(1, 400),
+    skipped=st.integers(0, 400),
+    differences=st.lists(
+        st.builds(
+            Difference,
+            kind=st.sampled_from(DifferenceKind),
+            name=texts,
+            accepted=st.none() | texts,
+            last_good=st.none() | texts,
+            tonight=st.none() | texts,
+            came_with_it=st.booleans(),
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 changes = st.builds(
     BaselineChange,
@@ -214,6 +262,8 @@ changes = st.builds(
     old=st.none() | positive,
     new=positive,
     why=texts,
+    by=st.none() | texts,
+    commit=st.none() | texts,
 )
 
 
@@ -258,6 +308,7 @@ def case_results(draw: st.DrawFn, estimator: Estimator, metrics: tuple[Metric, .
             )
             for metric in judged
         },
+        explanations={metric.name: draw(explained) for metric in judged[:1]},
     )
 
 
@@ -515,7 +566,7 @@ def test_runs_in_turn_and_failed_attempts_obey_the_schema(suite: Suite) -> None:
 
     [case] = valid(results)["cases"]
     assert case["interleaved"]["control"]["runs"]
-    assert case["metrics"]["throughput"]["baseline"]["at"]
+    assert case["metrics"]["throughput"]["baseline"]["acceptance"]["at"]
     assert encode(read_results(suite.path / "results.json")) == results
 
 

@@ -23,7 +23,7 @@ CASE_KEYS = {
 }  # fmt: skip
 METRIC_KEYS = {
     "unit", "better", "median", "mean", "spread", "accepted", "reference", "difference_percent",
-    "verdict", "reason", "efficiency_percent", "baseline", "gate",
+    "verdict", "reason", "efficiency_percent", "baseline", "gate", "explanation",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
     "verdict", "measured", "accepted", "decision", "reason", "ends", "notes", "recorded",
@@ -55,7 +55,9 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         throughput = case["metrics"]["throughput"]
         assert (throughput["unit"], throughput["better"]) == ("samples/s", "higher")
         assert set(throughput["gate"]) == JUDGEMENT_KEYS
-        assert set(case["fingerprint"]) == {"machine", "software", "hosts"}
+        assert set(case["fingerprint"]) == {
+            "machine", "software", "hosts", "commits", "launch",
+        }  # fmt: skip
         for run in case["runs"]:
             assert set(run) == {
                 "run", "status", "metrics", "missing", "reason", "log", "steps", "witness",
@@ -75,10 +77,8 @@ def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
     assert results["session"] != accepting["session"]
     for case, before in zip(results["cases"], accepting["cases"], strict=True):
         throughput = case["metrics"]["throughput"]
-        assert set(throughput["baseline"]) == {
-            "number", "estimator", "at", "reason", "commit", "machine", "software",
-        }  # fmt: skip
-        assert throughput["baseline"]["at"] == accepting["started"]
+        assert set(throughput["baseline"]) == {"number", "estimator", "machine", "acceptance"}
+        assert throughput["baseline"]["acceptance"]["at"] == accepting["started"]
         assert throughput["baseline"]["machine"] == case["fingerprint"]["machine"]
         assert throughput["baseline"]["estimator"] == "steady"
         assert throughput["accepted"] == throughput["baseline"]["number"]

@@ -90,6 +90,7 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
         if not all(number is None or math.isfinite(number) for number in numbers):
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
+        acceptance = accepted.acceptance if accepted else None
         # A ratio has no runs of its own: it rests on those that are divided.
         key = metric.ratio_of or name
         values = [run.metrics[key] for run in measured.runs if key in run.metrics]
@@ -109,8 +110,8 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
                 "counted": len(values),
                 "broken": len(measured.broken_runs),
                 "accepted": accepted.number if accepted else None,
-                "accepted_at": text(accepted.at) if accepted else None,
-                "accepted_reason": text(accepted.reason) if accepted else None,
+                "accepted_at": text(acceptance.at) if acceptance else None,
+                "accepted_reason": text(acceptance.reason) if acceptance else None,
                 "verdict": _verdict(result, found),
                 "reference": judgement.reference if judgement else None,
                 "difference_percent": judgement.difference_percent if judgement else None,

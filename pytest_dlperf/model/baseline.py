@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import MACHINE_FACTS, differences
+from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts, differences
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_dlperf.model.measurement import Estimator, Measurement
     from pytest_dlperf.model.metric import Better, Metric
 
@@ -37,16 +36,20 @@ class AcceptedSession:
 class Acceptance:
     """Where an accepted number comes from.
 
-    ``at`` is when its session began, ISO 8601 with its zone; ``commit`` is that of the folder the
-    suite lies in; ``software`` are versions by name; ``logs`` is ``sha256:`` and a digest over the
-    logs of its runs.
+    ``at`` is when its session began, ISO 8601 with its zone; ``by`` is who accepted it: the CI's
+    actor, or the identity that Git has; ``commit`` is that of the folder the suite lies in;
+    ``software`` are versions by name, ``commits`` those of the trainer's checkouts by folder;
+    ``logs`` is ``sha256:`` and a digest over the logs of its runs.
     """
 
     at: str
+    by: str | None = None
     commit: str | None = None
     reason: str | None = None
     hosts: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
+    launch: LaunchFacts | None = None
     logs: str | None = None
 
 

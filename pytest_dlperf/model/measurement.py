@@ -98,8 +98,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """How node 0 of a case was launched, secrets masked.
+
+    What each run has of its own (ports, folders, its number) stands there as ``{name}``: the facts
+    of two nights differ only where somebody has changed something.
+    """
+
+    launcher: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the launch sets."""
+    working_directory: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What the launcher, the queue or the container was told beside the command, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """The machines and the software that a case was measured on; without clocks and load."""
+    """What a case was measured on: machines, software, launch; without clocks and load."""
 
     machine: Mapping[str, str] = field(default_factory=dict)
     """The ``MACHINE_FACTS`` that are known."""
@@ -107,6 +124,10 @@ class Fingerprint:
     """Versions by name: those of driver and runtime, ``nccl``, packages of the trainer's Python."""
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
+    commits: Mapping[str, str] = field(default_factory=dict)
+    """Commits of the checkouts that the trainer runs from, by folder."""
+    launch: LaunchFacts | None = None
+    """``None`` where that is not known."""
 
 
 def differences(

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.explanation import Explanation
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
@@ -20,30 +22,23 @@ if TYPE_CHECKING:
 class Accepted:
     """What a baseline says of one metric, as reports show it.
 
-    ``at`` is when the session of the number began (ISO 8601 with its zone), ``machine`` and
-    ``software`` are what it was taken on, as far as that was recorded.
+    ``machine`` is what it was taken on, ``acceptance`` where it comes from, as far as that was
+    recorded.
     """
 
     number: float
     estimator: str
-    at: str | None = None
-    reason: str | None = None
-    commit: str | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
-    software: Mapping[str, str] = field(default_factory=dict)
+    acceptance: Acceptance | None = None
 
     @classmethod
     def of(cls, baseline: Baseline) -> Accepted:
         """Take from a baseline what reports show."""
-        source = baseline.acceptance
         return cls(
             number=baseline.accepted,
             estimator=baseline.estimator.value,
-            at=source.at if source else None,
-            reason=source.reason if source else None,
-            commit=source.commit if source else None,
             machine=dict(baseline.machine),
-            software=dict(source.software) if source else {},
+            acceptance=baseline.acceptance,
         )
 
 
@@ -65,6 +60,8 @@ class TestRecord:
     """The baselines that there were, also where nothing could be held against them."""
     judgements: Mapping[str, Judgement] = field(default_factory=dict)
     """By metric."""
+    explanations: Mapping[str, Explanation] = field(default_factory=dict)
+    """Of judgements that did not simply pass, by metric."""
     host_faults: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What was found to be wrong with hosts, by host: one system may need more than another."""
 
@@ -82,6 +79,8 @@ class MetricResult:
     """What it was held against; ``None`` where it could not be."""
     judgement: Judgement | None = None
     """``None`` where no test of it has finished, or none judges it."""
+    explanation: Explanation | None = None
+    """Since when, and what differs; ``None`` where the judgement simply passed."""
     efficiency_percent: float | None = None
     """Of a ratio over a reference topology, how much of the ideal it is."""
 
@@ -113,6 +112,8 @@ class CaseResult:
     """The baselines that there were, also where nothing could be held against them."""
     judgements: Mapping[str, Judgement] = field(default_factory=dict)
     """By metric."""
+    explanations: Mapping[str, Explanation] = field(default_factory=dict)
+    """Of judgements that did not simply pass, by metric."""
 
     @property
     def speedup(self) -> float | None:
@@ -148,7 +149,10 @@ class CaseResult:
     def _metric(self, metric: Metric) -> MetricResult:
         name = metric.name
         given = MetricResult(
-            metric=metric, accepted=self.accepted.get(name), judgement=self.judgements.get(name)
+            metric=metric,
+            accepted=self.accepted.get(name),
+            judgement=self.judgements.get(name),
+            explanation=self.explanations.get(name),
         )
         if metric.ratio_of is not None:
             efficiency = self.efficiency_percent(self.speedup)
@@ -173,6 +177,7 @@ def merge(result: CaseResult, record: TestRecord) -> CaseResult:
         accepted={**result.accepted, **record.accepted},
         stored={**result.stored, **record.stored},
         judgements=judgements,
+        explanations={**result.explanations, **record.explanations},
     )
     return with_measurements(merged, record.measurements)
 

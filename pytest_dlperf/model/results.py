@@ -36,6 +36,10 @@ class BaselineChange:
     """The accepted number so far, in ``unit``; ``None`` where there was none."""
     new: float
     why: str
+    by: str | None = None
+    """Who accepted it."""
+    commit: str | None = None
+    """The suite's commit."""
 
     @property
     def difference_percent(self) -> float | None:

@@ -46,7 +46,8 @@ def surroundings_of(result: CaseResult) -> Surroundings:
         there: dict[str, str] = {}
         for accepted in result.accepted.values():
             # Numbers of one case may be of several sessions: one that differs is worth telling.
-            known: Mapping[str, str] = getattr(accepted, kind)
+            source = accepted if kind == "machine" else accepted.acceptance
+            known: Mapping[str, str] = getattr(source, kind, {})
             there |= {n: v for n, v in known.items() if n not in there or v != here.get(n)}
         facts += _facts(here, there)
     facts.sort(key=lambda fact: not fact.differs)
@@ -80,11 +81,13 @@ def _acceptance(result: CaseResult) -> str:
     """Say where the accepted numbers come from, by metric where that differs."""
     metrics: dict[str, list[str]] = {}
     for name, accepted in result.accepted.items():
+        source = accepted.acceptance
         known = {
             "estimator": accepted.estimator,
-            "measured": accepted.at,
-            "commit": accepted.commit,
-            "because:": accepted.reason,
+            "measured": source.at if source else None,
+            "by": source.by if source else None,
+            "commit": source.commit if source else None,
+            "because:": source.reason if source else None,
         }
         told = "; ".join(f"{key} {value}" for key, value in known.items() if value is not None)
         metrics.setdefault(told, []).append(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.explanation import Explanation
 from pytest_dlperf.model.judgement import Judgement
 from pytest_dlperf.model.measurement import (
     Estimator,
@@ -82,6 +83,7 @@ class MetricEntry:
     baseline: Accepted | None
     gate: Mapping[str, Any] | None
     """A judgement without its metric."""
+    explanation: Explanation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,11 @@ class _Reader:
                 name: _judgement(metrics[name], one.gate)
                 for name, one in entry.metrics.items()
                 if one.gate is not None
+            },
+            explanations={
+                name: one.explanation
+                for name, one in entry.metrics.items()
+                if one.explanation is not None
             },
         )
 

@@ -100,6 +100,7 @@ def _metric(found: MetricResult) -> dict[str, Any]:
         **metric_entry(found),
         "baseline": to_plain(found.accepted),
         "gate": _gate(judgement) if judgement else None,
+        "explanation": to_plain(found.explanation),
     }
 
 
