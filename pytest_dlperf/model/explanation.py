@@ -40,7 +40,10 @@ class PastNight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is not the same on all sides; ``None`` on a side that lacks it.
+    """One thing that is not the same on all sides.
+
+    A side is ``None`` where nobody knows, and ``-`` (``differences.ABSENT``) where it is known to
+    lack the thing.
 
     ``accepted`` is how it was when the number was accepted, ``last_good`` how it was in the last
     good night. ``came_with_it``: it changed between the last good night and the first that was not.

@@ -1,0 +1,206 @@
+"""What differs between the accepted number, the last good night and tonight, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_dlperf.model.command_lines import GIVEN, side_by_side
+from pytest_dlperf.model.differences import ABSENT, Surroundings, differences_of
+from pytest_dlperf.model.explanation import Difference, DifferenceKind
+from pytest_dlperf.model.measurement import LaunchFacts
+
+TRAIN = ("{python}", "-m", "torch.distributed.run", "train.py", "--batch-size", "128", "--amp")
+LAUNCH = LaunchFacts(
+    launcher="ssh",
+    arguments=TRAIN,
+    environment={"NCCL_DEBUG": "WARN", "HF_TOKEN": "***"},
+    working_directory="/opt/training",
+)
+BEFORE = Surroundings(
+    commit="0123456789ab",
+    commits={"megatron": "aaaaaaaaaaaa+changes"},
+    software={"torch": "2.9.0", "nccl": "2.27.5", "numpy": "2.1", "kernel": "6.8.0-51"},
+    machine={"device": "H100"},
+    hosts=("node1", "node2"),
+    launch=LAUNCH,
+)
+
+
+def launched(side: Surroundings = BEFORE, **changes: object) -> Surroundings:
+    assert side.launch is not None
+    return replace(side, launch=replace(side.launch, **changes))  # type: ignore[arg-type]
+
+
+def arguments(*others: str) -> Surroundings:
+    return launched(arguments=others)
+
+
+def changed(
+    tonight: Surroundings,
+    *,
+    accepted: Surroundings | None = BEFORE,
+    last_good: Surroundings | None = BEFORE,
+    first_bad: Surroundings | None = None,
+) -> list[Difference]:
+    return list(
+        differences_of(accepted=accepted, last_good=last_good, first_bad=first_bad, tonight=tonight)
+    )
+
+
+def told(differences: list[Difference]) -> list[tuple[str, str | None, str | None]]:
+    return [(one.name, one.last_good, one.tonight) for one in differences]
+
+
+def test_sides_that_are_equal_or_unknown_do_not_differ() -> None:
+    assert changed(BEFORE) == []
+    assert changed(Surroundings()) == []
+    assert changed(BEFORE, accepted=None, last_good=Surroundings()) == []
+
+
+@pytest.mark.parametrize(
+    ("tonight", "difference"),
+    [
+        pytest.param((*TRAIN, "--delay", "9"), ("--delay", ABSENT, "9"), id="an option more"),
+        pytest.param((*TRAIN, "--delay=9"), ("--delay", ABSENT, "9"), id="joined by ="),
+        pytest.param((*TRAIN, "--", "-3"), ("argument 2", ABSENT, "--"), id="a separator"),
+        pytest.param(TRAIN[:-1], ("--amp", GIVEN, ABSENT), id="a switch less"),
+        pytest.param(
+            (*TRAIN[:4], "--batch-size=256", "--amp"),
+            ("--batch-size", "128", "256"),
+            id="another value, joined",
+        ),
+        pytest.param(
+            (*TRAIN[:3], "bench.py", *TRAIN[4:]), ("argument 1", "train.py", "bench.py"), id="word"
+        ),
+        pytest.param(
+            (*TRAIN[:3], "--standalone", *TRAIN[3:]),
+            ("--standalone", ABSENT, GIVEN),
+            id="a switch before a word",
+        ),
+        pytest.param(
+            (*TRAIN, "-e", "NCCL_ALGO=Ring"), ("-e NCCL_ALGO", ABSENT, "Ring"), id="a pair"
+        ),
+        pytest.param((*TRAIN, "model.lr=-1e-3"), ("model.lr", ABSENT, "-1e-3"), id="an override"),
+    ],
+)
+def test_a_changed_argument_is_told_by_its_name_alone(
+    tonight: tuple[str, ...], difference: tuple[str, str, str]
+) -> None:
+    (first, *others) = changed(arguments(*tonight))
+
+    assert told([first]) == [difference]
+    assert first.kind is DifferenceKind.COMMAND
+    assert len(others) == (1 if "-3" in tonight else 0)
+
+
+def test_the_order_of_options_and_the_way_a_value_is_joined_do_not_differ() -> None:
+    same = (*TRAIN[:4], "--amp", "--batch-size=128")
+
+    assert changed(arguments(*same)) == []
+
+
+def test_of_an_option_given_several_times_the_new_values_are_told() -> None:
+    lines = [("mpirun", "-x", "PATH", "-x", "LD_LIBRARY_PATH"), ("mpirun", "-x", "PATH", "-x", "A")]
+
+    assert dict(side_by_side(lines))["-x"] == ("LD_LIBRARY_PATH", "A")
+
+
+def test_an_option_more_with_a_value_that_another_has_keeps_its_value() -> None:
+    lines = [("run", "--plan", "a", "--kind", "b"), ("run", "--plan", "a", "--kind", "a")]
+
+    assert dict(side_by_side(lines))["--kind"] == ("b", "a")
+
+
+def test_words_keep_their_place_when_others_come_before_them() -> None:
+    lines = [("run", "data", "out"), ("run", "fast", "data", "out"), None]
+
+    found = dict(side_by_side(lines))
+
+    assert found["argument 1"] == (None, "fast", None)
+    assert ("out", "out", None) in found.values()
+
+
+def test_what_came_with_the_change_goes_before_what_differed_already() -> None:
+    last_good = launched(environment={"NCCL_DEBUG": "INFO"})
+    tonight = replace(last_good, software={**BEFORE.software, "numpy": "2.2"})
+
+    found = changed(tonight, last_good=last_good)
+
+    assert [(one.name, one.came_with_it) for one in found] == [
+        ("numpy", True),
+        ("HF_TOKEN", False),
+        ("NCCL_DEBUG", False),
+    ]
+    assert found[2].accepted == "WARN"
+
+
+def test_by_hand_goes_before_software_and_software_before_hosts() -> None:
+    tonight = replace(
+        launched(arguments=(*TRAIN, "--delay", "9"), environment={"NCCL_DEBUG": "INFO"}),
+        commits={"megatron": "bbbbbbbbbbbbbbbbbbbbb"},
+        software={"torch": "2.9.1", "nccl": "2.27.5", "numpy": "2.2", "kernel": "6.8.0-52"},
+        hosts=("node1", "node3"),
+    )
+
+    assert told(changed(tonight)) == [
+        ("--delay", ABSENT, "9"),
+        ("HF_TOKEN", "***", ABSENT),
+        ("NCCL_DEBUG", "WARN", "INFO"),
+        ("megatron", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb"),
+        ("torch", "2.9.0", "2.9.1"),
+        ("numpy", "2.1", "2.2"),
+        ("kernel", "6.8.0-51", "6.8.0-52"),
+        ("hosts", "node1, node2", "node1, node3"),
+    ]
+
+
+def test_what_changed_after_the_number_has_not_come_with_it() -> None:
+    tonight = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1", "nccl": "2.28"})
+    first_bad = replace(BEFORE, software={**BEFORE.software, "nccl": "2.28"})
+
+    found = changed(tonight, first_bad=first_bad)
+
+    assert [(one.name, one.came_with_it) for one in found] == [("nccl", True), ("torch", False)]
+
+
+def test_what_was_changed_back_is_no_suspect() -> None:
+    first_bad = replace(BEFORE, hosts=("node1", "node9"))
+
+    assert changed(BEFORE, first_bad=first_bad) == []
+
+
+def test_what_is_as_accepted_again_is_less_suspicious_than_what_is_new() -> None:
+    last_good = launched(environment={"NCCL_DEBUG": "INFO", "HF_TOKEN": "***"})
+    tonight = replace(BEFORE, hosts=("node1", "node3"))
+
+    found = changed(tonight, last_good=last_good)
+
+    assert [one.name for one in found] == ["hosts", "NCCL_DEBUG"]
+
+
+def test_of_many_hosts_the_new_and_the_gone_are_told() -> None:
+    nodes = [f"node{number:02}" for number in range(1, 33)]
+    good = replace(BEFORE, hosts=tuple(nodes))
+    tonight = replace(BEFORE, hosts=("spare1", *reversed(nodes[1:])))
+
+    (found,) = changed(tonight, accepted=None, last_good=good)
+
+    assert (found.accepted, found.last_good) == (None, "node01 and 31 more")
+    assert found.tonight == "spare1 and 31 more"
+
+
+def test_a_checkout_with_the_commits_of_the_suite_is_told_once() -> None:
+    good = Surroundings(commit="a" * 12, commits={"code": "a" * 40})
+    tonight = Surroundings(commit="b" * 12, commits={"code": "b" * 40})
+
+    assert [one.name for one in changed(tonight, accepted=None, last_good=good)] == ["suite"]
+
+
+def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it() -> None:
+    tonight = launched(environment={**LAUNCH.environment, "EMPTY": ""})
+
+    (found,) = changed(tonight, accepted=replace(BEFORE, launch=None))
+
+    assert (found.accepted, found.last_good, found.tonight) == (None, ABSENT, "''")
