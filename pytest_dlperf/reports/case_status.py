@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.model.case import Case, Topology
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.records import CaseResult, MetricResult
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.model.work import Work
 
@@ -98,9 +99,36 @@ def is_measured(result: CaseResult) -> bool:
     return result.measurement is not None and any(run.metrics for run in result.measurement.runs)
 
 
+def telling(result: CaseResult) -> MetricResult | None:
+    """Return the metric that tells what is wrong with a case: the worst, of equals the first.
+
+    Where the first is better than others, that which has lost the most.
+    """
+    metrics = result.metrics()
+    first = next(iter(metrics), None)
+    ranked = [
+        ((of_judgement(known.judgement).rank, name != first, -(lost(known.judgement) or 0.0)), name)
+        for name, known in metrics.items()
+        if known.judgement is not None
+    ]
+    return metrics[min(ranked)[1]] if ranked else None
+
+
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
-    """Sort the cases as they are shown; among equals the topologies of a training in a row."""
-    return sorted(results, key=lambda result: (status_of(result).rank, _place(result.case)))
+    """Sort the cases as they are shown: by status, then what is not good by the size of its loss.
+
+    Among equals the topologies of a training stand in a row.
+    """
+
+    def place(
+        result: CaseResult,
+    ) -> tuple[int, float, tuple[str, str, Work, tuple[str, ...], Topology]]:
+        status, loss = status_of(result), 0.0
+        if not status.is_good and (known := telling(result)) is not None:
+            loss = lost(known.judgement) or 0.0
+        return status.rank, -loss, _place(result.case)
+
+    return sorted(results, key=place)
 
 
 def _place(case: Case) -> tuple[str, str, Work, tuple[str, ...], Topology]:

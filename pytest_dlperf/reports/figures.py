@@ -84,6 +84,14 @@ def difference_percent(judgement: Judgement | None) -> float | None:
     return (judgement.measured / held - 1) * 100
 
 
+def lost(judgement: Judgement | None) -> float | None:
+    """Return the difference that is shown as a loss in percent; negative: a gain."""
+    shown = difference_percent(judgement)
+    if judgement is None or shown is None or judgement.metric.better is None:
+        return None
+    return -judgement.metric.better.sign * shown
+
+
 def rule_view(judgement: Judgement) -> str | None:
     """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
     held = judgement.reference

@@ -38,8 +38,15 @@ _BACKTICKS: Final = re.compile(r"`+")
 def inline(text: str) -> str:
     """Write one line of text among others; also for cells and for the start of a line."""
     words = _one_line(text).strip().split(" ")
-    line = " ".join(_coded(word) if _SPECIAL.search(word) else _escaped(word) for word in words)
+    line = " ".join(_word(word) for word in words)
     return _BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line
+
+
+def _word(word: str) -> str:
+    if not _SPECIAL.search(word):
+        return _escaped(word)
+    named = word.rstrip(",;:")
+    return f"{_coded(named)}{word[len(named) :]}"
 
 
 def code(text: str) -> str:

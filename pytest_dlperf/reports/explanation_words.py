@@ -1,0 +1,289 @@
+"""Put why a number moved into words: its subject line, since when, what differs, who accepted.
+
+Every report has these words, so that a night reads the same in a mail, a comment and a page. Days
+are those of tonight's time zone. What histories, logs and baselines say is made safe for one line
+of a terminal; for Markdown and HTML it has to be escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.explanation import DifferenceKind
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, status_of, telling
+from pytest_dlperf.reports.figures import difference_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import date
+
+    from pytest_dlperf.model.baseline import Acceptance
+    from pytest_dlperf.model.explanation import Difference, Explanation, PastNight
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import CaseResult
+
+DIFFERENCES_SHOWN: Final = 5
+"""Differences that a message lists; the results file has all of them."""
+
+_WEEKDAYS: Final = (
+    "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
+)  # fmt: skip
+_NAMED_DAYS: Final = 6
+"""Days back that a weekday names: a week ago it would be today's."""
+_MOVED: Final = (
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.ENVIRONMENT_SHIFT,
+    Verdict.IMPROVED,
+)
+"""Verdicts on a number that was compared and lies elsewhere."""
+_COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
+_LONGEST_VALUE: Final = 48
+_AROUND: Final = 12
+"""Characters that stay before and behind what differs between long values."""
+
+
+# ------------------------------------------------------------------------ the subject line
+
+
+def subject(
+    judgement: Judgement,
+    explanation: Explanation | None,
+    tonight: str,
+    *,
+    others: Iterable[Judgement] = (),
+) -> str:
+    """Say a verdict, how far the number has moved, and since when.
+
+    For instance ``regressed -9.9 % since Tuesday``. ``tonight`` is when the session began, ISO
+    8601, here and below. ``others`` are judged alike, and share the rest.
+    """
+    status, words = of_judgement(judgement), [judgement.verdict.value]
+    if judgement.verdict in _MOVED:
+        words.append(_moved([judgement, *others]))
+    if explanation is not None and explanation.since is not None:
+        words.append(since_day(explanation.since, tonight))
+    said = " ".join(filter(None, words))
+    if status is CaseStatus.IMPROVED:
+        return f"{said}, not accepted"
+    return said if status.value == judgement.verdict.value else f"{said}, {status.value}"
+
+
+def _moved(judgements: Sequence[Judgement]) -> str:
+    """Write by how much numbers have moved, from the least to the most."""
+    found = sorted(filter(None, map(difference_percent, judgements)), key=abs)
+    if not found:
+        return ""
+    least, most = numbers.signed_percent(found[0]), numbers.signed_percent(found[-1])
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
+
+
+def case_subject(result: CaseResult, tonight: str) -> str:
+    """Say the same of a case by its worst metric, which is named unless it is the first."""
+    status, known = status_of(result), telling(result)
+    if known is None or known.judgement is None or of_judgement(known.judgement) is not status:
+        return f"{status.value}: {result.case.id}"
+    said = subject(known.judgement, known.explanation, tonight)
+    name = known.metric.name
+    of = "" if name == next(iter(result.metrics())) else f"{numbers.printable(name)} of "
+    return f"{said}: {of}{result.case.id}"
+
+
+def since_day(night: PastNight, tonight: str) -> str:
+    """Say since which night, as shortly as it is clear: ``since Tuesday``, or ``tonight``."""
+    day, today = _day(night.at, tonight), _day(tonight, tonight)
+    if day is None or today is None:
+        return f"since {numbers.printable(night.at[:10])}"
+    if day == today:
+        return "tonight"
+    is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
+    return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
+
+
+def dated(at: str, tonight: str) -> str:
+    """Write a day for a reader who looks closer: ``Tuesday 2026-11-17``."""
+    day = _day(at, tonight)
+    if day is None:
+        return numbers.printable(at[:10])
+    return f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
+
+
+def _day(at: str, tonight: str) -> date | None:
+    """Return a time's day where the session ran; ``None`` if a file says no time."""
+    try:
+        return parse_time(at).astimezone(parse_time(tonight).tzinfo).date()
+    except (ValueError, OverflowError):
+        return None
+
+
+# --------------------------------------------------------------------------- since when
+
+
+def since_line(explanation: Explanation | None, tonight: str) -> str:
+    """Say since when, by which commit, and how long ago it was good; empty if nobody knows."""
+    if explanation is None:
+        return ""
+    since, good = explanation.since, explanation.last_good
+    told = []
+    if since is not None:
+        told.append(_since(since, explanation, tonight))
+    if good is not None:
+        is_same = since is not None and _is_same(since.commit, good.commit)
+        commit = "the same commit" if is_same else _commit(good.commit)
+        ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
+        said = ", ".join(filter(None, (f"last good {dated(good.at, tonight)}", commit, ago)))
+        told.append(f"{said}{_gap(explanation.skipped)}")
+    elif since is not None:
+        told.append("no good night is known")
+    return "; ".join(told)
+
+
+def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
+    day, today = _day(night.at, tonight), _day(tonight, tonight)
+    is_new = day is not None and day == today
+    begun = "new tonight, " if is_new else "since "
+    # Where every night was measured, the day says how many there were.
+    every = (today - day).days + 1 if day and today else None
+    count = explanation.measured
+    nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
+    said = (f"{begun}{dated(night.at, tonight)}", nights, _commit(night.commit))
+    return ", ".join(filter(None, said))
+
+
+def _gap(skipped: int) -> str:
+    if not skipped:
+        return ""
+    verb = "was" if skipped == 1 else "were"
+    return f" ({numbers.counted(skipped, 'night')} between {verb} not measured)"
+
+
+def _commit(commit: str | None) -> str:
+    return f"commit {short_commit(commit)}" if commit else ""
+
+
+def short_commit(commit: str) -> str:
+    """Shorten a commit's digest to what people compare."""
+    found = _COMMIT.fullmatch(commit)
+    return f"{found[1]}{found[2] or ''}" if found else numbers.printable(commit)
+
+
+def _is_same(first: str | None, second: str | None) -> bool:
+    # Changes that were not committed may be others each night.
+    return first is not None and first == second and not first.endswith("+changes")
+
+
+# --------------------------------------------------------------------------- what differs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldDifference:
+    """A difference in words; long values are shortened around what differs."""
+
+    name: str
+    accepted: str
+    last_good: str
+    tonight: str
+    came_with_it: bool
+    is_last_good_told: bool
+    """Whether the last good night says more than the accepted number."""
+
+
+def told_difference(difference: Difference) -> ToldDifference:
+    """Put a difference into words, ``-`` for a side that lacks it."""
+    sides = (difference.accepted, difference.last_good, difference.tonight)
+    accepted, last_good, tonight = _shortened(sides)
+    return ToldDifference(
+        name=_named(difference),
+        accepted=accepted,
+        last_good=last_good,
+        tonight=tonight,
+        came_with_it=difference.came_with_it,
+        is_last_good_told=difference.last_good != difference.accepted
+        and (difference.last_good is not None or difference.accepted == difference.tonight),
+    )
+
+
+def difference_lines(
+    differences: Sequence[Difference], judgement: Judgement, *, most: int = DIFFERENCES_SHOWN
+) -> Iterator[str]:
+    """Yield a line for each difference, the most suspicious first; the last counts the others."""
+    told = [told_difference(one) for one in differences[:most]]
+    room = max((len(one.name) for one in told), default=0)
+    for one in told:
+        yield f"{one.name:{room}}  {sides_of(one)}{_came(one, judgement, before='   ')}"
+    if len(differences) > most:
+        yield f"and {len(differences) - most} more"
+
+
+def sides_of(told: ToldDifference) -> str:
+    """Write what a difference was and is: ``accepted -, tonight 1000``."""
+    between = f"last good {told.last_good}, " if told.is_last_good_told else ""
+    return f"accepted {told.accepted}, {between}tonight {told.tonight}"
+
+
+def came_with(judgement: Judgement) -> str:
+    """Say of a difference that it began in the same night as what was judged."""
+    moved = judgement.verdict in _MOVED
+    what = "the gain" if judgement.verdict is Verdict.IMPROVED else "the loss" if moved else "it"
+    return f"came with {what}"
+
+
+def _came(told: ToldDifference, judgement: Judgement, *, before: str) -> str:
+    return f"{before}{came_with(judgement)}" if told.came_with_it else ""
+
+
+def _named(difference: Difference) -> str:
+    """Name what differs, its kind first where the name does not show it."""
+    kind, name = difference.kind, numbers.printable(difference.name)
+    if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
+        return name
+    return f"{kind.value} {name}"
+
+
+def _shortened(values: Sequence[str | None]) -> list[str]:
+    """Write values, the long ones without what all of them have at both ends."""
+    texts = [None if value is None else numbers.printable(value) for value in values]
+    known = list(dict.fromkeys(text for text in texts if text is not None))
+    begin = end = 0
+    if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
+        common = _common(known)
+        ends = [text[common:][::-1] for text in known]
+        begin, end = max(common - _AROUND, 0), max(_common(ends) - _AROUND, 0)
+    return [
+        numbers.ABSENT if text is None else _cut(text, begin, len(text) - end) for text in texts
+    ]
+
+
+def _common(texts: Sequence[str]) -> int:
+    """Count the characters that all begin with: the first and the last in order differ soonest."""
+    pairs = zip(min(texts), max(texts), strict=False)
+    shortest = min(map(len, texts))
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), shortest)
+
+
+def _cut(text: str, begin: int, end: int) -> str:
+    middle = text[begin:end]
+    if len(middle) > _LONGEST_VALUE:
+        middle, end = middle[:_LONGEST_VALUE].rstrip(), 0
+    return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}" or "''"
+
+
+# --------------------------------------------------------------------------- who
+
+
+def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
+    """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
+    if acceptance is None:
+        return ""
+    who = f"by {numbers.printable(acceptance.by)} " if acceptance.by else ""
+    why = f": {numbers.in_short(acceptance.reason)}" if acceptance.reason else ""
+    when = ", ".join(
+        filter(None, (f"on {dated(acceptance.at, tonight)}", _commit(acceptance.commit)))
+    )
+    return f"{who}{when}{why}"
