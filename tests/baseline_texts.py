@@ -9,7 +9,7 @@ from pytest_dlperf.baselines.recording import Change, ChangeKind, Recorded, reco
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator, LaunchFacts
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
 
 if TYPE_CHECKING:
@@ -31,10 +31,19 @@ METRICS = {
 MACHINE = {"device": "Tesla V100-SXM2-16GB", "devices_per_node": "8", "interconnect": "nvlink"}
 ACCEPTANCE = Acceptance(
     at=NIGHT,
+    by="Ana Díaz <ana@example.org>",
     commit="0123456789abcdef0123456789abcdef01234567",
     reason='the loader reads "ahead": 2 %',
     hosts=("node-1", "node 2"),
     software={"driver": "440.33.01", "nccl": "2.7.3", "paddlepaddle-gpu": "1.8.3"},
+    commits={"/opt/it's here": "89abcdef0123"},
+    launch=LaunchFacts(
+        launcher="ssh",
+        arguments=("python", "train.py", "--name", "it's one", "", "{run}"),
+        environment={"NCCL_DEBUG": "", "OMP_NUM_THREADS": "1", "PS1": " # "},
+        working_directory="/opt/a trainer",
+        options={"image": "registry.example.org/paddle:1.8"},
+    ),
     logs="sha256:" + "0" * 64,
 )
 

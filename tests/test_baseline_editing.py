@@ -30,6 +30,8 @@ from hypothesis import strategies as st
 
 from pytest_dlperf.baselines.recording import Change, delete
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +72,18 @@ def acceptance_lines(indent: str) -> list[str]:
     return [
         f"+ {indent}acceptance:\n",
         f'+ {indent}  at: "{NIGHT}"\n',
+        f'+ {indent}  by: "Ana Díaz <ana@example.org>"\n',
         f'+ {indent}  commit: "0123456789abcdef0123456789abcdef01234567"\n',
         f'+ {indent}  reason: "the loader reads \\"ahead\\": 2 %"\n',
         f'+ {indent}  hosts: [node-1, "node 2"]\n',
         f"+ {indent}  software: {SOFTWARE}\n",
+        f'+ {indent}  commits: {{"/opt/it\'s here": "89abcdef0123"}}\n',
+        f"+ {indent}  launch:\n",
+        f"+ {indent}    launcher: ssh\n",
+        f"+ {indent}    command: \"python train.py --name 'it'\\\"'\\\"'s one' '' '{{run}}'\"\n",
+        f'+ {indent}    environment: {{NCCL_DEBUG: "", OMP_NUM_THREADS: "1", PS1: " # "}}\n',
+        f'+ {indent}    working_directory: "/opt/a trainer"\n',
+        f'+ {indent}    options: {{image: "registry.example.org/paddle:1.8"}}\n',
         f'+ {indent}  logs: "sha256:{"0" * 64}"\n',
     ]
 
@@ -523,9 +533,23 @@ def test_changes_at_once_are_the_changes_one_by_one(
 @given(reason=st.text(st.characters(codec="utf-8"), max_size=30), host=st.text(max_size=8))
 @example(reason="yes", host="1e5")
 @example(reason="a: b # c\n- d", host="\x85\u2028\x00\udcff")
+@example(reason="::error::<script>" * 600, host="x" * 300)
 def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: str) -> None:
     write(cluster)
-    accepted = ACCEPTANCE.__class__(at=NIGHT, reason=reason, hosts=(host, "b"))
+    launch = LaunchFacts(
+        launcher=reason,
+        arguments=(reason, host),
+        environment={reason: reason, host: host},
+        working_directory=host,
+    )
+    accepted = Acceptance(
+        at=NIGHT,
+        by=reason,
+        reason=reason,
+        hosts=(host, "b"),
+        commits={f"/{host}": "0123"},
+        launch=launch,
+    )
 
     do(cluster, [accept(cluster, "fp32-b128-1n1g", 1.0, acceptance=accepted)])
 
@@ -533,7 +557,13 @@ def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: st
     assert now is not None
     assert now.acceptance is not None
     assert now.acceptance.reason == (reason.strip() or None)
+    assert now.acceptance.by == now.acceptance.reason
     assert now.acceptance.hosts[-1] == "b"
+    told = now.acceptance.launch
+    assert told is not None
+    assert (told.launcher, told.arguments[0], told.environment[reason]) == (reason,) * 3
+    # Half of a character is no text, and everything else is.
+    assert told.working_directory == host.encode(errors="replace").decode()
 
 
 # ------------------------------------------------------------------------------------ branches

@@ -38,6 +38,8 @@ class Provenance:
 
     at: str
     """When it began, ISO 8601 with its zone."""
+    by: str | None
+    """Who accepts them."""
     commit: str | None
     reason: str | None
 
@@ -240,9 +242,12 @@ def _acceptance(measurement: Measurement, provenance: Provenance) -> Acceptance:
     taken_on = measurement.fingerprint
     return Acceptance(
         at=provenance.at,
+        by=provenance.by,
         commit=provenance.commit,
         reason=provenance.reason,
         hosts=taken_on.hosts if taken_on else (),
         software=taken_on.software if taken_on else {},
+        commits=taken_on.commits if taken_on else {},
+        launch=taken_on.launch if taken_on else None,
         logs=digest_of_logs([run.log for run in measurement.runs if run.log is not None]),
     )

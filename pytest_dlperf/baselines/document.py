@@ -42,8 +42,8 @@ of all of them. The last one is never changed. So the line stays between a chang
 one more entry behind it, and git merges a branch with the one and a branch with the other.
 """
 
-_BLOCKS: Final = ("acceptance", "sessions")
-"""Keys whose values stand on lines of their own."""
+_BLOCKS: Final = ("acceptance", "launch", "sessions")
+"""Keys whose values stand on lines of their own, as long as those around them do."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 _BARE = re.compile(r"[A-Za-z][A-Za-z0-9_/.-]*")
@@ -205,7 +205,10 @@ def _styled(value: Any, *, is_block: bool = False) -> Any:
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(value, dict):
-        mapping = CommentedMap((_styled(key), _styled(item)) for key, item in value.items())
+        mapping = CommentedMap(
+            (_styled(key), _styled(item, is_block=is_block and key in _BLOCKS))
+            for key, item in value.items()
+        )
         if not is_block:
             mapping.fa.set_flow_style()
         return mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from pytest_dlperf.files.shapes import (
 from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN, Topology
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
@@ -142,6 +144,10 @@ def _by_number(runs: Mapping[str, float]) -> dict[int, float]:
     return {int(run): number for run, number in runs.items()}
 
 
+def _arguments(command: str) -> tuple[str, ...]:
+    return tuple(shlex.split(command))
+
+
 def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
     return {**values, "place": f"{place.file}:{place.key_line}"}
 
@@ -178,13 +184,32 @@ _SESSION: Final = Record(
     ),
 )
 
+_LAUNCH: Final = Record(
+    LaunchFacts,
+    Key("launcher", Scalar(), "Name of the launcher or queue.", required=True),
+    Key(
+        "command",
+        Scalar("a command line").parsed(_arguments),
+        "The command line of node 0, quoted as in a shell; {names} stand for what each run has of "
+        "its own.",
+        argument="arguments",
+        required=True,
+    ),
+    Key("environment", FACTS, "Variables that the launch set."),
+    Key("working_directory", Scalar(), "Where the command started; default: the launcher's own."),
+    Key("options", FACTS, "What the launcher, the queue or the container was told, by name."),
+)
+
 _ACCEPTANCE: Final = Record(
     Acceptance,
     Key("at", _TIME, "When the session began that measured it.", required=True),
+    Key("by", Scalar(), "Who accepted it."),
     Key("commit", Scalar(), "Commit of the folder that the suite lay in."),
     Key("reason", Scalar(), "Why it was accepted (--dlperf-reason)."),
     Key("hosts", ListOf(Scalar(), "a list of hosts"), "Where it was measured, node 0 first."),
     Key("software", FACTS, "Versions by name."),
+    Key("commits", FACTS, "Commits of the checkouts that the trainer ran from, by folder."),
+    Key("launch", _LAUNCH, "How it was launched, secrets masked."),
     Key(
         "logs",
         Text("'sha256:' and 64 hexadecimal digits", pattern="^sha256:[0-9a-f]{64}$"),

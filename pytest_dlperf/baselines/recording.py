@@ -15,6 +15,7 @@ from pytest_dlperf.model.baseline import (
     Baseline,
 )
 from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -163,10 +164,13 @@ def _as_kept(change: Change) -> Change:
     if acceptance is not None:
         acceptance = Acceptance(
             at=acceptance.at,
+            by=_writable(acceptance.by),
             commit=_writable(acceptance.commit),
             reason=_writable(acceptance.reason),
             hosts=tuple(filter(None, map(_writable, acceptance.hosts))),
             software=_writable_facts(acceptance.software),
+            commits=_writable_facts(acceptance.commits),
+            launch=None if acceptance.launch is None else _writable_launch(acceptance.launch),
             logs=_writable(acceptance.logs),
         )
     return replace(
@@ -183,13 +187,29 @@ def _writable(text: str | None) -> str | None:
     """Text that can stand in a file, and says something; ``None`` else."""
     if text is None or not text.strip():
         return None
-    # Names of files may hold bytes that are no text.
-    return text.strip().encode("utf-8", "replace").decode("utf-8")
+    return _as_text(text.strip())
 
 
 def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
-    kept = {key: _writable(text) for key, text in facts.items()}
+    kept = {_as_text(key): _writable(text) for key, text in facts.items()}
     return {key: text for key, text in kept.items() if text is not None}
+
+
+def _writable_launch(launch: LaunchFacts) -> LaunchFacts:
+    """Make text of a launch, in which blanks count and a variable may be empty."""
+    folder = launch.working_directory
+    return LaunchFacts(
+        launcher=_as_text(launch.launcher),
+        arguments=tuple(map(_as_text, launch.arguments)),
+        environment={_as_text(name): _as_text(fact) for name, fact in launch.environment.items()},
+        working_directory=None if folder is None else _as_text(folder),
+        options={_as_text(name): _as_text(fact) for name, fact in launch.options.items()},
+    )
+
+
+def _as_text(text: str) -> str:
+    """Replace what is no text: names of files and variables may hold any bytes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _reference(change: Change) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
 from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import SHARED
 
 if TYPE_CHECKING:
@@ -198,9 +200,13 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written(one) for one in value]
-    if isinstance(value, (Acceptance, AcceptedSession)):
-        facts = asdict(value).items()
-        return {name: _written(fact) for name, fact in facts if fact not in (None, (), {})}
+    if isinstance(value, (Acceptance, AcceptedSession, LaunchFacts)):
+        facts = {field.name: getattr(value, field.name) for field in fields(value)}
+        if isinstance(value, LaunchFacts):
+            # As it is typed: people read it, and try it in a terminal.
+            facts = {"launcher": value.launcher, "command": shlex.join(value.arguments), **facts}
+            del facts["arguments"]
+        return {name: _written(fact) for name, fact in facts.items() if fact not in (None, (), {})}
     return dict(value) if isinstance(value, Mapping) else value
 
 

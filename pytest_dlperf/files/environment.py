@@ -39,11 +39,11 @@ def load_average() -> list[float] | None:
 
 def describe_commit(folder: Path) -> str | None:
     """Name the commit of a folder's files, with ``+changes`` where some differ."""
-    head = _git(folder, "rev-parse", "--short=12", "HEAD")
+    head = git(folder, "rev-parse", "--short=12", "HEAD")
     if not head:
         return None
     # Files that nobody has added may be logs and baselines of this very session.
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{head}+changes" if changed else head
 
 
@@ -62,17 +62,19 @@ def describe_ci_run(environment: Mapping[str, str] = os.environ) -> str | None:
     return None
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str) -> str:
+    """Ask Git something about a folder; nothing where it has no answer."""
     try:
         done = subprocess.run(  # noqa: S603 - git itself, with our own words
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=10,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+    except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
 

@@ -203,6 +203,8 @@ def _accepted_changes(
                     old=before,
                     new=night.accepted,
                     why=night.accepted_reason or "accepted elsewhere",
+                    by=night.accepted_by,
+                    commit=night.accepted_commit,
                 )
             )
         before = night.accepted

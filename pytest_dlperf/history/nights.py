@@ -38,7 +38,7 @@ _RUNS: Final = """
     WHERE measurement_id IN ({places}) AND arm = 'measured'
 """
 _ACCEPTED: Final = """
-    SELECT sessions.started AS at, old, new, why
+    SELECT sessions.started, old, new, why, accepted_by, accepted_commit
     FROM baseline_changes JOIN sessions ON sessions.id = baseline_changes.session_id
     WHERE baseline_changes.case_id = (SELECT id FROM cases WHERE name = :case_id)
     AND sessions.began <= :until
@@ -109,7 +109,10 @@ def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[flo
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
     """Give the numbers that sessions of the history accepted, the oldest first."""
-    return [AcceptedChange(**row) for row in history.rows(_ACCEPTED, _values(series, until))]
+    return [
+        AcceptedChange(at=at, old=old, new=new, why=why, by=by, commit=commit)
+        for at, old, new, why, by, commit in history.tuples(_ACCEPTED, _values(series, until))
+    ]
 
 
 def _values(series: Series, until: float) -> dict[str, object]:

@@ -112,6 +112,8 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
                 "accepted": accepted.number if accepted else None,
                 "accepted_at": text(acceptance.at) if acceptance else None,
                 "accepted_reason": text(acceptance.reason) if acceptance else None,
+                "accepted_by": text(acceptance.by) if acceptance else None,
+                "accepted_commit": text(acceptance.commit) if acceptance else None,
                 "verdict": _verdict(result, found),
                 "reference": judgement.reference if judgement else None,
                 "difference_percent": judgement.difference_percent if judgement else None,
@@ -161,6 +163,8 @@ def change_row(change: BaselineChange) -> Row:
         "old": change.old,
         "new": change.new,
         "why": text(change.why),
+        "accepted_by": text(change.by),
+        "accepted_commit": text(change.commit),
     }
 
 

@@ -79,6 +79,8 @@ TABLES: Final = (
         accepted REAL,
         accepted_at TEXT,
         accepted_reason TEXT,
+        accepted_by TEXT,
+        accepted_commit TEXT,
         verdict TEXT,
         reference REAL,
         difference_percent REAL,
@@ -118,6 +120,8 @@ TABLES: Final = (
         old REAL,
         new REAL NOT NULL,
         why TEXT NOT NULL,
+        accepted_by TEXT,
+        accepted_commit TEXT,
         PRIMARY KEY (session_id, case_id, metric)
     ) WITHOUT ROWID
     """,

@@ -36,7 +36,7 @@ class Night(NamedTuple):
     ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
     of the Unix epoch. ``median``, ``lowest`` and ``highest`` run are in the metric's unit, ``runs``
     is how many runs count, ``broken`` how many others there were. ``accepted`` is the number that
-    was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
+    was accepted then, the others of the kind are what is known of that.
     ``verdict_word`` is as the database has it, ``None`` where the gate was not asked.
     ``fingerprint`` is the id of what it was taken on.
     """
@@ -51,6 +51,8 @@ class Night(NamedTuple):
     accepted: float | None = None
     accepted_at: str | None = None
     accepted_reason: str | None = None
+    accepted_by: str | None = None
+    accepted_commit: str | None = None
     verdict_word: str | None = None
     fingerprint: int | None = None
     measurement_id: int = 0
@@ -85,12 +87,14 @@ class Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedChange:
-    """A number that a session accepted, in the metric's unit, and why."""
+    """A number that a session accepted, in the metric's unit; who did, why, at which commit."""
 
     at: str
     old: float | None
     new: float
     why: str
+    by: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

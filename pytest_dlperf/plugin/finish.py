@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.files.actor import describe_actor
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
@@ -134,8 +135,12 @@ def _change_baselines(
 ) -> tuple[list[Note], list[BaselineChange]]:
     """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
+    accepts = settings.create_baselines or settings.update_baselines
     provenance = Provenance(
-        at=started.isoformat(timespec="seconds"), commit=commit, reason=settings.reason
+        at=started.isoformat(timespec="seconds"),
+        by=describe_actor(settings.systems_directories[0]) if accepts else None,
+        commit=commit,
+        reason=settings.reason,
     )
     notes: list[Note] = []
     by_system: dict[str, list[Change]] = {}
@@ -214,7 +219,8 @@ def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
 
 def _accepted(change: Change, number: float) -> BaselineChange:
     old = change.known.accepted if change.known else None
-    reason = change.acceptance.reason if change.acceptance else None
+    source = change.acceptance
+    reason = source.reason if source else None
     return BaselineChange(
         case_id=change.case.id,
         metric=change.metric.name,
@@ -222,6 +228,8 @@ def _accepted(change: Change, number: float) -> BaselineChange:
         old=old,
         new=number,
         why=reason or ("first number" if old is None else "accepted"),
+        by=source.by if source else None,
+        commit=source.commit if source else None,
     )
 
 
