@@ -104,6 +104,11 @@ class Fleet:
         }
         return sorted(found, key=lambda fault: (fault.host, fault.fault))
 
+    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
+        """Name what launches, and give the options that it takes beside a command."""
+        takes = self.launcher.taking(variables.slurm) is not self.launcher
+        return self.launcher.name, {"slurm.srun": variables.slurm.srun} if takes else {}
+
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
         if self.is_this_machine:

@@ -21,6 +21,7 @@ from pytest_dlperf.logs.tree import CONTROL_ARM
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
+from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.measure.whole_run import (
     FirstStep,
     logs_of,
@@ -146,12 +147,14 @@ class LaunchMeasurer:
     def _measurement(
         self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
     ) -> Measurement:
+        taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
+        facts = launch_facts(launch, *self.fleet.launched_by(launch.variables))
         return Measurement(
             case_id=launch.case.id,
             metrics=metrics_of_runs(launch.system),
             estimator=self.cluster.estimator,
             runs=tuple(runs),
-            fingerprint=self.fleet.fingerprint(launch.case, launch.needed, leases),
+            fingerprint=replace(taken_on, launch=facts),
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:

@@ -101,8 +101,8 @@ class Run:
 class LaunchFacts:
     """How node 0 of a case was launched, secrets masked.
 
-    What each run has of its own (ports, folders, its number) stands there as ``{name}``: the facts
-    of two nights differ only where somebody has changed something.
+    What each run has of its own is that of an example, or stands there as ``{name}``: the facts of
+    two nights differ only where somebody has changed something.
     """
 
     launcher: str
@@ -125,7 +125,8 @@ class Fingerprint:
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
     commits: Mapping[str, str] = field(default_factory=dict)
-    """Commits of the checkouts that the trainer runs from, by folder."""
+    """Commits of the checkouts that the trainer runs from on node 0, with ``+changes`` where files
+    differ; by what the user calls the folder, which may lie elsewhere another night."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
 

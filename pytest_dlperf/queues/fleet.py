@@ -73,6 +73,10 @@ class QueueFleet:
         """The Python of trainers that name none."""
         return self.queue.python if self.queue.has_own_files else sys.executable
 
+    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
+        """Name the queue, and give the options that it takes beside a command."""
+        return self.queue.name, self.queue.options(variables)
+
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Raise ``CannotMeasureError`` unless nodes are large enough for a case."""
         devices, there = case.topology.devices_per_node, self.devices_per_node

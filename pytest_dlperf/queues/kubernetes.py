@@ -17,6 +17,7 @@ from pytest_dlperf.queues.manifests import (
     NODE_NAME,
     REPLICATED_JOB,
     RESOURCES,
+    flattened,
     group_of,
     manifest_of,
     names_of,
@@ -29,6 +30,7 @@ from pytest_dlperf.queues.queue import Queue, SilentQueueError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.queues.queue import Job, JobState
 
 CALL_LIMIT_S: Final = (10, 30)
@@ -87,6 +89,15 @@ class KubernetesQueue(Queue):
     def node_names(self, name: str, nodes: int) -> Sequence[str]:
         """Give the names of the pods in the network of the cluster."""
         return names_of(self._template, self._settings, name, nodes)
+
+    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
+        """Give what ``cluster.yaml`` says of pods, and the manifest that it names, part by part."""
+        said = {**asdict(self._settings), "kind": self._settings.kind.value, "template": None}
+        if variables.container is not None:
+            said["image"] = None  # its own goes before it
+        if self._settings.template is not None:
+            said["template"] = self._template
+        return {name: (text,) for name, text in flattened("kubernetes", said)}
 
     def shown(self, job: Job) -> str:
         """Show the manifest as JSON, which kubectl takes as well; long values are cut."""

@@ -13,7 +13,7 @@ from pytest_dlperf.config.kubernetes import JobKind
 from pytest_dlperf.files.yamlfile import YamlError, load_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.config.kubernetes import Kubernetes
     from pytest_dlperf.queues.queue import Job
@@ -99,6 +99,30 @@ def template_of(settings: Kubernetes, folder: Path) -> dict[str, Any]:
         )
     checked: dict[str, Any] = template
     return checked
+
+
+def flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield what a manifest or settings say, each value by its path: ``spec.env.NCCL_DEBUG``.
+
+    Of a list, parts that have a name are known by it.
+    """
+    if isinstance(value, dict):
+        if set(value) == {"name", "value"}:
+            yield f"{name}.{value['name']}", str(value["value"])
+            return
+        for key, part in value.items():
+            yield from flattened(f"{name}.{key}", part)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            if not isinstance(part, dict) or "name" not in part:
+                yield from flattened(f"{name}.{index}", part)
+            elif set(part) == {"name", "value"}:
+                yield from flattened(name, part)
+            else:
+                rest = {key: own for key, own in part.items() if key != "name"}
+                yield from flattened(f"{name}.{part['name']}", rest)
+    elif value is not None:
+        yield name, str(value)
 
 
 def manifest_of(

@@ -112,6 +112,14 @@ class Queue(ABC):
         del name, nodes
         return ()
 
+    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
+        """Give what a run is submitted with beside its command, by name, as somebody has set it.
+
+        Two nights are compared by it.
+        """
+        del variables
+        return {}
+
     @abstractmethod
     def shown(self, job: Job) -> str:
         """Show what would be submitted, as text."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.queues.queue import Job
 
 CALL_LIMIT_S: Final = 30.0
@@ -68,6 +69,11 @@ class SbatchQueue(Queue):
         """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
         super().__init__(python)
         self._jobs: dict[str, Job] = {}
+
+    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
+        """Give the options of Slurm's commands."""
+        slurm = variables.slurm
+        return {"slurm.sbatch": slurm.sbatch, "slurm.srun": slurm.srun}
 
     def shown(self, job: Job) -> str:
         """Show the command and the script."""

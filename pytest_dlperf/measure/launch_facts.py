@@ -1,0 +1,111 @@
+"""What a case's launch says, for later nights to be compared with.
+
+The launch of an example is written down: node 0 of run 1 on hosts that nobody has. Two nights
+differ only where somebody has changed a file or an option, wherever they ran.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.launch.fleet import EXAMPLE_PORT
+from pytest_dlperf.launch.masking import masked_arguments, masked_environment
+from pytest_dlperf.launch.plan import Node, node_folder, run_dir
+from pytest_dlperf.model.measurement import LaunchFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_dlperf.measure.case_launch import CaseLaunch
+
+_PYTHON: Final = "{python}"
+
+
+def launch_facts(
+    launch: CaseLaunch, launcher: str, around: Mapping[str, tuple[str, ...]]
+) -> LaunchFacts:
+    """Write down how a case is launched, secrets masked.
+
+    ``around`` is what the ``launcher`` is told beside the command, by name. A container is among
+    the options; the arguments are the trainer's own.
+    """
+    case, variables, log = launch.case, launch.variables, launch.log(1).absolute()
+    nodes = tuple(
+        Node(
+            host=f"{{host{rank}}}",
+            address=f"{{address{rank}}}",
+            port=EXAMPLE_PORT,
+            first_port=EXAMPLE_PORT,
+            device_ids=tuple(range(case.topology.devices_per_node)),
+            folder=node_folder(launch.scratch, "RUN", rank),
+        )
+        for rank in range(case.topology.nodes)
+    )
+    bare = replace(launch, container=None, python=variables.python or _PYTHON)
+    command = bare.commands(nodes, run=1, log=log)[0]
+    window, container = launch.system.window, variables.container
+    options: dict[str, tuple[str, ...]] = {
+        "warmup_steps": (str(window.warmup_steps),),
+        "measured_steps": (str(window.measured_steps),),
+        **around,
+    }
+    if container is not None:
+        options["container.image"] = (container.image,)
+        options["container.options"] = container.options
+        if container.runtime is not None:
+            options["container.runtime"] = (container.runtime.value,)
+        if container.devices is not None:
+            options["container.devices"] = container.devices
+        if container.mounts is not None:
+            options["container.mounts"] = tuple(
+                f"{mount.source}:{mount.target}{':ro' * mount.read_only}"
+                for mount in container.mounts
+            )
+    general = _generalised(
+        (run_dir(log), "{run_directory}"),
+        (launch.folder.absolute(), "{session_directory}"),
+        (launch.system.file.parent.absolute(), "{system_directory}"),
+        *((checkout, "{checkout}") for checkout in _checkouts(launch.system.file.parent)),
+        (Path(sys.executable), _PYTHON),
+    )
+    folder = command.working_directory
+    return LaunchFacts(
+        launcher=launcher,
+        arguments=tuple(map(general, masked_arguments(command.arguments))),
+        environment={
+            name: general(value) for name, value in masked_environment(command.environment).items()
+        },
+        working_directory=None if folder is None else general(folder),
+        options={
+            name: general(" ".join(_masked_option(name, values)))
+            for name, values in options.items()
+            if values
+        },
+    )
+
+
+def _masked_option(name: str, values: tuple[str, ...]) -> list[str]:
+    """Mask an option by its own name too, as it stands behind the last dot of a manifest's."""
+    own = name.rpartition(".")[2]
+    return masked_arguments([masked_environment({own: value})[own] for value in values])
+
+
+def _checkouts(system_directory: Path) -> Iterator[Path]:
+    """Find what the system files and the current folder are a checkout of: CI makes them anew."""
+    for folder in (system_directory.absolute(), Path.cwd()):
+        above = (folder, *folder.parents)
+        yield from [one for one in above if (one / ".git").exists() and one.name][:1]
+
+
+def _generalised(*named: tuple[Path, str]) -> Callable[[str], str]:
+    """Give what replaces paths by their names in a text, the deepest first."""
+    names: dict[str, str] = {}
+    for path, name in named:
+        names.setdefault(str(path), name)
+    paths = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    expression = re.compile(rf"(?<![\w./-])(?:{paths})(?![\w.-])")
+    return lambda text: expression.sub(lambda found: names[found[0]], text)

@@ -1,0 +1,211 @@
+"""How a case is launched is kept with its numbers, and is the same until somebody changes it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import CASES, SYSTEM, TinySystem, measurer
+
+from pytest_dlperf.config.assignments import Assignment
+from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.variables import resolve
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import SshLauncher
+from pytest_dlperf.launch.plan import SCRATCH
+from pytest_dlperf.measure.case_launch import CaseLaunch
+from pytest_dlperf.measure.launch_facts import launch_facts
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.differences import Surroundings, differences_of
+from pytest_dlperf.queues.kubernetes import KubernetesQueue
+from pytest_dlperf.queues.sbatch import SbatchQueue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+    from pytest_dlperf.model.measurement import LaunchFacts
+    from pytest_dlperf.queues.queue import Queue
+
+SYSTEM_FILE = """\
+framework: tiny
+model: mlp
+unit: samples/s
+log: {name: mlp, format: dlperf}
+window: {warmup_steps: 2, measured_steps: 8}
+launch:
+  devices: cpu
+  command: ["{python}", "{code}/train.py", "--steps={steps}", --out, "{run_directory}/out",
+    --rendezvous, "{master_endpoint}", --config, "{system_directory}/tiny.yaml",
+    --scratch, "{scratch_directory}", --run, "{run}"]
+  working_directory: "{code}"
+  variables: {code: {meaning: the checkout, kind: folder}}
+  time_limit_s: 60
+cases:
+  - {precision: fp32, batch_per_device: 4, topologies: [2n1g]}
+"""
+CASE = Case.from_id(CASES[2])
+SBATCH = SbatchQueue("python3")
+
+
+def given(name: str, *value: str, key: str = "") -> Assignment:
+    one = value[0] if len(value) == 1 and name != "extra_args" else value
+    return Assignment(system=SYSTEM, name=name, key=key, value=one, place="a test")
+
+
+def facts(
+    folder: Path,
+    *assignments: Assignment,
+    text: str = SYSTEM_FILE,
+    session: str = "night",
+    queue: Queue = SBATCH,
+) -> LaunchFacts:
+    """The facts of the system in a checkout in this folder."""
+    systems = folder / "suite" / "systems"
+    systems.mkdir(parents=True, exist_ok=True)
+    (folder / "suite" / ".git").mkdir(exist_ok=True)
+    (systems / "own.yaml").write_text(text, encoding="utf-8")
+    system = load_systems([systems / "own.yaml"], BUILTIN_FORMATS)[SYSTEM]
+    assert system.launch is not None
+    code = given("code", str(folder / "suite" / "code"))
+    variables = resolve(system.launch, SYSTEM, [(*assignments, code)], case=CASE)
+    launch = CaseLaunch(
+        system=system,
+        spec=system.launch,
+        case=CASE,
+        variables=variables,
+        container=variables.container,
+        python=variables.python or sys.executable,
+        folder=folder / session,
+        scratch=SCRATCH,
+    )
+    return launch_facts(launch, queue.name, queue.options(variables))
+
+
+def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
+    sides = [Surroundings(launch=one) for one in (before, after)]
+    found = differences_of(accepted=None, last_good=sides[0], first_bad=None, tonight=sides[1])
+    return [one.name for one in found]
+
+
+def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: Path) -> None:
+    first = facts(tmp_path / "one")
+
+    assert first == facts(tmp_path / "build-4711", session="other")
+    assert first.arguments == (
+        *("{python}", "{checkout}/code/train.py", "--steps=10"),
+        *("--out", "{run_directory}/out", "--rendezvous", "{address0}:29500"),
+        *("--config", "{system_directory}/tiny.yaml"),
+        *("--scratch", f"{SCRATCH}/pytest-dlperf-RUN-0/scratch", "--run", "1"),
+    )
+    assert first.working_directory == "{checkout}/code"
+    assert str(tmp_path) not in str(first)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        (given("extra_args", "--step-delay-ms", "1000"), "--step-delay-ms"),
+        (given("env", "INFO", key="NCCL_DEBUG"), "NCCL_DEBUG"),
+        (given("python", "/opt/other/python"), "argument 0"),
+        (given("slurm", "--mpi=pmix", "--cpu-bind=none", key="srun"), "slurm.srun"),
+        (given("slurm", "--qos=low", "--exclusive", key="sbatch"), "slurm.sbatch"),
+        (given("container", "nvcr.io/nvidia/pytorch:26.01-py3", key="image"), "container.image"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_somebody_sets_differs_by_its_name(
+    tmp_path: Path, changed: Assignment, name: str
+) -> None:
+    assert names(facts(tmp_path), facts(tmp_path, changed)) == [name]
+
+
+def test_parts_of_a_container_differ_one_by_one_and_its_command_stays(tmp_path: Path) -> None:
+    image, runtime = (
+        given("container", "a:1", key="image"),
+        given("container", "docker", key="runtime"),
+    )
+    options = given("container", "--shm-size=1g", "--cap-add=IPC_LOCK", key="options")
+
+    inside = facts(tmp_path, image, runtime)
+
+    assert names(inside, facts(tmp_path, image, runtime, options)) == ["container.options"]
+    assert inside.arguments == facts(tmp_path).arguments
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("--steps={steps}", "--steps={steps}, --compile", "--compile"),
+        ("measured_steps: 8", "measured_steps: 9", "--steps"),
+        ('working_directory: "{code}"', "working_directory: /opt", "working directory"),
+        ("devices: cpu", "devices: cpu\n  environment: {OMP_NUM_THREADS: 4}", "OMP_NUM_THREADS"),
+    ],
+)
+def test_a_changed_system_file_differs(tmp_path: Path, old: str, new: str, name: str) -> None:
+    new = new.replace("--steps={steps}, --compile", '--steps={steps}", "--compile')
+    assert names(facts(tmp_path), facts(tmp_path, text=SYSTEM_FILE.replace(old, new)))[0] == name
+
+
+def test_a_changed_secret_neither_shows_nor_differs(tmp_path: Path) -> None:
+    def with_secret(secret: str) -> LaunchFacts:
+        return facts(
+            tmp_path,
+            given("env", secret, key="HF_TOKEN"),
+            given("extra_args", "--api-key", secret, f"--url=https://me:{secret}@site.example/"),
+            given("container", "a:1", key="image"),
+            given("container", f"--env=WANDB_API_KEY={secret}", "--init", key="options"),
+        )
+
+    first = with_secret("hunter2hunter2")
+
+    assert "hunter2" not in str(first)
+    assert first == with_secret("correct-horse-battery")
+
+
+def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
+    def submitted(image: str, level: str, secret: str) -> LaunchFacts:
+        variables = (
+            f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}]"
+        )
+        containers = f"[{{name: trainer, image: {image}, env: {variables}}}]"
+        (tmp_path / "own.yaml").write_text(
+            f"kind: Job\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
+        )
+        settings = Kubernetes(kind=JobKind.JOB, template="own.yaml", node_selector={"pool": "a"})
+        return facts(tmp_path, queue=KubernetesQueue(settings, tmp_path, "python3"))
+
+    before, after = submitted("a:1", "WARN", "hunter2"), submitted("a:2", "INFO", "hunter3")
+
+    trainer = "kubernetes.template.spec.template.spec.containers.trainer"
+    assert names(before, after) == [f"{trainer}.env.NCCL_DEBUG", f"{trainer}.image"]
+    assert before.options["kubernetes.node_selector.pool"] == "a"
+    assert "hunter" not in str(before)
+
+
+def test_two_nights_on_other_hosts_have_equal_facts(suite: Suite, ssh_hosts: SshHosts) -> None:
+    """Over ssh, in another session's folder; on this machine but for the launcher's name."""
+    TinySystem(suite)
+    ssh = SshLauncher(shlex.split(ssh_hosts.ssh_command), sys.executable)
+    case = Case.from_id(CASES[0])
+    found = []
+    for number, hosts in enumerate([[], *([Host(name=n, address=n)] for n in ssh_hosts.names[:2])]):
+        night = measurer(suite, launcher=ssh if hosts else None, hosts=hosts)
+        night = replace(night, session_dir=suite.path / f"night{number}")
+        measured = night.measure(case)
+        assert measured.fingerprint is not None
+        assert measured.fingerprint.launch is not None
+        found.append(measured.fingerprint)
+
+    here, first, second = found
+    assert first.hosts != second.hosts
+    assert first.launch == second.launch
+    assert first.launch is not None
+    assert here.launch == replace(first.launch, launcher="local")
