@@ -64,8 +64,9 @@ def _yaml_stays() -> None:
 @pytest.fixture(autouse=True)
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
-    ours = ("DLPERF_HISTORY", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
-    for name in (*ours, "CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
+    ours = ("DLPERF_HISTORY", "DLPERF_NOTIFY", "DLPERF_NOTIFY_ON", "DLPERF_SMTP")
+    of_github = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_REPOSITORY")
+    for name in (*ours, *of_github, "CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -9,6 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.command import overdue
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
@@ -83,7 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the metric to show (default: %(default)s)",
     )
-    for action in (importing, showing):
+    checking = actions.add_parser(
+        "overdue",
+        help="say, and tell others, that the night did not come",
+        description="Fail (exit code 1) where no whole session has ended for too long. Run it from "
+        "another machine than the sessions: cron, or a scheduled job of a CI.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    overdue.add_arguments(checking)
+    for action in (importing, showing, checking):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -95,6 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do what ``options.history_command`` says, and give the exit code."""
+    if options.history_command == "overdue":
+        return overdue.run(options, lambda: _database(options), _results_files)
     file = _database(options)
     if options.history_command == "import":
         return _import(file, options.files)

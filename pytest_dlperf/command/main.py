@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "hold two results files side by side",
     "history": "fill the database of all sessions, and show what it holds",
+    "notify": "tell what a results file says, by chat, mail or comment",
     "completion": "print the script by which a shell completes this command",
 }
 """The subcommands, with a line of help. Each is a module of this package with two functions:

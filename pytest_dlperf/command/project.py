@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.notices.notice import Notifier
 
 SUITE_FOLDER: Final = "bench_tests"
 """Given to pytest where the user gives nothing, as the documented sessions do."""
@@ -44,13 +45,15 @@ class Tests:
 class Project:
     """What sessions in this folder work with.
 
-    ``more_files`` and ``more_formats`` are what other plugins and ``conftest.py`` files add.
+    ``more_files``, ``more_formats`` and ``notifiers`` are what other plugins and ``conftest.py``
+    files add.
     """
 
     settings: Settings
     tests: Tests
     more_files: tuple[Path, ...]
     more_formats: tuple[LogFormat, ...]
+    notifiers: tuple[Notifier, ...]
 
     @property
     def system_files(self) -> list[Path]:
@@ -136,6 +139,7 @@ class _Reader:
             tests=_tests(config),
             more_files=_flat(hook.pytest_dlperf_system_files(config=config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=config)),
+            notifiers=_flat(hook.pytest_dlperf_notifiers(config=config)),
         )
         return int(pytest.ExitCode.OK)
 

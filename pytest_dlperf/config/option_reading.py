@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.notices import SMTP_VARIABLE
 from pytest_dlperf.config.option_checks import check_together
 from pytest_dlperf.config.options import OPTIONS, Settings
 
@@ -83,7 +84,7 @@ def keep_host_files(arguments: list[str]) -> None:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    known = {*_OF_RUNS, *filter(None, (one.variable for one in OPTIONS.values()))}
+    known = {SMTP_VARIABLE, *_OF_RUNS, *filter(None, (one.variable for one in OPTIONS.values()))}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             from pytest_dlperf.files.yamlfile import nearest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config import values
+from pytest_dlperf.config import notices, values
 from pytest_dlperf.config.values import PROCESS, START_TIME, Given
 from pytest_dlperf.model.errors import UsageError
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.config.values import ControlArm, GivenLogs
+    from pytest_dlperf.config.notices import Target
+    from pytest_dlperf.config.values import ControlArm, GivenLogs, NotifyOn
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
@@ -273,6 +275,25 @@ class Settings:
         default=".dlperf/history.sqlite3",
         environment=True,
     )
+    notify_lists: tuple[tuple[Target, ...], ...] = option(
+        "notify",
+        "WHAT=WHERE",
+        "whom to tell at the end: `slack=$VARIABLE` (with the webhook in it) or `slack=@FILE`, and "
+        "so `teams`, `mattermost`, `json`, `ping`, `healthchecks`; `mail=ADDRESS` or `mail+page`; "
+        "`github`, `gitlab`: the comment of a pull or merge request",
+        read=notices.targets,
+        environment=True,
+        many=True,
+    )
+    notify_on: NotifyOn = option(
+        "notify-on",
+        "WHEN",
+        "tell it after a red session (`failure`), when something is newly red, newly green or "
+        "worse (`change`), or `always`",
+        read=values.notify_on,
+        default="failure",
+        environment=True,
+    )
     session_dir: Path = option(
         "run-dir",
         "DIR",
@@ -308,6 +329,11 @@ class Settings:
     def metrics(self) -> frozenset[str] | None:
         """The metrics that are judged; ``None`` for all."""
         return frozenset().union(*self.metric_lists) if self.metric_lists else None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All that are told what the session has come to."""
+        return tuple(chain.from_iterable(self.notify_lists))
 
     @property
     def records_baselines(self) -> bool:

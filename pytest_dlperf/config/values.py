@@ -39,6 +39,16 @@ class ControlArm(str, Enum):
     NEVER = "never"
 
 
+class NotifyOn(str, Enum):
+    """After which sessions a notice is sent."""
+
+    FAILURE = "failure"
+    """After a red one."""
+    CHANGE = "change"
+    """Where something is newly red, newly green or worse than in the sessions before."""
+    ALWAYS = "always"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenLogs:
     """Logs that exist, and what they are of: a system, maybe with options, or one of its cases."""
@@ -127,6 +137,11 @@ def _word(given: Given, words: Iterable[str]) -> str:
 def control_arm(given: Given) -> ControlArm:
     """Read when the accepted software is run."""
     return ControlArm(_word(given, (word.value for word in ControlArm)))
+
+
+def notify_on(given: Given) -> NotifyOn:
+    """Read after which sessions a notice is sent."""
+    return NotifyOn(_word(given, (word.value for word in NotifyOn)))
 
 
 def rule_name(given: Given) -> RuleName:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.notices.notice import Notifier
     from pytest_dlperf.queues.queue import Queue
     from pytest_dlperf.reports.report import Report
 
@@ -47,3 +48,8 @@ def pytest_dlperf_queues(  # type: ignore[empty-body]
 @pytest.hookspec
 def pytest_dlperf_reports(config: pytest.Config) -> Sequence[Report]:  # type: ignore[empty-body]
     """Return further reports of the session; called once, on xdist's controller only."""
+
+
+@pytest.hookspec
+def pytest_dlperf_notifiers(config: pytest.Config) -> Sequence[Notifier]:  # type: ignore[empty-body]
+    """Return further notifiers, who are told of the session; called once, on xdist's controller."""

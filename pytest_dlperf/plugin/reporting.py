@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.store import Recorder
     from pytest_dlperf.model.results import IgnoredLog, Results
+    from pytest_dlperf.plugin.notices import Notices
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.publish import Reports
@@ -67,6 +68,8 @@ class Reporting:
         self._notes = [Note(text) for text in self._settings.unknown_variables]
         self._reports: Reports | None = None
         """The session's reports, on the controller."""
+        self._notices: Notices | None = None
+        """Who is told of the session, on the controller."""
         self._results: Results | None = None
         self._recorder: Recorder | None = None
 
@@ -76,10 +79,12 @@ class Reporting:
         manager.register(self, "dlperf-reporting")
         manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
         if not self._is_worker:
+            from pytest_dlperf.plugin.notices import Notices
             from pytest_dlperf.reports.publish import Reports
 
             found = self._config.hook.pytest_dlperf_reports(config=self._config)
             self._reports = Reports(chain.from_iterable(found), self._notes)
+            self._notices = Notices(self._config, self._settings)
 
     # ------------------------------------------------------------------ each test
 
@@ -149,6 +154,8 @@ class Reporting:
         self._told = None
         record = getattr(report, "dlperf", None)
         if record is not None and self._reports is not None:
+            if not self._any_report and self._notices is not None:
+                self._notes += self._notices.begin()
             self._any_report = True
             if not isinstance(record, TestRecord):
                 record = from_plain(TestRecord, record)
@@ -239,6 +246,8 @@ class Reporting:
         self._notes += notes
         if self._reports is not None:
             self._reports.write(self._results, any_report=self._any_report)
+        if self._notices is not None and self._any_report:
+            self._notes += self._notices.tell(self._results, self._notes)
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 

@@ -1,0 +1,146 @@
+"""Whom a session tells what it has come to: ``--dlperf-notify``, with the secrets in it.
+
+The address of a webhook is a secret: who has it can write into the channel. So it is named by a
+variable (``slack=$SLACK_WEBHOOK``) or a file (``slack=@FILE``), is looked up when it is needed, and
+stands in no message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pytest_dlperf.config.values import Given
+
+SMTP_VARIABLE: Final = "DLPERF_SMTP"
+"""Names the mail server, with its password: not an option, as options are seen by all users."""
+ADDRESSES: Final = ("slack", "teams", "mattermost", "json", "ping", "healthchecks")
+"""Kinds that go to an address, which is a secret."""
+MAILS: Final = ("mail", "mail+page")
+COMMENTS: Final = ("github", "gitlab")
+"""Kinds that need no more than the CI's own variables; a name tells comments apart."""
+_KINDS: Final = (*ADDRESSES, *MAILS, *COMMENTS)
+_NEXT: Final = re.compile(rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))")
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_KIND: Final = re.compile(r"[a-z+_-]{1,20}", re.ASCII)
+_MAIL: Final = re.compile(r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+")
+_NAME: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
+_LONGEST_FILE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One that is told: a kind, and where it is found."""
+
+    kind: str
+    value: str = field(repr=False)
+    """As it was given: it may be a secret, or name one."""
+    place: str
+    folder: Path
+    """Where relative paths start from."""
+
+    @property
+    def is_indirect(self) -> bool:
+        """Whether the value only names where the real one is found."""
+        return self.value.startswith(("$", "@"))
+
+    def where(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Look up the address, the receivers or the comment's name.
+
+        Raises:
+            UsageError: There is none, or it is malformed. It names no secret.
+        """
+        found = self.value
+        if found.startswith("$"):
+            name = _VARIABLE.fullmatch(found)
+            variable = name and (name[1] or name[2])
+            if not variable:
+                raise self._error("names no variable; write $NAME")
+            found = environment.get(variable, "").strip()
+            if not found:
+                raise self._error(f"the variable {variable} is not set")
+        elif found.startswith("@"):
+            found = self._read(self.folder / os.path.expanduser(found[1:]))  # noqa: PTH111 - pathlib refuses unknown users
+        self._check(found)
+        return found
+
+    def _read(self, file: Path) -> str:
+        try:
+            with file.open(encoding="utf-8") as opened:
+                found = opened.read(_LONGEST_FILE).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise self._error(f"{file} cannot be read: {why}") from None
+        if not found:
+            raise self._error(f"{file} is empty")
+        return found
+
+    def _check(self, found: str) -> None:
+        if self.kind in ADDRESSES:
+            if not is_address(found):
+                raise self._error("needs an address that begins with https:// or http://")
+        elif self.kind in MAILS:
+            if not all(map(_MAIL.fullmatch, receivers(found))):
+                raise self._error("needs addresses of mail with commas between them")
+        elif found and not _NAME.fullmatch(found):
+            raise self._error("takes a name of letters, digits, '.', '_' and '-'")
+
+    def _error(self, fault: str) -> UsageError:
+        return UsageError(f"{self.place} {self.kind}: {fault}")
+
+
+def targets(given: Given) -> tuple[Target, ...]:
+    """Read whom to tell: ``slack=$SLACK_WEBHOOK``; several have blanks between them."""
+    return tuple(_targets(given))
+
+
+def _targets(given: Given) -> Iterator[Target]:
+    for text in _NEXT.split(given.text.strip()):
+        kind, separator, value = text.partition("=")
+        if kind not in _KINDS:
+            # What stands there may be an address that somebody gave alone.
+            named = f"there is no {kind!r}" if _KIND.fullmatch(kind) else "say who is told"
+            raise UsageError(
+                f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in "
+                "'slack=$SLACK_WEBHOOK'"
+            )
+        target = Target(kind=kind, value=value.strip(), place=given.place, folder=given.folder)
+        if kind not in COMMENTS and not (separator and target.value):
+            raise UsageError(
+                f"{given.place}: {kind} needs to know where, as in "
+                f"'{kind}={'team@example.org' if kind in MAILS else '$WEBHOOK'}'"
+            )
+        if not target.is_indirect:
+            if kind in ADDRESSES and given.place.startswith("ini "):
+                raise UsageError(
+                    f"{given.place}: the address of {kind} is a secret, and the ini file is none: "
+                    f"name a variable that holds it, '{kind}=$WEBHOOK', or a file, '{kind}=@FILE'"
+                )
+            target.where()
+        yield target
+
+
+def receivers(text: str) -> list[str]:
+    """Split addresses of mail at their commas."""
+    return [one.strip() for one in text.split(",")]
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is an address that something can be sent to by HTTP."""
+    if not text.isascii() or not text.isprintable() or " " in text:
+        return False
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.username is None

@@ -1,0 +1,119 @@
+"""When sessions of each cluster came last: whole ones, and what was broken off after them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.model.results import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_dlperf.history.store import History
+    from pytest_dlperf.model.results import Results
+
+_SESSIONS: Final = """
+    SELECT cluster, started, ended, interrupted, environment,
+    (SELECT count(DISTINCT case_id) FROM measurements
+        WHERE session_id = sessions.id AND median IS NOT NULL) AS cases
+    FROM sessions
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSession:
+    """A session, as far as it matters whether the night has come."""
+
+    cluster: str
+    started: str
+    """ISO 8601 with its zone, like ``ended``."""
+    ended: str | None
+    """``None`` while it runs, and where it was killed."""
+    interrupted: bool
+    cases: int
+    """How many cases have a number."""
+    commit: str | None = None
+    ci_run: str | None = None
+
+    @property
+    def began_s(self) -> float:
+        """When it began, in seconds of the Unix epoch."""
+        return _seconds(self.started)
+
+    @property
+    def ended_s(self) -> float:
+        """When it ended, likewise; when it began where no end is known."""
+        return _seconds(self.ended) if self.ended else self.began_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSessions:
+    """The last sessions of a cluster."""
+
+    cluster: str
+    whole: PastSession | None
+    """The last that came to its end and measured enough."""
+    later: PastSession | None
+    """What began after it, and did not."""
+
+
+def sessions_of_history(history: History) -> Iterator[PastSession]:
+    """Yield all sessions of the database."""
+    for row in history.rows(_SESSIONS):
+        try:
+            environment = json.loads(row.pop("environment"))
+        except ValueError:
+            environment = {}
+        row["interrupted"] = bool(row["interrupted"])
+        yield PastSession(**row, **_origin(environment))
+
+
+def session_of_results(results: Results) -> PastSession:
+    """Make one of a results file; only whole sessions write them."""
+    return PastSession(
+        cluster=results.cluster,
+        started=results.started,
+        ended=results.ended or results.started,
+        interrupted=results.interrupted,
+        cases=sum(
+            any(known.median is not None for known in result.metrics().values())
+            for result in results.cases
+        ),
+        **_origin(results.environment),
+    )
+
+
+def last_sessions(sessions: Iterable[PastSession], *, least_cases: int) -> list[LastSessions]:
+    """Find the last sessions of each cluster; one of fewer cases is not whole."""
+    by_cluster: dict[str, list[PastSession]] = {}
+    for session in sessions:
+        by_cluster.setdefault(session.cluster, []).append(session)
+    found = []
+    for cluster, known in sorted(by_cluster.items()):
+        whole = [one for one in known if _is_whole(one, least_cases)]
+        last = max(whole, key=lambda one: one.ended_s, default=None)
+        later = [one for one in known if last is None or one.began_s > last.began_s]
+        rest = [one for one in later if one is not last]
+        latest = max(rest, key=lambda one: one.began_s, default=None)
+        found.append(LastSessions(cluster=cluster, whole=last, later=latest))
+    return found
+
+
+def _is_whole(session: PastSession, least_cases: int) -> bool:
+    is_ended = session.ended is not None and not session.interrupted
+    return is_ended and session.cases >= least_cases
+
+
+def _origin(environment: object) -> dict[str, Any]:
+    known = environment if isinstance(environment, dict) else {}
+    found = {name: known.get(name) for name in ("commit", "ci_run")}
+    return {name: value if isinstance(value, str) else None for name, value in found.items()}
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_time(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,122 @@
+"""Notices for chats: Slack, Teams and Mattermost, by their incoming webhooks, and plain JSON.
+
+What logs and files say stands where each chat takes text as text: it makes no link, mentions nobody
+and formats nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, final
+
+from pytest_dlperf.notices.notice import Notice, Notifier
+from pytest_dlperf.notices.posting import host_of, post_json
+from pytest_dlperf.notices.summary import notice_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# https://docs.slack.dev/reference/block-kit: characters of a header, and of a section's text.
+_SLACK_HEADER: Final = 150
+_SLACK_SECTION: Final = 3000
+# A message may have 28 KB, with all that JSON adds to characters that are not ASCII.
+_TEAMS_TEXT: Final = 4000
+# A post may have 16,383 characters.
+_MATTERMOST_TEXT: Final = 12_000
+_RED, _GREEN = "#d24b4e", "#3db887"
+
+
+@final
+class Webhook(Notifier):
+    """Posts what ``payload`` makes of a notice to an address."""
+
+    def __init__(
+        self, kind: str, address: str, payload: Callable[[Notice], Mapping[str, Any]]
+    ) -> None:
+        """Take the address, which no message shows."""
+        self.name = f"{kind} ({host_of(address)})"
+        self._address = address
+        self._payload = payload
+
+    def send(self, notice: Notice) -> None:
+        """Post it."""
+        post_json(self._address, self._payload(notice))
+
+
+def slack_message(notice: Notice) -> dict[str, Any]:
+    """Make a message of blocks; https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": _slack_text(notice.subject, _SLACK_HEADER)},
+        {"type": "section", "text": _slack_text(notice.text, _SLACK_SECTION)},
+    ]
+    if notice.ci_run is not None:
+        button = {"type": "button", "text": _slack_text("CI run", 75), "url": notice.ci_run}
+        blocks.append({"type": "actions", "elements": [button]})
+    # ``text`` is what notifications show, and the only part in which Slack looks for mentions.
+    subject = notice.subject
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        subject = subject.replace(character, entity)
+    return {"text": clipped(subject, _SLACK_SECTION), "blocks": blocks}
+
+
+def _slack_text(text: str, most: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": clipped(text, most) or "-", "emoji": False}
+
+
+def teams_message(notice: Notice) -> dict[str, Any]:
+    """Make a message of one Adaptive Card, as the Workflows app takes it; https://adaptivecards.io."""
+    colour = "attention" if notice.is_red else "good"
+    subject = {"type": "TextRun", "text": notice.subject, "weight": "bolder", "color": colour}
+    lines = [line or " " for line in clipped(notice.text, _TEAMS_TEXT).splitlines()]
+    # The text of a TextBlock would be Markdown.
+    body = [
+        {"type": "RichTextBlock", "inlines": [subject]},
+        *({"type": "RichTextBlock", "inlines": _runs(line), "spacing": "small"} for line in lines),
+    ]
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": body,
+        "msteams": {"width": "Full"},
+    }
+    if notice.ci_run is not None:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "CI run", "url": notice.ci_run}]
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return {"type": "message", "summary": notice.subject, "attachments": [attachment]}
+
+
+def _runs(line: str) -> list[dict[str, Any]]:
+    # Blanks at the start of a line would not be shown.
+    text = line.lstrip(" ")
+    indent = "\N{NO-BREAK SPACE}" * (len(line) - len(text))
+    return [{"type": "TextRun", "text": f"{indent}{text}"}]
+
+
+def mattermost_message(notice: Notice) -> dict[str, Any]:
+    """Make a message; https://developers.mattermost.com/integrate/webhooks/incoming."""
+    attachment: dict[str, Any] = {
+        "fallback": notice.subject,
+        "color": _RED if notice.is_red else _GREEN,
+        "text": clipped(notice.markdown, _MATTERMOST_TEXT),
+    }
+    if notice.ci_run is not None:
+        attachment |= {"title": "CI run", "title_link": notice.ci_run}
+    return {"username": "pytest-dlperf", "attachments": [attachment]}
+
+
+def clipped(text: str, most: int) -> str:
+    """Cut a text to so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+WEBHOOKS: Final[Mapping[str, Callable[[Notice], Mapping[str, Any]]]] = {
+    "slack": slack_message,
+    "teams": teams_message,
+    "mattermost": mattermost_message,
+    "json": notice_data,
+}
+"""What each kind of webhook gets."""

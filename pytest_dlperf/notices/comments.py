@@ -1,0 +1,242 @@
+"""The comment of a pull or merge request: one for a cluster, which each session brings up to date.
+
+It is known again by a hidden line. Two sessions may write at once: of two comments the first stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import quote, urlencode
+
+from pytest_dlperf.config.notices import is_address
+from pytest_dlperf.notices.chat import clipped
+from pytest_dlperf.notices.notice import NoticeError, Notifier
+from pytest_dlperf.notices.posting import RefusedError, call, host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_dlperf.notices.notice import Notice
+
+_LONGEST: Final = 60_000
+"""Characters; GitHub takes 65,536 of them."""
+_PAGE: Final = 100
+_MOST_PAGES: Final = 30
+_NOT_FOUND: Final = 404
+_PULL_REQUEST: Final = re.compile(r"refs/pull/([0-9]+)/(?:merge|head)")
+_QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
+
+
+class Comments(Notifier):
+    """Keeps one comment up to date, also when it turns green."""
+
+    is_told_always = True
+
+    def __init__(
+        self, kind: str, label: str = "", environment: Mapping[str, str] = os.environ
+    ) -> None:
+        """Tell by ``label`` comments of several jobs apart; the CI's variables say where."""
+        self.name = kind
+        self._label = label
+        self._environment = environment
+
+    def send(self, notice: Notice) -> bool:
+        """Write the comment, or bring it up to date; there is no first one if it is not due."""
+        base = self._base()
+        if base is None:
+            return False
+        marker = _marker(notice.cluster, self._label)
+        body = clipped(f"{marker}\n{self._safe(notice.markdown)}", _LONGEST)
+        author = self._author()
+        known = list(self._known(base, marker, author))
+        if not known:
+            if not notice.is_due:
+                return False
+            created = self._written("POST", base, body).get("id")
+            # Another session may have written one in the meantime.
+            known = list(self._known(base, marker, author))
+            if known in ([], [created]):
+                return True
+        first, *others = known
+        self._written(self._update_method, self._address_of(base, first), body)
+        for other in others:
+            self._removed(self._address_of(base, other))
+        return True
+
+    _update_method: str
+
+    @abstractmethod
+    def _base(self) -> str | None:
+        """Return the address of all comments; ``None`` where this is no pull request's run."""
+
+    @abstractmethod
+    def _headers(self) -> Mapping[str, str]:
+        """Return what proves who asks."""
+
+    @abstractmethod
+    def _author(self) -> object:
+        """Return who asks. Others may write the hidden line too: their comments are not ours."""
+
+    @abstractmethod
+    def _author_of(self, comment: Mapping[str, Any]) -> object:
+        """Return who wrote a comment."""
+
+    @abstractmethod
+    def _address_of(self, base: str, comment: int) -> str:
+        """Return the address of one comment."""
+
+    def _safe(self, markdown: str) -> str:
+        return markdown
+
+    def _known(self, base: str, marker: str, author: object) -> Iterator[int]:
+        for comment in self._listed(base):
+            is_marked = str(comment.get("body", "")).startswith(marker)
+            if is_marked and self._author_of(comment) == author:
+                yield int(comment["id"])
+
+    def _listed(self, address: str) -> Iterator[Mapping[str, Any]]:
+        """Yield all of a list, the oldest first."""
+        for page in range(1, _MOST_PAGES + 1):
+            # Where it is not known, ``sort`` is not heard; then the oldest come first anyway.
+            asked = urlencode({"per_page": _PAGE, "page": page, "sort": "asc"})
+            found = self._asked("GET", f"{address}{'&' if '?' in address else '?'}{asked}")
+            if not isinstance(found, list):
+                raise NoticeError(f"{host_of(address)} answers with no list")
+            yield from (one for one in found if isinstance(one, dict))
+            if len(found) < _PAGE:
+                return
+
+    def _written(self, method: str, address: str, body: str) -> Mapping[str, Any]:
+        found = self._asked(method, address, {"body": body})
+        return found if isinstance(found, dict) else {}
+
+    def _removed(self, address: str) -> None:
+        try:
+            self._asked("DELETE", address)
+        except RefusedError as error:
+            if error.code != _NOT_FOUND:  # else the other session was faster
+                raise
+
+    def _asked(self, method: str, address: str, payload: Any = None) -> Any:
+        if not is_address(address):
+            raise NoticeError("the CI names no address of its interface")
+        answer = call(method, address, payload, headers=self._headers())
+        return answer.json(host_of(address)) if answer.body else None
+
+    def _token(self, *names: str) -> str:
+        for name in names:
+            if token := self._environment.get(name, "").strip():
+                return token
+        raise NoticeError(f"{names[0]} is not set")
+
+
+@final
+class GitHubComments(Comments):
+    """Comments of GitHub, and of Gitea and Forgejo, which have its variables and its interface."""
+
+    _update_method = "PATCH"
+
+    def _base(self) -> str | None:
+        repository = self._environment.get("GITHUB_REPOSITORY")
+        number = self._number() if repository else None
+        return None if number is None else f"{self._repository()}/issues/{number}/comments"
+
+    def _repository(self) -> str:
+        api = self._environment.get("GITHUB_API_URL") or "https://api.github.com"
+        return f"{api}/repos/{self._environment['GITHUB_REPOSITORY']}"
+
+    def _number(self) -> int | None:
+        found = _PULL_REQUEST.fullmatch(self._environment.get("GITHUB_REF", ""))
+        if found is not None:
+            return int(found[1])
+        event = self._event()
+        issue = event.get("issue", {})
+        pulls = [event.get("pull_request"), issue if issue.get("pull_request") else None]
+        run = event.get("workflow_run", {})
+        pulls += run.get("pull_requests") or (self._pulls_of(run) if run else [])
+        numbers = (pull["number"] for pull in pulls if pull and "number" in pull)
+        return next(numbers, None)
+
+    def _pulls_of(self, run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Find the pull request of another workflow's run: of a fork's, GitHub does not name it."""
+        owner = ((run.get("head_repository") or {}).get("owner") or {}).get("login")
+        head = quote(f"{owner}:{run.get('head_branch')}")
+        open_ones = self._listed(f"{self._repository()}/pulls?state=open&head={head}")
+        sha = run.get("head_sha")
+        return [pull for pull in open_ones if (pull.get("head") or {}).get("sha") == sha]
+
+    def _event(self) -> dict[str, Any]:
+        file = self._environment.get("GITHUB_EVENT_PATH")
+        if not file:
+            return {}
+        try:
+            event = json.loads(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise NoticeError("the file of GITHUB_EVENT_PATH cannot be read") from None
+        return event if isinstance(event, dict) else {}
+
+    def _headers(self) -> Mapping[str, str]:
+        return {
+            "Accept": "application/vnd.github+json",
+            "Authorization": f"Bearer {self._token('GITHUB_TOKEN', 'GH_TOKEN')}",
+        }
+
+    def _author(self) -> object:
+        # The token of a job may not ask the REST interface who it is.
+        graphql = self._environment.get("GITHUB_GRAPHQL_URL")
+        if graphql:
+            found = self._asked("POST", graphql, {"query": "query { viewer { login } }"})
+            return ((found.get("data") or {}).get("viewer") or {}).get("login")
+        api = self._repository().partition("/repos/")[0]
+        return self._asked("GET", f"{api}/user").get("login")
+
+    def _author_of(self, comment: Mapping[str, Any]) -> object:
+        return (comment.get("user") or {}).get("login")
+
+    def _address_of(self, base: str, comment: int) -> str:
+        del base
+        return f"{self._repository()}/issues/comments/{comment}"
+
+
+@final
+class GitLabComments(Comments):
+    """Notes of a merge request of GitLab."""
+
+    _update_method = "PUT"
+
+    def _base(self) -> str | None:
+        names = ("CI_API_V4_URL", "CI_MERGE_REQUEST_IID")
+        api, number = (self._environment.get(name) for name in names)
+        # A fork's pipeline has an id of its own; the merge request is of the other project.
+        project = self._environment.get("CI_MERGE_REQUEST_PROJECT_ID") or self._environment.get(
+            "CI_PROJECT_ID"
+        )
+        if not (api and number and project):
+            return None
+        return f"{api}/projects/{quote(project, safe='')}/merge_requests/{number}/notes"
+
+    def _safe(self, markdown: str) -> str:
+        """Have no line begin a quick action, such as ``/merge``."""
+        return _QUICK_ACTION.sub(r"\1\\", markdown)
+
+    def _headers(self) -> Mapping[str, str]:
+        return {"PRIVATE-TOKEN": self._token("GITLAB_TOKEN")}
+
+    def _author(self) -> object:
+        return self._asked("GET", f"{self._environment['CI_API_V4_URL']}/user").get("id")
+
+    def _author_of(self, comment: Mapping[str, Any]) -> object:
+        return (comment.get("author") or {}).get("id")
+
+    def _address_of(self, base: str, comment: int) -> str:
+        return f"{base}/{comment}"
+
+
+def _marker(cluster: str | None, label: str) -> str:
+    words = (quote(word, safe="") for word in (cluster or "", label))
+    return f"<!-- pytest-dlperf {'/'.join(words)} -->"

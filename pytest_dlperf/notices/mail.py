@@ -1,0 +1,182 @@
+"""Notices by mail, over the server that ``DLPERF_SMTP`` names."""
+
+from __future__ import annotations
+
+import getpass
+import html
+import smtplib
+import socket
+import ssl
+from dataclasses import dataclass, field
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pytest_dlperf.config.notices import SMTP_VARIABLE
+from pytest_dlperf.notices.notice import NoticeError, Notifier
+from pytest_dlperf.notices.posting import TIMEOUT_S, unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.notices.notice import Notice
+
+_PORTS: Final = {"smtp": 25, "smtps": 465}
+_SUBMISSION: Final = 587
+_FORM: Final = "smtps://USER:PASSWORD@HOST?from=ADDRESS"
+_SUBJECT_LENGTH: Final = 200
+_FAULTS: Final = {
+    smtplib.SMTPNotSupportedError: "offers no TLS or no login, and takes no password in the clear",
+    smtplib.SMTPAuthenticationError: "refuses user and password ({code})",
+    smtplib.SMTPResponseException: "refuses the mail ({code})",
+    smtplib.SMTPException: "broke the connection off",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A mail server, and how it is reached."""
+
+    host: str
+    port: int
+    is_tls: bool
+    """Whether the connection begins with TLS."""
+    needs_starttls: bool
+    """Whether it has to become one of TLS before anything is said."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    sender: str = ""
+    """Whom the mail is from; empty for the user of this machine."""
+
+    @classmethod
+    def of(cls, text: str) -> Server:
+        """Read ``smtp[s]://[USER:PASSWORD@]HOST[:PORT][?from=ADDRESS][&starttls=yes]``.
+
+        Raises:
+            NoticeError: It has another form. The message does not show it.
+        """
+        try:
+            parts = urlsplit(text)
+            port, asked = parts.port, parse_qs(parts.query, strict_parsing=bool(parts.query))
+        except ValueError:
+            raise NoticeError(f"{SMTP_VARIABLE} is not of the form {_FORM}") from None
+        if parts.scheme not in _PORTS or not parts.hostname or set(asked) - {"from", "starttls"}:
+            raise NoticeError(f"{SMTP_VARIABLE} is not of the form {_FORM}")
+        is_tls = parts.scheme == "smtps"
+        # A password is never sent in the clear.
+        needs_starttls = not is_tls and bool(parts.username or asked.get("starttls") == ["yes"])
+        return cls(
+            host=parts.hostname,
+            port=port or (_SUBMISSION if needs_starttls else _PORTS[parts.scheme]),
+            is_tls=is_tls,
+            needs_starttls=needs_starttls,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            sender=asked.get("from", [""])[0],
+        )
+
+
+@final
+class Mail(Notifier):
+    """Sends a mail: the subject, the text, the same as HTML, and the page if it was asked for."""
+
+    def __init__(
+        self,
+        receivers: Sequence[str],
+        server: Server,
+        page: Callable[[Results], str] | None = None,
+    ) -> None:
+        """Take whom to write to, and what makes the page that is attached."""
+        self.name = f"mail ({server.host})"
+        self._receivers = tuple(receivers)
+        self._server = server
+        self._page = page
+
+    def send(self, notice: Notice) -> None:
+        """Send it."""
+        message = self._message(notice)
+        server = self._server
+        try:
+            with self._connected() as connection:
+                if server.user:
+                    connection.login(server.user, server.password)
+                connection.send_message(message, to_addrs=self._receivers)
+        except (OSError, smtplib.SMTPException) as error:
+            raise NoticeError(_fault(error, server.host)) from None
+
+    def _connected(self) -> smtplib.SMTP:
+        server = self._server
+        context = ssl.create_default_context()
+        if server.is_tls:
+            return smtplib.SMTP_SSL(server.host, server.port, timeout=TIMEOUT_S, context=context)
+        connection = smtplib.SMTP(server.host, server.port, timeout=TIMEOUT_S)
+        try:
+            if server.needs_starttls:
+                connection.starttls(context=context)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _message(self, notice: Notice) -> EmailMessage:
+        message = EmailMessage()
+        # A line end in a header would begin another header.
+        message["Subject"] = _line(notice.subject)[:_SUBJECT_LENGTH]
+        message["From"] = self._server.sender or _own_address()
+        message["To"] = ", ".join(self._receivers)
+        message["Date"] = formatdate(localtime=True)
+        message["Message-ID"] = make_msgid(domain=socket.getfqdn())
+        # RFC 3834: so that nobody's absence notice comes back.
+        message["Auto-Submitted"] = "auto-generated"
+        subject, text = _whole(notice.subject), _whole(notice.text)
+        link = f"\n\n{notice.ci_run}" if notice.ci_run and notice.ci_run not in text else ""
+        message.set_content(f"{subject}\n\n{text}{link}\n")
+        message.add_alternative(_html(notice, subject, text), subtype="html")
+        if self._page is not None and notice.results is not None:
+            page = self._page(notice.results).encode("utf-8", "backslashreplace")
+            message.add_attachment(page, maintype="text", subtype="html", filename="results.html")
+        return message
+
+
+def _html(notice: Notice, subject: str, text: str) -> str:
+    colour = "#b3261e" if notice.is_red else "#1b6e3c"
+    link = ""
+    if notice.ci_run is not None and notice.ci_run.startswith(("https://", "http://")):
+        link = f'<p><a href="{html.escape(notice.ci_run)}">CI run</a></p>'
+    return (
+        '<!DOCTYPE html><html><head><meta charset="utf-8"></head>'
+        '<body style="font-family:sans-serif;font-size:15px;line-height:1.4">'
+        f'<p style="font-weight:bold;color:{colour}">{html.escape(subject)}</p>'
+        f'<div style="white-space:pre-wrap">{html.escape(text)}</div>{link}</body></html>\n'
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(_whole(text).split())
+
+
+def _whole(text: str) -> str:
+    """Write half of a character, as broken logs have it, as its code: mail cannot carry it."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _own_address() -> Address:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "pytest-dlperf"
+    return Address("pytest-dlperf", username=user, domain=socket.getfqdn())
+
+
+def _fault(error: Exception, host: str) -> str:
+    """Say what went wrong. A server's own words may repeat what it was told: its code stands."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        codes = ", ".join(sorted({str(code) for code, _ in error.recipients.values()}))
+        return f"{host} refuses every receiver ({codes})"
+    for kind, said in _FAULTS.items():
+        if isinstance(error, kind):
+            return f"{host} {said.format(code=getattr(error, 'smtp_code', ''))}"
+    return unreachable(error, host)

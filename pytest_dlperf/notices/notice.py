@@ -1,0 +1,61 @@
+"""What is told of a session, and the protocol of all that tell it, our own and others'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.model.errors import BrokenError
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.results import Results
+
+
+class NoticeError(BrokenError):
+    """A notice cannot be sent. The message holds no secret: of an address only its host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What people are told: the text that is read in ten seconds, and what it is made from."""
+
+    subject: str
+    """One line."""
+    text: str
+    """Plain text of some lines, without the subject."""
+    markdown: str
+    """The same for GitHub, GitLab and Mattermost: what logs and files say is no markup in it."""
+    cluster: str | None
+    is_red: bool
+    """Whether somebody has to look."""
+    is_due: bool = True
+    """Whether this session is one of those that ``--dlperf-notify-on`` asks for."""
+    ci_run: str | None = None
+    """The address of the CI's run."""
+    results: Results | None = None
+    """All of the session; ``None`` where there was none: that is what is told."""
+
+
+class Notifier:
+    """Tells somebody of a session. Override ``send``.
+
+    The methods are called on xdist's controller only, in a thread of their own, and given up after
+    some seconds. Raise a ``NoticeError`` for what the user is to read: of other errors only the
+    type is shown, since their text may hold an address that is a secret.
+    """
+
+    name: str = "notifier"
+    """What messages call it."""
+    is_told_always: bool = False
+    """Whether it gets every notice, and goes by ``is_due`` itself: a comment has to turn green."""
+
+    def begin(self) -> None:
+        """Tell that a session has begun: its first test of a case runs."""
+
+    def send(self, notice: Notice) -> bool | None:
+        """Tell of a session. Return ``False`` where there was nobody to tell.
+
+        Raises:
+            NoticeError: It could not be told.
+        """
+        raise NotImplementedError

@@ -1,0 +1,68 @@
+"""Pings of a dead man's switch: a service that tells when none has come for too long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import urlsplit, urlunsplit
+
+from pytest_dlperf.notices.notice import Notifier
+from pytest_dlperf.notices.posting import call, host_of
+
+if TYPE_CHECKING:
+    from pytest_dlperf.notices.notice import Notice
+
+_MOST_BYTES: Final = 10_000
+"""Of a ping's text; such services keep some 10 to 100 kB."""
+
+
+@final
+class Ping(Notifier):
+    """Asks for an address at the end of each whole session, red or green: the night has come."""
+
+    is_told_always = True
+
+    def __init__(self, address: str) -> None:
+        """Take the address, which no message shows."""
+        self.name = f"ping ({host_of(address)})"
+        self._address = address
+
+    def send(self, notice: Notice) -> bool:
+        """Ping, unless the session was broken off."""
+        if notice.results is None or notice.results.interrupted:
+            return False
+        call("GET", self._address)
+        return True
+
+
+@final
+class Healthchecks(Notifier):
+    """Pings a check by the protocol of Healthchecks, which others speak too.
+
+    ``/start`` at the first test, the address itself at the end of a whole session, ``/fail`` at
+    that of one that was broken off; https://healthchecks.io/docs/http_api.
+    """
+
+    is_told_always = True
+
+    def __init__(self, address: str) -> None:
+        """Take the check's address, which no message shows."""
+        self.name = f"healthchecks ({host_of(address)})"
+        self._address = address
+
+    def begin(self) -> None:
+        """Say that the session has begun."""
+        call("POST", self._with("start"), b"", tries=1)
+
+    def send(self, notice: Notice) -> bool:
+        """Say that it has ended, and how."""
+        if notice.results is None:
+            return False
+        text = f"{notice.subject}\n\n{notice.text}".encode("utf-8", "backslashreplace")
+        signal = "fail" if notice.results.interrupted else ""
+        call("POST", self._with(signal), text[:_MOST_BYTES])
+        return True
+
+    def _with(self, signal: str) -> str:
+        parts = urlsplit(self._address)
+        path = parts.path.rstrip("/") + (f"/{signal}" if signal else "")
+        return urlunsplit(parts._replace(path=path))

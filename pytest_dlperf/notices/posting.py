@@ -1,0 +1,204 @@
+"""Requests to web services: bounded in time and size, without redirects, silent about secrets."""
+
+from __future__ import annotations
+
+import http
+import http.client
+import json
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+from urllib import error, request
+from urllib.parse import urlsplit
+
+from pytest_dlperf.notices.notice import NoticeError
+from pytest_dlperf.reports.numbers import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT_S: Final = 10.0
+LONGEST_WAIT_S: Final = 5.0
+"""What a service may have us wait before the second try."""
+_LARGEST_ANSWER: Final = 16 * 1024 * 1024
+_SAID_LENGTH: Final = 120
+_LEAST_SECRET: Final = 5
+"""Characters from which on a part of an address is taken for a secret."""
+_AGAIN: Final = (429, 500, 502, 503, 504)
+_GONE: Final = (401, 403, 404, 410)
+
+
+class RefusedError(NoticeError):
+    """A service has refused; ``code`` is that of HTTP."""
+
+    def __init__(self, message: str, code: int) -> None:
+        """Take the message and the code."""
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service has answered."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self, host: str) -> Any:
+        """Read it as JSON.
+
+        Raises:
+            NoticeError: It is none.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise NoticeError(f"{host} answers with what is no JSON") from None
+
+
+class _NoRedirect(request.HTTPRedirectHandler):
+    """Follows no redirect: what is sent holds secrets, and was meant for that host alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Have the redirect become an error."""
+
+
+def host_of(address: str) -> str:
+    """Name the host of an address, which is all of it that a message may show."""
+    parts = urlsplit(address)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def post_json(address: str, payload: Any) -> Answer:
+    """Post JSON to a webhook.
+
+    Raises:
+        NoticeError: It was not taken.
+    """
+    return call("POST", address, payload)
+
+
+def call(
+    method: str,
+    address: str,
+    payload: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    tries: int = 2,
+) -> Answer:
+    """Send a request, once more if the service is busy, and return its answer.
+
+    ``payload`` is sent as JSON, or as it is if it is ``bytes``.
+
+    Raises:
+        NoticeError: The service cannot be reached, or refuses.
+    """
+    body, kind = _body(payload)
+    asked = request.Request(  # noqa: S310 - only http and https come so far (config.notices)
+        address,
+        data=body,
+        method=method,
+        headers={
+            "User-Agent": f"pytest-dlperf/{metadata.version('pytest-dlperf')}",
+            **({"Content-Type": kind} if body is not None else {}),
+            **(headers or {}),
+        },
+    )
+    opener = request.build_opener(_NoRedirect)
+    host = host_of(address)
+    while True:
+        tries -= 1
+        try:
+            with opener.open(asked, timeout=TIMEOUT_S) as answer:
+                return Answer(dict(answer.headers.items()), answer.read(_LARGEST_ANSWER))
+        except error.HTTPError as refused:
+            with refused:
+                if tries > 0 and refused.code in _AGAIN:
+                    time.sleep(_wait_s(refused.headers.get("Retry-After")))
+                    continue
+                told = _refusal(refused, host, _secrets(address, headers))
+                raise RefusedError(told, refused.code) from None
+        except (OSError, http.client.HTTPException, ValueError) as fault:
+            raise NoticeError(unreachable(fault, host)) from None
+
+
+def _body(payload: Any) -> tuple[bytes | None, str]:
+    if payload is None or isinstance(payload, bytes):
+        return payload, "text/plain; charset=utf-8"
+    # Half of a character, as broken logs have it, is no JSON: it is written as its code.
+    return json.dumps(payload, ensure_ascii=True).encode(), "application/json; charset=utf-8"
+
+
+def _wait_s(after: str | None) -> float:
+    """Return how long to wait, from the ``Retry-After`` of RFC 9110: seconds or a date."""
+    try:
+        wanted = float(after or 1)
+    except ValueError:
+        try:
+            wanted = parsedate_to_datetime(after or "").timestamp() - time.time()
+        except ValueError:
+            wanted = 1
+    return min(max(wanted, 0), LONGEST_WAIT_S) if wanted == wanted else 1  # noqa: PLR0124 - NaN
+
+
+def _refusal(refused: error.HTTPError, host: str, secrets: list[str]) -> str:
+    code = refused.code
+    if code in (301, 302, 303, 307, 308):
+        return f"{host} answers with a redirect ({code}), which is not followed; name the address"
+    try:
+        phrase = http.HTTPStatus(code).phrase
+    except ValueError:
+        phrase = ""
+    told = f"{host} answers {code} {phrase}".rstrip()
+    said = _said(refused, secrets)
+    if said:
+        told += f" ({said})"
+    return f"{told}; is its address or token still right?" if code in _GONE else told
+
+
+def _said(refused: error.HTTPError, secrets: list[str]) -> str:
+    """Return what the service says of the fault, in short, unless it repeats what is secret."""
+    try:
+        text = refused.read(2000).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        words = (found.get(name) for name in ("message", "error_description", "error", "detail"))
+        text = next((word for word in words if isinstance(word, str)), "")
+    text = printable(" ".join(text.split()))
+    if "<" in text or any(secret in text for secret in secrets):
+        return ""
+    return text if len(text) <= _SAID_LENGTH else f"{text[:_SAID_LENGTH]}…"
+
+
+def _secrets(address: str, headers: Mapping[str, str] | None) -> list[str]:
+    """List what no message may repeat: parts of the address behind its host, and of headers."""
+    parts = urlsplit(address)
+    words = [*parts.path.split("/"), *parts.query.split("&"), *parts.query.split("=")]
+    words += [word for value in (headers or {}).values() for word in value.split()]
+    return [word for word in words if len(word) >= _LEAST_SECRET]
+
+
+def unreachable(fault: Exception, host: str) -> str:
+    """Say why a host cannot be asked, without what its address holds beside the host."""
+    reason = fault.reason if isinstance(fault, error.URLError) else fault
+    if isinstance(reason, TimeoutError):
+        return f"{host} did not answer within {TIMEOUT_S:.0f} s"
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return f"the certificate of {host} is not trusted: {reason.verify_message}"
+    if isinstance(reason, ssl.SSLError):
+        return f"{host} takes no TLS connection: {reason.reason or 'it was broken off'}"
+    if isinstance(reason, socket.gaierror):
+        return f"there is no host {host}: {reason.strerror}"
+    if isinstance(reason, OSError):
+        return f"{host} cannot be reached: {reason.strerror or type(reason).__name__}"
+    # The text of others may hold the address.
+    return f"{host} cannot be asked: {type(fault).__name__}"

@@ -1,0 +1,129 @@
+"""A session as a notice: its words are the ten-second text, its data what a program is told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.reports.brief import ten_seconds
+from pytest_dlperf.reports.case_status import (
+    counts,
+    is_measured,
+    metric_words,
+    status_of,
+    worst_first,
+)
+from pytest_dlperf.reports.markdown_text import inline
+from pytest_dlperf.reports.numbers import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_dlperf.model.explanation import PastNight
+    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import Results
+
+_MOST_CASES: Final = 200
+_FORM: Final = 1
+
+
+def notice_of(
+    results: Results, *, faults: Sequence[str] = (), is_due: bool = True, page: str | None = None
+) -> Notice:
+    """Put a session into words.
+
+    ``faults`` are what else made it fail, such as a report that could not be written; ``page`` is
+    where the page lies.
+    """
+    brief = ten_seconds(results, page=page)
+    ci_run = results.environment.get("ci_run")
+    return Notice(
+        subject=brief.subject,
+        text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
+        markdown="\n\n".join([brief.markdown.rstrip(), *map(inline, faults)]),
+        cluster=results.cluster,
+        is_red=is_red(results) or bool(faults),
+        is_due=is_due,
+        ci_run=ci_run if isinstance(ci_run, str) and ci_run else None,
+        results=results,
+    )
+
+
+def is_red(results: Results) -> bool:
+    """Tell whether a session has failed, as far as its results tell."""
+    return (
+        results.interrupted
+        or not any(map(is_measured, results.cases))
+        or any(status_of(result).fails(strict=results.strict) for result in results.cases)
+    )
+
+
+def notice_data(notice: Notice) -> dict[str, Any]:
+    """Make the data of ``json``: docs/notices.md lists them."""
+    results = notice.results
+    data: dict[str, Any] = {
+        "schema": _FORM,
+        "subject": notice.subject,
+        "text": notice.text,
+        "markdown": notice.markdown,
+        "red": notice.is_red,
+        "cluster": notice.cluster,
+        "ci_run": notice.ci_run,
+        "session": None,
+    }
+    if results is None:
+        return data
+    cases = [case for case in worst_first(results.cases) if not status_of(case).is_good]
+    return {
+        **data,
+        "session": {
+            "id": results.session,
+            "estimator": results.estimator.value,
+            "started": results.started,
+            "ended": results.ended,
+            "interrupted": results.interrupted,
+            "strict": results.strict,
+            "commit": results.environment.get("commit"),
+            "counts": {status.value: count for status, count in counts(results.cases).items()},
+        },
+        "cases": [_case(case) for case in cases[:_MOST_CASES]],
+        "more_cases": max(len(cases) - _MOST_CASES, 0),
+    }
+
+
+def _case(result: CaseResult) -> dict[str, Any]:
+    return {
+        "id": result.case.id,
+        "status": status_of(result).value,
+        "metrics": dict(_metrics(result)),
+    }
+
+
+def _metrics(result: CaseResult) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    words = metric_words(result)
+    for name, known in result.metrics().items():
+        if name in words and not words[name][1].is_good:
+            yield name, _metric(known, words[name][0])
+
+
+def _metric(known: MetricResult, word: str) -> dict[str, Any]:
+    judgement, explanation = known.judgement, known.explanation
+    return {
+        "verdict": word,
+        "unit": known.metric.unit,
+        "better": known.metric.better.value if known.metric.better else None,
+        "median": known.median,
+        "accepted": known.accepted.number if known.accepted else None,
+        "reference": known.reference,
+        "difference_percent": judgement.difference_percent if judgement else None,
+        "reason": judgement.reason if judgement else None,
+        "since": _night(explanation.since) if explanation else None,
+        "last_good": _night(explanation.last_good) if explanation else None,
+        "nights": explanation.nights if explanation else None,
+        "differences": [asdict(one) for one in explanation.differences] if explanation else [],
+    }
+
+
+def _night(night: PastNight | None) -> dict[str, Any] | None:
+    return asdict(night) if night is not None else None

@@ -1,0 +1,83 @@
+"""Whom the session tells what it has come to, at its first test and at its end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_dlperf.reports.report import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.notices.notice import Notifier
+    from pytest_dlperf.notices.sending import Outcome
+
+
+class Notices:
+    """The session's notifiers. Nothing that becomes of them changes a verdict."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Take whom the user and other plugins name."""
+        from pytest_dlperf.notices.builtin import builtin_notifiers
+
+        of_others = config.hook.pytest_dlperf_notifiers(config=config)
+        self._settings = settings
+        self._notifiers: tuple[Notifier, ...] = (
+            *builtin_notifiers(settings.targets, settings.history_file),
+            *chain.from_iterable(of_others),
+        )
+        self._before: Any = None
+        """What SIGTERM did before the session began to answer for itself."""
+
+    def begin(self) -> Iterator[Note]:
+        """Tell that the session has begun, and see to it that SIGTERM has its end told as well."""
+        if not self._notifiers:
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, _end)
+        from pytest_dlperf.notices.sending import begin_all
+
+        yield from _notes(begin_all(self._notifiers))
+
+    def tell(self, results: Results, notes: Iterable[Note]) -> Iterator[Note]:
+        """Tell what the session has come to; ``notes`` may have made it fail as well."""
+        if not self._notifiers:
+            return
+        from pytest_dlperf.notices.due import is_due
+        from pytest_dlperf.notices.sending import send_all
+        from pytest_dlperf.notices.summary import notice_of
+
+        settings = self._settings
+        faults = [note.text for note in notes if note.is_bad]
+        try:
+            due = is_due(results, settings.notify_on, settings.history_file, is_bad=bool(faults))
+            page = str(settings.html_file) if settings.html_file else None
+            notice = notice_of(results, faults=faults, is_due=due, page=page)
+        except Exception as error:  # noqa: BLE001 - a notice must not cost a session
+            from pytest_dlperf.reports.publish import fault
+
+            yield Note(f"no notice could be written: {fault(error)}")
+            return
+        yield from _notes(send_all(self._notifiers, notice))
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+
+def _notes(outcomes: list[Outcome]) -> Iterator[Note]:
+    from pytest_dlperf.notices.sending import lines_of
+
+    return map(Note, lines_of(outcomes))
+
+
+def _end(number: int, _frame: object) -> None:
+    """End the session like Ctrl-C, so that what it has come to is written and told."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+    pytest.exit("ended by SIGTERM", returncode=128 + number)
