@@ -198,6 +198,9 @@ class Slurm:
         """Begin a job anew, at once: as it stands, Slurm waits two minutes first."""
         self.run("scontrol", "requeue", job)
         wait_until(lambda: self._state(job) == "PENDING", what=f"job {job} to wait", limit_s=30)
+        # That is what the two minutes are for: what the first start tells as it ends would be taken
+        # for the end of the second.
+        wait_until(lambda: not self.processes() and self._all_idle(), what="its end", limit_s=60)
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def end_of(self, job: str, *, limit_s: float = 60) -> str:
