@@ -75,7 +75,11 @@ def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
     else:
         runs = {"values": _values(measured, metric.name)}
     more = _of_judgement(known.judgement) if known.judgement else {}
-    return {**metric_entry(known), "spread": known.spread, **runs, **more}
+    source = known.accepted.acceptance if known.accepted else None
+    accepted = {
+        f"accepted_{name}": getattr(source, name, None) for name in ("by", "at", "reason", "commit")
+    }
+    return {**metric_entry(known), **accepted, "spread": known.spread, **runs, **more}
 
 
 def _of_judgement(judgement: Judgement) -> dict[str, Any]:
