@@ -80,7 +80,7 @@ def acceptance_lines(indent: str) -> list[str]:
         f'+ {indent}  commits: {{"/opt/it\'s here": "89abcdef0123"}}\n',
         f"+ {indent}  launch:\n",
         f"+ {indent}    launcher: ssh\n",
-        f"+ {indent}    command: \"python train.py --name 'it'\\\"'\\\"'s one' '' '{{run}}'\"\n",
+        f"+ {indent}    command: \"python train.py --name 'it'\\\"'\\\"'s one' '' {{run}}\"\n",
         f'+ {indent}    environment: {{NCCL_DEBUG: "", OMP_NUM_THREADS: "1", PS1: " # "}}\n',
         f'+ {indent}    working_directory: "/opt/a trainer"\n',
         f'+ {indent}    options: {{image: "registry.example.org/paddle:1.8"}}\n',

@@ -220,12 +220,12 @@ def test_accepted_numbers_are_a_table(suite: Suite) -> None:
     assert "1 accepted" in headline(page)
     assert "Regressions and failures" not in titles(page)
     [headings, *changes] = rows(section(page, "Accepted"))
-    assert headings == ["case", "metric", "unit", "old", "new", "diff", "why"]
+    assert headings == ["case", "metric", "unit", "old", "new", "diff", "by", "why"]
     assert sorted(row[:4] for row in changes) == [
         ["`tiny-mlp-fp32-b4-1n2g`", "speedup", "x", "1.90"],
         ["`tiny-mlp-fp32-b4-1n2g`", "throughput", "samples/s", "760.00"],
     ]
-    assert {row[6] for row in changes} == {r"new driver &#124; \`470\`"}
+    assert {row[7] for row in changes} == {r"new driver &#124; \`470\`"}
 
 
 def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite) -> None:

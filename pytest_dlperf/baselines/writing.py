@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.baselines.reading import Baselines, CaseKey
     from pytest_dlperf.config.cluster import Cluster
@@ -38,6 +39,7 @@ SCHEMA_FOLDER: Final = ".schema"
 """The folder, beside those of the clusters, where editors find them for recorded files."""
 
 _WRONG_SHOWN: Final = 3
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./{}-]+")
 
 
 class BaselineFile:
@@ -204,10 +206,15 @@ def _written(value: Any) -> Any:
         facts = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, LaunchFacts):
             # As it is typed: people read it, and try it in a terminal.
-            facts = {"launcher": value.launcher, "command": shlex.join(value.arguments), **facts}
+            facts = {"launcher": value.launcher, "command": _command_line(value.arguments), **facts}
             del facts["arguments"]
         return {name: _written(fact) for name, fact in facts.items() if fact not in (None, (), {})}
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _command_line(arguments: Iterable[str]) -> str:
+    """Quote as a shell has it; what a run fills in, ``{python}``, needs no quotes."""
+    return " ".join(one if _PLAIN.fullmatch(one) else shlex.quote(one) for one in arguments)
 
 
 # ------------------------------------------------------------------------------------ new files

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.reports.explanation_words import accepted_by
 from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.numbers import ABSENT
 
@@ -82,14 +83,9 @@ def _acceptance(result: CaseResult) -> str:
     metrics: dict[str, list[str]] = {}
     for name, accepted in result.accepted.items():
         source = accepted.acceptance
-        known = {
-            "estimator": accepted.estimator,
-            "measured": source.at if source else None,
-            "by": source.by if source else None,
-            "commit": source.commit if source else None,
-            "because:": source.reason if source else None,
-        }
-        told = "; ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+        told = f"estimator {accepted.estimator}"
+        if source is not None:
+            told += f"; accepted {accepted_by(source, source.at)}"
         metrics.setdefault(told, []).append(name)
     if len(metrics) == 1:
         return next(iter(metrics))

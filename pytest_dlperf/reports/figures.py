@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.records import CaseResult, MetricResult, TestRecord
     from pytest_dlperf.model.results import BaselineChange
 
-CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "why")
+CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (
     "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
 )  # fmt: skip
@@ -28,7 +28,7 @@ RUNS_LISTED: Final = 20
 """Runs of a measurement that a terminal lists; of logs that exist there may be thousands."""
 
 
-def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str]:
+def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str, str]:
     """Return the cells of an accepted number, below ``CHANGE_HEADINGS``."""
     return (
         change.case_id,
@@ -37,7 +37,8 @@ def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, st
         numbers.written(change.old, change.unit),
         numbers.written(change.new, change.unit),
         numbers.signed_percent(change.difference_percent),
-        change.why,
+        numbers.person(change.by),
+        numbers.reason(change.why),
     )
 
 

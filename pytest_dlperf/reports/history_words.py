@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.explanation_words import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +41,13 @@ def change(
 
 
 def accepted(known: AcceptedChange, unit: str) -> str:
-    """Describe an accepted number, what it took the place of, and why."""
+    """Describe an accepted number, what it took the place of, who accepted it and why."""
     is_first = known.old is None
     old = _FIRST if is_first else f"instead of {numbers.written(known.old, unit)}"
-    why = "" if is_first and known.why == _FIRST else f": {known.why}"
-    return f"{numbers.written(known.new, unit)}, {old}{why}"
+    who = f", by {numbers.person(known.by)}" if known.by else ""
+    commit = f", commit {short_commit(known.commit)}" if known.commit else ""
+    why = "" if is_first and known.why == _FIRST else f": {numbers.reason(known.why)}"
+    return f"{numbers.written(known.new, unit)}, {old}{who}{commit}{why}"
 
 
 def noise(known: CaseHistory) -> str | None:

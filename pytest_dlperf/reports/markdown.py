@@ -182,8 +182,8 @@ def _absent(cases: Sequence[CaseResult]) -> str:
 
 def _accepted(results: Results) -> str:
     rows = [
-        (code(case), metric, inline(unit), *figures, inline(why))
-        for case, metric, unit, *figures, why in map(change_row, results.baseline_changes)
+        (code(case), metric, inline(unit), *figures, inline(by), inline(why))
+        for case, metric, unit, *figures, by, why in map(change_row, results.baseline_changes)
     ]
     return table(CHANGE_HEADINGS, rows, right="   rrr")
 

@@ -21,6 +21,10 @@ _OBEYED: Final = re.compile(
     re.MULTILINE,
 )
 
+_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
+_LONGEST_NAME: Final = 60
+_LONGEST_REASON: Final = 200
+
 
 def written(value: float | None, unit: str) -> str:
     """Write a metric's number without its unit, in digits that suit it."""
@@ -83,6 +87,18 @@ def named(names: Sequence[str], most: int) -> str:
     """Name the first of several things: ``a, b and 3 more``."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def person(by: str | None) -> str:
+    """Name who accepted a number; the address that Git has stays in the file."""
+    if by is None:
+        return ABSENT
+    return cut(printable(_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)
+
+
+def reason(why: str) -> str:
+    """Write why somebody accepted a number, who may have had much to say."""
+    return cut(in_short(why), _LONGEST_REASON)
 
 
 def printable(text: str) -> str:

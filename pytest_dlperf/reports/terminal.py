@@ -88,7 +88,7 @@ class TerminalReport(Report):
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
         if results.baseline_changes:
             rows = [CHANGE_HEADINGS, *map(change_row, results.baseline_changes)]
-            yield from map(Line, aligned(rows, "lllrrrl"))
+            yield from map(Line, aligned(rows, "lllrrrll"))
         yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 

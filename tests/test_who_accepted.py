@@ -1,0 +1,118 @@
+"""Who accepted a number, why and at which commit: in the file, and wherever the number is shown."""
+
+from __future__ import annotations
+
+import subprocess
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from nights import Nights
+from trainers import TinySystem
+
+from pytest_dlperf.command.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+CREATE, UPDATE = "--dlperf-create-baselines", "--dlperf-update-baselines"
+CASE = "tiny-mlp-fp32-b4-1n1g"
+ANA = "Ana Díaz <ana@example.org>"
+HOSTILE = "Bo\n::error::<script>alert(1)</script>"
+WHY = "new loader ::error::<img src=x>" + " and so on" * 1000
+
+
+@pytest.fixture
+def repository(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """The suite in a repository whose commits are Ana's, outside any CI."""
+    marks = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TF_BUILD", "CIRCLECI", "JENKINS_URL")
+    for name in (*marks, "GITEA_ACTIONS", "FORGEJO_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    git(suite.path, "init", "-q")
+    git(suite.path, "config", "user.name", "Ana Díaz")
+    git(suite.path, "config", "user.email", "ana@example.org")
+    return suite
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def acceptance_of(file: Path) -> dict[str, Any]:
+    entry = yaml.safe_load(file.read_text(encoding="utf-8"))["entries"]["fp32-b4"]["1n1g"]
+    acceptance: dict[str, Any] = entry["acceptance"]
+    return acceptance
+
+
+def test_two_people_one_after_the_other_are_told_everywhere(
+    repository: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite, nights = repository, Nights(repository, ["1n1g"])
+    first = suite.run(*nights.usual("first"), CREATE)
+    first.stdout.re_match_lines([rf"{CASE} +throughput .* Ana Díaz +first number"])
+    assert acceptance_of(nights.file)["by"] == ANA
+
+    # The next one works in a CI, under a name that nobody should have, and says a lot.
+    with monkeypatch.context() as in_ci:
+        in_ci.setenv("GITLAB_CI", "true")
+        in_ci.setenv("GITLAB_USER_NAME", HOSTILE)
+        arguments = nights.usual("slower", of_1n1g=0.8)
+        second, results = suite.judge(
+            *arguments, UPDATE, "--dlperf-reason", WHY, "--dlperf-html=p.html", cluster="local"
+        )
+    assert second.ret == 0
+    bo = f"{' '.join(HOSTILE.split())} (GitLab CI)"
+    (change,) = results["baseline_changes"]
+    assert (change["by"], change["why"]) == (bo, WHY)
+    found = acceptance_of(nights.file)
+    assert (found["by"], found["reason"]) == (bo, WHY)
+    page = (suite.path / "p.html").read_text(encoding="utf-8")
+
+    # A loss names who accepted what it is held against.
+    tonight, results = suite.judge(
+        *nights.usual("tonight", of_1n1g=0.6), "--junitxml=j.xml", "--dlperf-markdown=p.md",
+        "--dlperf-html=p2.html", cluster="local",
+    )  # fmt: skip
+    assert tonight.ret == 1
+    page += (suite.path / "p2.html").read_text(encoding="utf-8")
+    (case,) = results["cases"]
+    assert case["metrics"]["throughput"]["baseline"]["acceptance"]["by"] == bo
+    root = ET.parse(suite.path / "j.xml").getroot()  # noqa: S314 - pytest wrote it a moment ago
+    properties = {p.get("name"): p.get("value") or "" for p in root.iter("property")}
+    assert properties["dlperf.throughput.accepted_by"] == bo
+    assert properties["dlperf.throughput.accepted_reason"].startswith("new loader")
+    assert properties["dlperf.throughput.accepted_at"] == found["at"]
+    assert "dlperf.throughput.accepted_commit" not in properties  # logs may be of any commit
+    assert "Bo ::error::&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    assert "<img src=x>" not in page
+
+    monkeypatch.chdir(suite.path)
+    assert main(["history", "show", CASE]) == 0
+    printed = capsys.readouterr().out
+    changes = " ".join(printed.split()).split("accepted ")[1:]
+    assert [by.partition(", by ")[2][:3] for by in changes] == ["Ana", "Bo "]
+    everything = "\n".join([*second.outlines, *tonight.outlines, printed])
+    assert not [line for line in everything.split("\n") if line.lstrip().startswith("::error")]
+
+
+def test_what_a_session_has_launched_is_accepted_with_its_commit_and_its_launch(
+    repository: Suite,
+) -> None:
+    suite = repository
+    TinySystem(suite, topologies=["1n1g"])
+    git(suite.path, "add", ".")
+    git(suite.path, "commit", "-qm", "A suite")
+
+    result = suite.run("-k", "tiny", CREATE, "--dlperf-repeats", "2")
+
+    assert result.ret == 0
+    found = acceptance_of(suite.path / "baselines" / "local" / "tiny-mlp.yaml")
+    assert found["by"] == ANA
+    assert git(suite.path, "rev-parse", "HEAD").startswith(found["commit"])
+    assert found["launch"]["launcher"] == "local"
+    assert found["launch"]["command"] == "{python} {checkout}/trainer/train.py 1 1 0 10 1"
