@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from trainers import CASES, TinySystem, measurer
@@ -110,6 +111,12 @@ def distribution(folder: Path, name: str, version: str) -> None:
     )
 
 
+def above(found: Fingerprint) -> dict[str, str]:
+    """The software but for what this machine has below all of it."""
+    below = {"kernel", "bios", "vbios", "nic_firmware"}
+    return {name: version for name, version in found.software.items() if name not in below}
+
+
 class OwnTools(Launcher):
     """A launcher to hosts that are this machine, each with tools of its own on its PATH."""
 
@@ -126,12 +133,7 @@ class OwnTools(Launcher):
 
 
 def taken_on(
-    tools: dict[str, Path],
-    topology: str,
-    *,
-    python: str = sys.executable,
-    accelerators: bool = True,
-    modules: tuple[str, ...] = (),
+    tools: dict[str, Path], topology: str, *, python: str = sys.executable, **wanted: Any
 ) -> Fingerprint:
     """The fingerprint of a case on the first hosts of these, as a session finds it."""
     folder = next(iter(tools.values()))
@@ -146,7 +148,7 @@ def taken_on(
         say=print,
     )
     case = Case.from_id(f"tiny-mlp-fp32-b4-{topology}")
-    needed = Requirements(python=python, accelerators=accelerators, modules=modules)
+    needed = Requirements(python=python, **wanted)
     with fleet.leased(case, needed) as leases:
         return fleet.fingerprint(case, needed, leases)
 
@@ -157,7 +159,7 @@ def test_machine_and_software_are_those_of_the_hosts(tmp_path: Path) -> None:
     # The tests' own Python may have frameworks.
     python = bare_python(tmp_path / "python")
     found = taken_on({"one": tools}, "1n2g", python=python)
-    assert found == Fingerprint(
+    assert replace(found, software=above(found)) == Fingerprint(
         machine={"device": V100, "devices_per_node": "3", "interconnect": "nvlink"},
         software={"driver": "470.57.02", "cuda": "11.4", "nccl": "2.18.5"},
         hosts=("one",),
@@ -281,7 +283,74 @@ def test_a_trainer_without_accelerators_is_measured_on_processors(tmp_path: Path
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     processors = [line for line in lines if line.split(":")[0].strip() == "processor"]
     assert found.machine["devices_per_node"] == str(len(processors))
-    assert found.software == {}
+    assert above(found) == {}
+
+
+def test_firmware_is_what_the_kernels_files_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    for name, text in {
+        "sys/class/dmi/id/bios_version": "2.19.1\n",
+        "sys/class/infiniband/mlx5_0/fw_ver": "28.39.2048\n",
+        "sys/class/infiniband/mlx5_1/fw_ver": "28.41.1000\n",
+        "proc/driver/nvidia/gpus/0000:1b:00.0/information": "IRQ: 91\nVideo BIOS: \t 96.00.89\n",
+        "proc/driver/nvidia/gpus/0000:1c:00.0/information": "Video BIOS: \t ??.??.??\n",
+    }.items():
+        file = root / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text, encoding="utf-8")
+    patched(monkeypatch, tmp_path, host_tools, 'ROOT = ""', f"ROOT = {str(root)!r}")
+    tools = {"one": nvidia(tmp_path / "one")}
+
+    software = taken_on(tools, "1n1g").software
+
+    assert software["bios"] == "2.19.1"
+    assert software["nic_firmware"] == "28.39.2048 + 28.41.1000"
+    assert software["vbios"] == "96.00.89"
+    assert software["kernel"] == os.uname().release
+    assert "vbios" not in taken_on(tools, "1n1g", accelerators=False).software
+
+
+def commit(folder: Path) -> str:
+    """A checkout in a folder, and the commit that it is at."""
+    folder.mkdir()
+    (folder / "train.py").write_text("pass\n", encoding="utf-8")
+    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Train"]):
+        subprocess.run([*git, *words], check=True)
+    head = [*git, "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path: Path) -> None:
+    clean, changed, none = (tmp_path / name for name in ("clean", "changed", "none"))
+    commits = [commit(clean), commit(changed)]
+    (clean / "new.log").touch()
+    (changed / "train.py").write_text("fail\n", encoding="utf-8")
+    none.mkdir()
+    folders = {"code": clean, "data": none, "other": changed, "gone": tmp_path / "gone"}
+
+    found = taken_on(
+        {"one": nvidia(tmp_path / "one")},
+        "1n1g",
+        checkouts={name: str(folder) for name, folder in folders.items()},
+    )
+
+    assert found.commits == {"code": commits[0], "other": f"{commits[1]}+changes"}
+
+
+def test_a_git_that_hangs_costs_the_commits_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = nvidia(tmp_path / "one")
+    program(tools / "git", "sleep 60\n")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")
+
+    found = taken_on({"one": tools}, "1n1g", checkouts={"code": str(tmp_path)})
+
+    assert found.commits == {}
+    assert found.software["driver"] == "470.57.02"
 
 
 # ---------------------------------------------------------------------------- the trainer's Python
@@ -322,7 +391,7 @@ def test_versions_of_frameworks_are_read_and_none_is_imported(
     nccl(tools, "2.18.5")
     python = bare_python(tmp_path / "python", folder, version=version)
     found = taken_on({"one": tools}, "1n1g", python=python)
-    assert found.software == {
+    assert above(found) == {
         "driver": "470.57.02",
         "cuda": "11.4",
         "nccl": "2.19.3",  # the one that comes with the framework, not the system's
@@ -358,7 +427,7 @@ def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path
         accelerators=False,
         modules=("frame", "plain"),
     )
-    assert found.software == {"frame": "1.2"}
+    assert above(found) == {"frame": "1.2"}
 
 
 # ---------------------------------------------------------------------------- with a measurement

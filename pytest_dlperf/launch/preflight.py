@@ -34,6 +34,9 @@ FETCH_LIMIT_S: Final = 1800.0
 IMAGE: Final = "image"
 """The name under which an image is a version of software."""
 
+_OF_DEVICES: Final = ("driver", "cuda", "rocm", "cann", "nccl", "vbios")
+_OF_HOSTS: Final = ("nic_firmware", "kernel", "bios")
+
 _ANSWER: Final = "dlperf-probe "
 _OTHER: Final = "name another by --dlperf-set SYSTEM.python=/path/to/python"
 
@@ -43,7 +46,8 @@ class Requirements:
     """The needs of a system on each host.
 
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
-    are paths by what the user calls them. ``accelerators`` says whether devices are looked for,
+    are paths by what the user calls them, ``checkouts`` those of folders that the trainer may run
+    from, whose commits are asked for. ``accelerators`` says whether devices are looked for,
     those of one ``kind`` or of any. ``srun`` are options of Slurm's command, and ``image`` what the
     trainer runs in, by its name; ``inside`` says how to look into it from the host. Then ``python``
     and the paths are those that it has.
@@ -52,6 +56,7 @@ class Requirements:
     python: str
     folders: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    checkouts: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     accelerators: bool = True
     kind: str | None = None
@@ -74,7 +79,8 @@ class HostReport:
     are those of the modules that are needed, ``packages`` those of the distributions that the
     trainer's Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``,
     ``rocm``, ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``,
-    as far as they could be found out.
+    ``kernel``, ``bios``, ``vbios`` and ``nic_firmware``, as far as they could be found out.
+    ``commits`` are those of the checkouts, by what the user calls them.
     """
 
     fault: str | None
@@ -83,6 +89,7 @@ class HostReport:
     versions: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
 
 
 def look_at_hosts(
@@ -150,6 +157,7 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
         packages=found["packages"],
         # A tool may print anything, of any length.
         facts={name: fact[:200] for name, fact in found["facts"].items()},
+        commits=found["commits"],
     )
 
 
@@ -215,6 +223,7 @@ def fingerprint_of(
         machine=machine,
         software=_agreed([_software(report, needed) for _, report in hosts]),
         hosts=tuple(host.name for host, _ in hosts),
+        commits=hosts[0][1].commits if hosts else {},
     )
 
 
@@ -232,8 +241,9 @@ def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, 
 
 
 def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    names = ("driver", "cuda", "rocm", "cann", "nccl") if needed.accelerators else ()
+    names = _OF_DEVICES if needed.accelerators else ()
     system = {name: report.facts[name] for name in names if name in report.facts}
+    below = {name: report.facts[name] for name in _OF_HOSTS if name in report.facts}
     packages = {**report.packages, **report.versions}
     packages = {name: version for name, version in packages.items() if version != probe.NO_VERSION}
     bundled = [name for name in packages if name.startswith("nvidia-nccl-")]
@@ -241,7 +251,7 @@ def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
         # A framework that brings its own library uses that one.
         system["nccl"] = packages[bundled[0]]
     others = {name: version for name, version in packages.items() if name not in bundled}
-    return {**system, **others}
+    return {**system, **others, **below}
 
 
 def _agreed(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -69,6 +69,7 @@ class CaseLaunch:
             if is_new and Path(working_directory).is_absolute():
                 folders["working_directory"] = working_directory
         files = self._paths(VariableKind.FILE)
+        checkouts = {name: path for name, path in folders.items() if path.startswith("/")}
         inner = None
         if self.container is None:
             folders["scratch in cluster.yaml"] = self.scratch
@@ -84,6 +85,7 @@ class CaseLaunch:
             inside=inner,
             folders=folders,
             files=files,
+            checkouts=checkouts,
             modules=self.spec.requires_modules,
             accelerators=self.spec.devices is not Devices.CPU,
             kind=self.spec.devices.kind,

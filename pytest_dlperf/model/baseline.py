@@ -133,20 +133,10 @@ class Baseline:
         )
 
     def notes(self, measurement: Measurement) -> tuple[str, ...]:
-        """Tell what may explain a difference, and is no verdict.
-
-        That is another version than when it was accepted, and a device that nothing has named.
-        """
+        """Tell what is no verdict, and is worth knowing: that nothing has named the device."""
         if measurement.fingerprint is None:
             return ()
         device = self.machine.get("device")
-        unnamed = device is not None and "device" not in measurement.fingerprint.machine
-        accepted_with = {} if self.acceptance is None else self.acceptance.software
-        others = differences(measurement.fingerprint.software, accepted_with)
-        return (
-            *([f"nothing there names the device, accepted on {device!r}"] if unnamed else []),
-            *(
-                f"{name} {measured}, accepted with {accepted}"
-                for name, (measured, accepted) in others.items()
-            ),
-        )
+        if device is None or "device" in measurement.fingerprint.machine:
+            return ()
+        return (f"nothing there names the device, accepted on {device!r}",)

@@ -15,7 +15,7 @@ import threading
 import time
 
 from pytest_dlperf.node.accelerators import NOTHING, Look
-from pytest_dlperf.node.host_tools import output, text_of
+from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
 from pytest_dlperf.node.image import ready
 from pytest_dlperf.node.placeholders import filled
 
@@ -27,6 +27,14 @@ NO_VERSION = "no version"
 
 _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
+_GIT = (
+    "env",
+    "-u",
+    "GIT_DIR",
+    "-u",
+    "GIT_WORK_TREE",
+    "git",
+)  # a hook of another checkout sets them
 
 _PACKAGES = (
     "habana-torch-plugin",
@@ -100,9 +108,14 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     """
     # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
     facts = {}  # type: dict[str, str]
-    looking = threading.Thread(target=_find_facts, args=(facts,), daemon=True)
+    commits = {}  # type: dict[str, str]
+    looking = [
+        threading.Thread(target=_find_facts, args=(facts,), daemon=True),
+        threading.Thread(target=_find_commits, args=(wanted["checkouts"], commits), daemon=True),
+    ]
     facts_until = time.monotonic() + _FACTS_LIMIT_S
-    looking.start()
+    for one in looking:
+        one.start()
     lock = wanted["lock"].encode("latin-1")
     is_locked = _is_locked(lock)
     accelerators = Look(wanted["kind"]) if wanted["accelerators"] else None
@@ -111,7 +124,8 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     trainers = _Trainers() if image_fault is not None else _trainers(wanted)
     outside = [] if inside is None else _missing_outside(inside["outside"])
     found = NOTHING if accelerators is None else accelerators.result(facts_until)
-    looking.join(max(0.0, facts_until - time.monotonic()))
+    for one in looking:
+        one.join(max(0.0, facts_until - time.monotonic()))
     return {
         "missing": _missing(wanted) if inside is None else trainers.missing,
         "outside": outside if image_fault is None else [*outside, image_fault],
@@ -125,6 +139,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         # By another run of this tool, it may be: that one is waited for.
         "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
         "facts": dict(facts, **found["facts"]),
+        "commits": dict(commits),
     }
 
 
@@ -186,7 +201,7 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
 
 
 def _find_facts(found: "dict[str, str]") -> None:
-    for look_at in (_processor_facts, _network_facts, _nccl_facts):
+    for look_at in (_processor_facts, _network_facts, _firmware_facts, _nccl_facts):
         # No fact is worth a host: a tool may fail in ways that nobody has thought of.
         with contextlib.suppress(Exception):
             found.update(look_at())
@@ -209,6 +224,34 @@ def _network_facts() -> "dict[str, str]":
         if "ACTIVE" in text_of(port + "/state") and "Ethernet" not in text_of(port + "/link_layer"):
             return {"network": "infiniband"}
     return {"network": "ethernet"}
+
+
+def _firmware_facts() -> "dict[str, str]":
+    """Find the versions of what lies below all packages, as the kernel's files have them."""
+    said = {
+        "bios": [SYS + "/class/dmi/id/bios_version"],
+        "vbios": glob.glob(SYS + "/class/drm/card*/device/vbios_version"),  # noqa: PTH207 - as above
+        "nic_firmware": glob.glob(SYS + "/class/infiniband/*/fw_ver"),  # noqa: PTH207 - as above
+    }
+    found = {name: [text_of(file).strip() for file in files] for name, files in said.items()}
+    for file in glob.glob(PROC + "/driver/nvidia/gpus/*/information"):  # noqa: PTH207 - as above
+        found["vbios"] += re.findall(r"^Video BIOS:\s*(\S+)", text_of(file), re.MULTILINE)
+    facts = {
+        name: [text for text in texts if re.search("[0-9]", text)] for name, texts in found.items()
+    }
+    named = {name: joined_names(texts) for name, texts in facts.items() if texts}
+    return dict(named, kernel=os.uname().release)
+
+
+def _find_commits(checkouts: "dict[str, str]", found: "dict[str, str]") -> None:
+    """Find the commits of checkouts, with ``+changes`` where some files differ."""
+    for name, folder in checkouts.items():
+        # It only looks, also at the index: somebody may work there.
+        git = (*_GIT, "--no-optional-locks", "-C", folder)
+        head = output(*git, "rev-parse", "--short=12", "HEAD")
+        if head:
+            changed = output(*git, "status", "--porcelain", "--untracked-files=no")
+            found[name] = head[0] + ("+changes" if changed else "")
 
 
 def _nccl_facts() -> "dict[str, str]":
