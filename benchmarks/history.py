@@ -25,8 +25,8 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of, machines_of
-from pytest_dlperf.history.nights import nights_of
+from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
+from pytest_dlperf.history.nights import machines_of, nights_of
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, Recorder

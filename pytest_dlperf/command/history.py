@@ -20,8 +20,8 @@ from pytest_dlperf.command.shell import (
     path_argument,
     text_argument,
 )
-from pytest_dlperf.history.case_history import history_of, machines_of
-from pytest_dlperf.history.nights import all_series, known_metrics
+from pytest_dlperf.history.case_history import history_of
+from pytest_dlperf.history.nights import all_series, known_metrics, machines_of
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.nights import accepted_of, nights_of, runs_of
+from pytest_dlperf.history.nights import accepted_of, machines_of, nights_of, runs_of
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
@@ -16,17 +14,15 @@ from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.history.nights import Machines
     from pytest_dlperf.history.series import Drift, Night
     from pytest_dlperf.model.results import Results
 
 _MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
-
-Machines = Mapping[int | None, Mapping[str, str]]
-"""Facts of machines by the id of a measurement's fingerprint."""
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
@@ -95,12 +91,6 @@ def history_of(
     )
 
 
-def machines_of(history: History) -> Machines:
-    """Read the facts of all machines, by the id of their fingerprint."""
-    rows = history.tuples("SELECT id, facts FROM fingerprints")
-    return {key: json.loads(facts).get("machine", {}) for key, facts in rows}
-
-
 def _other_machines(
     nights: Sequence[Night], machines: Machines
 ) -> tuple[list[Night], tuple[OtherMachine, ...]]:
@@ -130,20 +120,12 @@ def _other_machines(
 
 
 def _series_of(results: Results) -> Iterator[Series]:
+    cluster, estimator = results.cluster, results.estimator.value
     for result in results.cases:
-        over = str(result.case.reference_topology)
         for metric in results.metrics.get(result.case.system, ()):
             # A case that is not scaled has no speedup.
             if metric.is_judged and (metric.ratio_of is None or result.case.is_scaled):
-                yield Series(
-                    case_id=result.case.id,
-                    metric=metric.name,
-                    unit=metric.unit,
-                    better=metric.better,
-                    reference_topology=None if metric.ratio_of is None else over,
-                    cluster=results.cluster,
-                    estimator=results.estimator.value,
-                )
+                yield Series.of(result.case, metric, cluster=cluster, estimator=estimator)
 
 
 def _began(results: Results) -> float:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.rows import text
-from pytest_dlperf.history.series import AcceptedChange, Night, Series
+from pytest_dlperf.history.rows import fingerprint_of, text
+from pytest_dlperf.history.series import AcceptedChange, AskedSession, Night, Origin, Series
 from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.history.store import History
+
+Machines = Mapping[int | None, Mapping[str, str]]
+"""Facts of machines by the id of a measurement's fingerprint."""
 
 # Fields of a night whose column has another name, or is one of two tables.
 _COLUMNS: Final = {
@@ -26,13 +31,43 @@ _NIGHTS: Final = f"""
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND metric = :metric AND measurements.began <= :until
+    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
     AND unit = :unit AND better IS :better AND reference_topology IS :reference_topology
     AND median IS NOT NULL
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT :most
 """  # noqa: S608 - names of our own
+_ASKED: Final = f"""
+    SELECT {", ".join(_COLUMNS.get(field, field) for field in AskedSession._fields)}
+    FROM measurements
+    JOIN sessions ON sessions.id = measurements.session_id
+    WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
+    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
+    AND sessions.cluster = :cluster AND sessions.estimator = :estimator
+    ORDER BY measurements.began DESC, measurements.id DESC
+    LIMIT 366
+"""  # noqa: S608 - names of our own
+_DATES: Final = """
+    SELECT DISTINCT substr(started, 1, 10)
+    FROM (
+        SELECT started FROM sessions
+        WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
+        ORDER BY began DESC LIMIT 100
+    )
+"""
+_PARTS: Final = ("machine", "software", "hosts", "commits", "launch")
+_ORIGIN: Final = f"""
+    SELECT sessions.environment,
+    {", ".join(f"(SELECT content FROM facts WHERE id = {part}) AS {part}" for part in _PARTS)}
+    FROM measurements
+    JOIN sessions ON sessions.id = measurements.session_id
+    LEFT JOIN fingerprints ON fingerprints.id = measurements.fingerprint
+    WHERE measurements.id = :id
+"""  # noqa: S608 - names of our own
+_MACHINES: Final = """
+    SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = machine
+"""
 _RUNS: Final = """
     SELECT measurement_id, value FROM run_values
     WHERE measurement_id IN ({places}) AND arm = 'measured'
@@ -61,7 +96,10 @@ _SERIES: Final = """
 def known_metrics(history: History) -> list[str]:
     """List the names of all metrics that were ever measured."""
     return [
-        name for (name,) in history.tuples("SELECT DISTINCT metric FROM measurements ORDER BY 1")
+        name
+        for (name,) in history.tuples(
+            "SELECT DISTINCT metric FROM measurements WHERE median IS NOT NULL ORDER BY 1"
+        )
     ]
 
 
@@ -83,18 +121,69 @@ def all_series(history: History, metric: str) -> list[Series]:
     ]
 
 
-def nights_of(history: History, series: Series, *, until: float, most: int = 366) -> list[Night]:
+def nights_of(
+    history: History,
+    series: Series,
+    *,
+    until: float,
+    most: int = 366,
+    besides: str | None = None,
+) -> list[Night]:
     """Give the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
-    Sessions without the metric are left out. Logs that were judged several times
-    count once, as of the first time.
+    Sessions without the metric are left out, and so is the session ``besides``. Logs that were
+    judged several times count once, as of the first time.
     """
-    values = {**_values(series, until), "most": most}
+    values = {**_values(series, until), "most": most, "besides": besides}
     nights = history.tuples(_NIGHTS, values)
     if any(Night._make(row).is_from_logs for row in nights):
         # How often logs were judged again only all of them tell.
         nights = history.tuples(_NIGHTS, {**values, "most": -1})
     return _each_log_once(map(Night._make, reversed(nights)))[-most:]
+
+
+def asked_sessions(
+    history: History, series: Series, *, until: float, besides: str
+) -> list[AskedSession]:
+    """Give the last sessions that asked for a metric, measured or not, the last one first.
+
+    The unit may have been another one. The session ``besides`` is left out.
+    """
+    values = {**_values(series, until), "besides": besides}
+    return [AskedSession._make(row) for row in history.tuples(_ASKED, values)]
+
+
+def dates_of(history: History, series: Series, *, until: float) -> list[str]:
+    """Give the dates of the last hundred sessions of a series' cluster, whatever they measured."""
+    return sorted(date for (date,) in history.tuples(_DATES, _values(series, until)))
+
+
+def origin_of(history: History, measurement: int) -> Origin:
+    """Tell where a measurement comes from, by its id."""
+    (row,) = history.rows(_ORIGIN, {"id": measurement})
+    environment = json.loads(row.pop("environment"))
+    commit, ci_run = (environment.get(name) for name in ("commit", "ci_run"))
+    return Origin(
+        commit=commit if isinstance(commit, str) else None,
+        ci_run=ci_run if isinstance(ci_run, str) else None,
+        fingerprint=fingerprint_of(row) if any(row.values()) else None,
+    )
+
+
+def machines_of(history: History, fingerprints: Iterable[int | None] | None = None) -> Machines:
+    """Read the facts of machines, by the id of a fingerprint; of all, or of these.
+
+    Where nothing is known of a machine, it is not among them.
+    """
+    query = _MACHINES
+    if fingerprints is not None:
+        # Numbers of our own: there may be more of them than a statement takes values.
+        chosen = ", ".join(str(int(key)) for key in fingerprints if key is not None)
+        query += f"WHERE fingerprints.id IN ({chosen})"
+    rows = history.tuples(query)
+    # Thousands of fingerprints are of a few machines.
+    machines = {content: json.loads(content) for content in {content for _, content in rows}}
+    return {key: machines[content] for key, content in rows}
 
 
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.plain import to_plain
+from pytest_dlperf.model.measurement import Fingerprint, RunStatus
+from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_dlperf.model.measurement import Fingerprint, Measurement, Run
+    from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.records import MetricResult
     from pytest_dlperf.model.results import BaselineChange, Results
 
@@ -71,18 +71,27 @@ def case_row(case: Case) -> Row:
     return row
 
 
-def fingerprint_row(fingerprint: Fingerprint) -> Row:
-    """Make the row of what a measurement was taken on."""
-    facts = json.dumps(to_plain(fingerprint), sort_keys=True)
-    return {"digest": hashlib.sha256(facts.encode()).hexdigest(), "facts": facts}
+def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
+    """Give the parts of what a measurement was taken on as JSON, by their columns."""
+    return {
+        part: json.dumps(facts, sort_keys=True) if facts else None
+        for part, facts in to_plain(fingerprint).items()
+    }
 
 
-def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tuple[str, Row]]:
-    """Make a row of each metric of a case's measurement, by name, without its fingerprint.
+def fingerprint_of(parts: Mapping[str, str | None]) -> Fingerprint:
+    """Put a fingerprint together again."""
+    facts = {part: json.loads(text) for part, text in parts.items() if text is not None}
+    return from_plain(Fingerprint, facts)
+
+
+def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[tuple[str, Row]]:
+    """Make a row of each metric of a case, by name, without its fingerprint.
 
     A metric of which nothing is known, such as the speedup over what was not measured, has none.
     """
     over = str(result.case.reference_topology)
+    runs = measured.runs if measured is not None else ()
     for name, found in result.metrics().items():
         if found.median is None and found.accepted is None and found.judgement is None:
             continue
@@ -93,7 +102,7 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
         acceptance = accepted.acceptance if accepted else None
         # A ratio has no runs of its own: it rests on those that are divided.
         key = metric.ratio_of or name
-        values = [run.metrics[key] for run in measured.runs if key in run.metrics]
+        values = [run.metrics[key] for run in runs if key in run.metrics]
         ends = values if metric.ratio_of is None or found.median is None else [found.median]
         yield (
             name,
@@ -108,7 +117,7 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
                 "lowest": min(ends, default=None),
                 "highest": max(ends, default=None),
                 "counted": len(values),
-                "broken": len(measured.broken_runs),
+                "broken": sum(run.status is not RunStatus.OK for run in runs),
                 "accepted": accepted.number if accepted else None,
                 "accepted_at": text(acceptance.at) if acceptance else None,
                 "accepted_reason": text(acceptance.reason) if acceptance else None,
@@ -141,9 +150,9 @@ def value_rows(arms: Mapping[str, Measurement], metric: str, key: int) -> Iterat
             yield {"measurement_id": key, "arm": arm, "number": run.run, "value": value}
 
 
-def arms_of(result: CaseResult, measured: Measurement) -> dict[str, Measurement]:
+def arms_of(result: CaseResult, measured: Measurement | None) -> dict[str, Measurement]:
     """Name a case's own measurement and those beside the accepted software."""
-    arms = {"measured": measured}
+    arms = {} if measured is None else {"measured": measured}
     if result.interleaved is not None:
         arms |= {"candidate": result.interleaved.candidate, "control": result.interleaved.control}
     return arms

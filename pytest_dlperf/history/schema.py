@@ -51,14 +51,28 @@ TABLES: Final = (
         devices_per_node INTEGER NOT NULL
     )
     """,
-    "CREATE TABLE fingerprints (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, facts TEXT)",
+    # JSON, each once: of a fingerprint hardly a part differs from night to night, or between cases.
+    "CREATE TABLE facts (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE)",
+    # What a measurement was taken on, by parts; null for a part of which nothing is known.
+    """
+    CREATE TABLE fingerprints (
+        id INTEGER PRIMARY KEY,
+        machine INTEGER REFERENCES facts,
+        software INTEGER REFERENCES facts,
+        hosts INTEGER REFERENCES facts,
+        commits INTEGER REFERENCES facts,
+        launch INTEGER REFERENCES facts
+    )
+    """,
+    "CREATE INDEX equal_fingerprints ON fingerprints (launch, commits, software, hosts, machine)",
     # One metric of one case in one session; its name is data. ``began`` stands here too: the last
     # nights of a metric come straight from one index. ``better`` is null for a metric that is held
     # against no baseline, ``reference_topology`` is what a ratio was taken over. ``counted`` is how
     # many runs have a number, ``lowest`` and ``highest`` are the ends of those. ``broken`` is how
     # many runs failed, hung or were invalid: what survived of such a measurement is no level.
     # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
-    # against. A verdict may also be ``lost``.
+    # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
+    # gone, has a row without numbers: another session may not even have asked for the case.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.history.rows import LOST
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.model.metric import Better
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Fingerprint
+    from pytest_dlperf.model.metric import Better, Metric
+
+_NOT_WHOLE: Final = (
+    LOST,
+    *(v.value for v in (Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED)),
+)
+"""What stands for a verdict where nothing was measured, or nothing that could be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +37,19 @@ class Series:
     reference_topology: str | None
     cluster: str
     estimator: str
+
+    @classmethod
+    def of(cls, case: Case, metric: Metric, *, cluster: str, estimator: str) -> Series:
+        """Give the series of a case's metric; only that of a ratio has a reference topology."""
+        return cls(
+            case_id=case.id,
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            reference_topology=None if metric.ratio_of is None else str(case.reference_topology),
+            cluster=cluster,
+            estimator=estimator,
+        )
 
 
 class Night(NamedTuple):
@@ -66,6 +88,34 @@ class Night(NamedTuple):
     def is_lost(self) -> bool:
         """Whether a test of the case was lost with its worker."""
         return self.verdict_word == LOST
+
+
+class AskedSession(NamedTuple):
+    """A session that had a verdict on a metric, whether it came to a number or not.
+
+    The fields are as in ``Night``; ``median`` is ``None`` where nothing was measured.
+    """
+
+    started: str
+    began: float
+    median: float | None
+    measurement_id: int
+    broken: int
+    verdict_word: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the metric was measured, and nothing broke."""
+        return self.median is not None and not self.broken and self.verdict_word not in _NOT_WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a measurement comes from: the suite's commit, the CI's run, and what it was taken on."""
+
+    commit: str | None
+    ci_run: str | None
+    fingerprint: Fingerprint | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from pytest_dlperf.history.rows import (
     arms_of,
     case_row,
     change_row,
-    fingerprint_row,
     measurement_rows,
     of_reference,
+    parts_of,
     run_rows,
     session_row,
     value_rows,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.history.opening import Connection
+    from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import Results
 
@@ -128,19 +129,14 @@ class History(AbstractContextManager["History"]):
         query = "SELECT coalesce(max(id), 0) + 1 FROM measurements"
         ids = count(self._connection.execute(query).fetchone()[0])
         found: dict[str, list[Row]] = {"measurements": [], "runs": [], "run_values": []}
-        machines: dict[str, int] = {}
         for result in results:
             measured = result.measurement
-            if measured is None:
+            if measured is None and not result.judgements:
                 continue
             keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
             taken_on = {"began": began, "fingerprint": None}
-            if measured.fingerprint is not None:
-                row = fingerprint_row(measured.fingerprint)
-                digest = row["digest"]
-                if digest not in machines:
-                    machines[digest] = self._id("fingerprints", "digest", row)
-                taken_on["fingerprint"] = machines[digest]
+            if measured is not None and measured.fingerprint is not None:
+                taken_on["fingerprint"] = self._fingerprint_id(measured.fingerprint)
             arms = arms_of(result, measured)
             found["runs"] += [{**keys, **row} for row in run_rows(arms)]
             for name, row in measurement_rows(result, measured):
@@ -154,9 +150,18 @@ class History(AbstractContextManager["History"]):
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
 
-    def _id(self, table: str, key: str, row: Row) -> int:
+    def _fingerprint_id(self, fingerprint: Fingerprint) -> int:
+        parts = {
+            part: None if content is None else self._id("facts", "content", {"content": content})
+            for part, content in parts_of(fingerprint).items()
+        }
+        return self._id("fingerprints", tuple(parts), parts)
+
+    def _id(self, table: str, key: str | tuple[str, ...], row: Row) -> int:
         """Give the id of the row with that key, which is inserted where it is missing."""
-        query = f"SELECT id FROM {table} WHERE {key} = :{key}"  # noqa: S608 - names of our own
+        names = (key,) if isinstance(key, str) else key
+        same = " AND ".join(f"{name} IS :{name}" for name in names)
+        query = f"SELECT id FROM {table} WHERE {same}"  # noqa: S608 - names of our own
         found = self._connection.execute(query, row).fetchone()
         return self._insert(table, row) if found is None else found["id"]
 

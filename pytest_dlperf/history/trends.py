@@ -221,6 +221,28 @@ def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
     return max(one, least), max(two, least)
 
 
+def level_began(values: Sequence[float], *, reference: float, tonight: float) -> int:
+    """Find the first value of tonight's level; their number where the level is new tonight.
+
+    Both levels are known: what tonight is held against, and tonight's number. Going back from
+    tonight, each value counts for the level that it is nearer to, for no more than a quarter of the
+    difference: one outlier decides nothing. The level began where tonight's is furthest ahead, in
+    doubt later. What lies before two nights in a row at the other level was another time.
+    """
+    middle, sign = (reference + tonight) / 2, math.copysign(1.0, tonight - reference)
+    most = abs(tonight - reference) / 4
+    rounding = 1e-9 * most
+    ahead = furthest = most
+    first = len(values)
+    for index in reversed(range(len(values))):
+        ahead += min(max(sign * (values[index] - middle), -most), most)
+        if ahead > furthest + rounding:
+            furthest, first = ahead, index
+        elif ahead <= furthest - 2 * most + rounding:
+            break
+    return first
+
+
 def is_available() -> bool:
     """Say whether change points can be looked for; imports nothing."""
     return find_spec("otava") is not None

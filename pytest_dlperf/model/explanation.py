@@ -76,5 +76,8 @@ class Explanation:
     skipped: int = 0
     """Calendar nights between the last good one and ``since`` on which nothing was measured: the
     change may be as old as the first of them."""
+    is_gradual: bool = False
+    """Whether it came little by little since then: ``since`` is when that began, and the last good
+    night the one before."""
     differences: tuple[Difference, ...] = ()
     """What differs, the most suspicious first."""
