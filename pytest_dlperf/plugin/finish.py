@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.plugin.workers import Beginning
 
 NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""
@@ -50,11 +51,10 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     records: SessionRecords,
     ignored_logs: Sequence[IgnoredLog],
     *,
-    started: datetime,
+    beginning: Beginning,
     any_report: bool,
     green_so_far: bool,
     interrupted: bool,
-    session: str,
 ) -> tuple[Results, list[Note]]:
     """Change the baselines if asked for; return what the session has come to, and what to tell.
 
@@ -83,17 +83,17 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         if interrupted:
             notes.append(Note("no baseline was changed: the session was interrupted"))
         else:
-            told, changes = _change_baselines(suite, results, started, commit)
+            told, changes = _change_baselines(suite, results, beginning.at, commit)
             notes += told
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
         notes += _improvements(suite, results)
     origin = {"commit": commit, "ci_run": describe_ci_run()}
     whole = Results(
-        session=session,
+        session=beginning.session,
         cluster=suite.cluster.name,
         estimator=suite.cluster.estimator,
-        started=started.isoformat(timespec="seconds"),
+        started=beginning.at,
         ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         interrupted=interrupted,
         strict=settings.strict,
@@ -131,13 +131,13 @@ def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note
 
 
 def _change_baselines(
-    suite: Suite, results: Sequence[CaseResult], started: datetime, commit: str | None
+    suite: Suite, results: Sequence[CaseResult], started: str, commit: str | None
 ) -> tuple[list[Note], list[BaselineChange]]:
     """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
     accepts = settings.create_baselines or settings.update_baselines
     provenance = Provenance(
-        at=started.isoformat(timespec="seconds"),
+        at=started,
         by=describe_actor(settings.systems_directories[0]) if accepts else None,
         commit=commit,
         reason=settings.reason,

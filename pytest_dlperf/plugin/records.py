@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.gate.verdicts import Settled
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.explanation import Explanation
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
 
@@ -36,6 +37,8 @@ class TestNotes:
         """What the test is about."""
         self.record = TestRecord(case=case, metric=metric.name)
         """What there is to report by now."""
+        self._asked: dict[str, Verdict] = {}
+        """The verdicts that were to be explained, by metric."""
 
     def _note(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
@@ -77,6 +80,22 @@ class TestNotes:
             interleaved = {**self.record.interleaved, both.candidate.case_id: both}
             self._note(interleaved=interleaved)
         self.judged(settled.judgement)
+
+    def unexplained(self) -> list[Judgement]:
+        """Give the judgements that did not simply pass, each verdict on a metric once."""
+        found = [
+            judgement
+            for name, judgement in self.record.judgements.items()
+            if judgement.verdict not in (Verdict.PASS, self._asked.get(name))
+        ]
+        self._asked |= {judgement.metric.name: judgement.verdict for judgement in found}
+        return found
+
+    def explained(self, metric: str, explanation: Explanation | None) -> None:
+        """Note what explains the judgement on a metric, instead of what explained another."""
+        others = {name: one for name, one in self.record.explanations.items() if name != metric}
+        own = {} if explanation is None else {metric: explanation}
+        self._note(explanations=others | own)
 
     def failed(self, reason: str) -> None:
         """Note that the test failed for another reason than a verdict: nothing of it passes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +14,7 @@ from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.errors import keep_junit_here
+from pytest_dlperf.plugin.explaining import Explaining
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.reports.report import Note, TestStatus
@@ -27,11 +26,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.plugin.notices import Notices
     from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.plugin.workers import Beginning
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.publish import Reports
     from pytest_dlperf.reports.report import Report
 
 _TESTS_KEY: Final = "dlperf_tests"
+_FAULT_KEY: Final = "dlperf_history_fault"
 WHOLE: Final = (
     pytest.ExitCode.OK,
     pytest.ExitCode.TESTS_FAILED,
@@ -47,6 +48,7 @@ class Reporting:
         self,
         config: pytest.Config,
         suite: Suite,
+        beginning: Beginning,
         ignored_logs: Sequence[IgnoredLog],
         live: LiveReport | None,
     ) -> None:
@@ -56,8 +58,8 @@ class Reporting:
         self._settings = suite.settings
         self._ignored_logs = ignored_logs
         self._live = live
-        self._started = datetime.now().astimezone()
-        self._id = os.urandom(16).hex()
+        self._beginning = beginning
+        self._explaining = Explaining(suite, beginning)
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
         self._any_report = False
@@ -90,9 +92,11 @@ class Reporting:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Learn from a worker which cases were selected."""
-        tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
+        """Learn from a worker which cases were selected, and what kept it from explaining."""
+        output = getattr(node, "workeroutput", {})
+        tests = output.get(_TESTS_KEY, ())
         self._records.select((from_plain(Case, case), metric) for case, metric in tests)
+        self._explaining.fault = output.get(_FAULT_KEY) or self._explaining.fault
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
@@ -112,6 +116,7 @@ class Reporting:
         notes = notes_of(item)
         if notes is None:
             return report
+        failure: BaseException | None = None
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
             notes.judged(Judgement(metric=notes.metric, verdict=Verdict.SKIPPED, reason=reason))
@@ -119,15 +124,16 @@ class Reporting:
                 report.outcome = "failed"
                 report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
         elif report.failed and call.excinfo is not None:
-            error = call.excinfo.value
-            if isinstance(error, VerdictError):
-                from pytest_dlperf.reports.failure import failure_message
-
-                cluster = self._suite.cluster.name
-                report.longrepr = failure_message(error.settled, cluster=cluster)
-            elif getattr(error, "pytrace", True) is False:
-                report.longrepr = str(error)  # all that is to be told
+            failure = call.excinfo.value
             notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+        self._explaining.explain(notes)
+        if isinstance(failure, VerdictError):
+            from pytest_dlperf.reports.failure import failure_message
+
+            cluster = self._suite.cluster.name
+            report.longrepr = failure_message(failure.settled, cluster=cluster)
+        elif getattr(failure, "pytrace", True) is False:
+            report.longrepr = str(failure)  # all that is to be told
         # A failure that was announced is no surprise, but strict mode takes no announcements.
         if hasattr(report, "wasxfail") and not self._settings.strict:
             notes.excused()
@@ -201,9 +207,9 @@ class Reporting:
 
             self._recorder = Recorder(
                 file,
-                session=self._id,
+                session=self._beginning.session,
                 cluster=self._suite.cluster.name,
-                started=self._started.isoformat(timespec="seconds"),
+                started=self._beginning.at,
             )
         self._recorder.note(record)
 
@@ -218,7 +224,9 @@ class Reporting:
         """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
         # What asks for words from now on makes a summary of its own.
         self._told = None
-        if not (self._is_worker or self._settings.dry_run):
+        if self._is_worker:
+            self._config.workeroutput[_FAULT_KEY] = self._explaining.fault  # type: ignore[attr-defined]
+        elif not self._settings.dry_run:
             self._finish(session)
         return (yield)
 
@@ -237,13 +245,15 @@ class Reporting:
             self._suite,
             self._records,
             self._ignored_logs,
-            started=self._started,
+            beginning=self._beginning,
             any_report=self._any_report,
             green_so_far=session.exitstatus == pytest.ExitCode.OK,
-            session=self._id,
             interrupted=self._is_interrupted,
         )
         self._notes += notes
+        if self._explaining.fault is not None:
+            text = f"since when and what differs is not told: {self._explaining.fault}"
+            self._notes.append(Note(text))
         if self._reports is not None:
             self._reports.write(self._results, any_report=self._any_report)
         if self._notices is not None and self._any_report:

@@ -24,6 +24,7 @@ from pytest_dlperf.plugin.cases import (
 )
 from pytest_dlperf.plugin.errors import keep_junit_here, not_collected
 from pytest_dlperf.plugin.workers import (
+    Beginning,
     Told,
     end_with_controller,
     hold_folders,
@@ -52,6 +53,7 @@ class DlperfSession:
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
         self._settings = settings
+        self._beginning = Beginning.now()
         self._collector_rests = False
         self._is_announced = False
         self._index: LogIndex | None = None
@@ -89,6 +91,7 @@ class DlperfSession:
         told = told_by_controller(self._config)
         if told is not None:
             self._shared_folder, self._index = told.shared_folder, told.index
+            self._beginning = told.beginning
             self._settings = replace(self._settings, session_dir=told.session_dir)
         # Ten thousand cases and their tests are some hundred thousand objects that all stay;
         # searching them over and over takes a third of the time of making them.
@@ -117,7 +120,8 @@ class DlperfSession:
             from pytest_dlperf.plugin.reporting import Reporting
 
             ignored_logs = self._index.ignored if self._index else []
-            Reporting(self._config, suite, ignored_logs, self._live).register()
+            reporting = Reporting(self._config, suite, self._beginning, ignored_logs, self._live)
+            reporting.register()
         self._config.pluginmanager.register(self, "dlperf-session")
 
     @property
@@ -280,7 +284,10 @@ class DlperfSession:
 
             self._shared = SharedFolder()
             self._shared_folder = self._shared.path
-        tell(node, Told(self._settings.session_dir, self._shared_folder, self._index))
+        tell(
+            node,
+            Told(self._beginning, self._settings.session_dir, self._shared_folder, self._index),
+        )
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep what was left out, in case that nothing else is there."""

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
@@ -27,9 +28,26 @@ _KEY: Final = "dlperf"
 
 @final
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """By what a session is known: an id that no other has, and when it began."""
+
+    session: str
+    at: str
+    """ISO 8601 with its zone."""
+
+    @classmethod
+    def now(cls) -> Beginning:
+        """Begin a session."""
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        return cls(os.urandom(16).hex(), at)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Told:
     """What the controller has found out already."""
 
+    beginning: Beginning
     session_dir: Path
     shared_folder: Path
     """Where workers keep measurements for each other."""

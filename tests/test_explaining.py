@@ -1,0 +1,328 @@
+"""Since when a number is as it is: found in the nights of the history, or not claimed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from histories import CASE, METRIC, case_result, measurement, night, session
+from results_makers import judged
+
+from pytest_dlperf.history.explaining import Subject, Tonight, explain
+from pytest_dlperf.history.series import Series
+from pytest_dlperf.history.store import History
+from pytest_dlperf.history.trends import level_began
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.measurement import Estimator, Fingerprint
+from pytest_dlperf.model.metric import Better
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.model.explanation import Explanation
+    from pytest_dlperf.model.results import Results
+
+GOOD, BAD = 400.0, 380.0
+SERIES = Series.of(Case.from_id(CASE), METRIC, cluster="local", estimator="steady")
+
+
+def verdict_on(level: float, verdict: Verdict) -> Judgement:
+    """A judgement on tonight's level, which was held against the good one."""
+    percent = 100 * (level / GOOD - 1)
+    judgement = judged(verdict, metric=METRIC, accepted=GOOD, difference_percent=percent)
+    return replace(judgement, measured=level)
+
+
+REGRESSED = verdict_on(BAD, Verdict.REGRESSED)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite3"
+
+
+def kept(file: Path, levels: dict[int, float | None], **more: Any) -> None:
+    """Put nights into the history, by number; ``None`` is one in which all runs failed."""
+    with History.open(file) as history:
+        for number, level in levels.items():
+            history.add(a_night(number, level, **more))
+
+
+def a_night(number: int, level: float | None, **more: Any) -> Results:
+    runs = [level] * 3 if level is not None else [None] * 3
+    verdict = Verdict.PASS if level is not None else Verdict.FAILED
+    environment = {"commit": f"c{number}", "ci_run": f"https://ci.example/{number}"}
+    fields = {"environment": environment, **more}
+    return session(number, [case_result(CASE, runs, verdict=verdict)], **fields)
+
+
+def accepted(number: int, level: float = GOOD, **more: Any) -> Baseline:
+    return Baseline(
+        metric="throughput",
+        unit=METRIC.unit,
+        better=Better.HIGHER,
+        estimator=Estimator.STEADY,
+        accepted=level,
+        acceptance=Acceptance(at=night(number), commit="of-acceptance"),
+        **more,
+    )
+
+
+def explained(
+    file: Path | None,
+    number: int,
+    judgement: Judgement = REGRESSED,
+    *,
+    baseline: Baseline | None = None,
+    fingerprint: Fingerprint | None = None,
+) -> Explanation | None:
+    """Explain a judgement of that night."""
+    measured = measurement(CASE, [judgement.measured or BAD] * 3)
+    subject = Subject(
+        series=SERIES,
+        judgement=judgement,
+        measurement=replace(measured, fingerprint=fingerprint or measured.fingerprint),
+        baseline=baseline,
+    )
+    tonight = Tonight(session=f"night-{number}", started=night(number), commit="tonights")
+    if file is None:
+        return explain(None, subject, tonight)
+    with History.read(file) as history:
+        return explain(history, subject, tonight)
+
+
+def since(explanation: Explanation | None) -> tuple[str | None, str | None]:
+    assert explanation is not None
+    nights = explanation.since, explanation.last_good
+    first, good = (None if one is None else one.at for one in nights)
+    return first, good
+
+
+# --------------------------------------------------------------------- when a number moved
+
+
+def test_a_loss_is_dated_with_the_commits_of_both_nights(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD, 2: BAD, 3: BAD})
+    found = explained(file, 4, baseline=accepted(0))
+    assert found is not None
+    assert found.since is not None
+    assert found.last_good is not None
+    assert (found.since.at, found.since.commit, found.since.median) == (night(2), "c2", BAD)
+    assert found.last_good.commit == "c1"
+    assert found.last_good.ci_run == "https://ci.example/1"
+    assert (found.nights, found.measured, found.skipped) == (3, 3, 0)
+    assert ("suite", "c1", "tonights") in {
+        (one.name, one.last_good, one.tonight) for one in found.differences
+    }
+
+
+def test_what_is_new_tonight_has_tonights_commit(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD})
+    found = explained(file, 2, baseline=accepted(0))
+    assert since(found) == (night(2), night(1))
+    assert found is not None
+    assert found.since is not None
+    assert found.since.commit == "tonights"
+    assert (found.nights, found.measured) == (1, 1)
+
+
+def test_tonight_itself_is_no_earlier_night(file: Path) -> None:
+    kept(file, {0: GOOD, 1: BAD})
+    assert since(explained(file, 1, baseline=accepted(0))) == (night(1), night(0))
+
+
+def test_an_improvement_is_dated_likewise(file: Path) -> None:
+    kept(file, {0: GOOD, 1: 440.0, 2: 441.0})
+    better = verdict_on(440.0, Verdict.IMPROVED)
+    assert since(explained(file, 3, better, baseline=accepted(0))) == (night(1), night(0))
+
+
+def test_nights_before_the_accepted_number_are_of_another_time(file: Path) -> None:
+    kept(file, {0: BAD, 1: BAD, 2: GOOD, 3: BAD})
+    assert since(explained(file, 4, baseline=accepted(2))) == (night(3), night(2))
+
+
+def test_a_session_added_to_the_baseline_was_good(file: Path) -> None:
+    kept(file, {0: GOOD, 1: BAD, 2: BAD, 3: BAD})
+    added = accepted(0, sessions=(AcceptedSession(at=night(2), runs=(399.0, 401.0)),))
+    assert since(explained(file, 4, baseline=added)) == (night(3), night(2))
+
+
+@pytest.mark.parametrize("has_history", [True, False])
+def test_without_earlier_nights_the_accepted_number_was_the_last_good(
+    file: Path, has_history: bool
+) -> None:
+    kept(file, {9: GOOD}, cluster="another")
+    found = explained(file if has_history else None, 7, baseline=accepted(2))
+    assert since(found) == (night(7), night(2))
+    assert found is not None
+    assert found.last_good is not None
+    assert (found.last_good.commit, found.last_good.median) == ("of-acceptance", GOOD)
+    assert (found.nights, found.skipped) == (5, 0)
+
+
+def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -> None:
+    kept(file, {0: GOOD, 1: BAD, 2: None, 3: BAD})
+    other = Fingerprint(machine={"device": "B200"})
+    found = explained(file, 4, baseline=accepted(0), fingerprint=other)
+    assert since(found) == (night(4), night(0))
+    found = explained(file, 4, baseline=accepted(0))
+    assert since(found) == (night(1), night(0))
+    assert found is not None
+    assert found.measured == 3
+
+
+def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD})
+    with History.open(file) as history:
+        for hour, level in ((5, GOOD), (9, BAD), (12, BAD)):
+            at = night(1).replace("T02", f"T{hour:02}")
+            history.add(a_night(1, level, session=f"at-{hour}", started=at))
+    found = explained(file, 2, baseline=accepted(0))
+    assert since(found) == (night(1).replace("T02", "T09"), night(1).replace("T02", "T05"))
+    assert found is not None
+    assert (found.nights, found.measured) == (1, 2)
+
+
+def test_imported_results_and_logs_have_no_fingerprints(file: Path) -> None:
+    with History.open(file) as history:
+        for number, level in enumerate((GOOD, GOOD - 0.1, BAD)):
+            result = case_result(CASE, [level, level + 0.2], launched=False)
+            history.add(session(number, [result]), imported=True)
+    found = explained(file, 3)
+    assert since(found) == (night(2), night(1))
+
+
+def test_no_night_is_known_that_was_good(file: Path) -> None:
+    kept(file, {5: BAD, 6: BAD})
+    assert since(explained(file, 7)) == (night(5), None)
+
+
+def test_a_slow_loss_is_no_step(file: Path) -> None:
+    draw = random.Random("drift")  # noqa: S311 - the same nights every time
+    kept(file, {n: GOOD * (1 - 0.002 * max(n - 30, 0)) * draw.gauss(1, 0.002) for n in range(60)})
+    found = explained(file, 60, verdict_on(GOOD * 0.94, Verdict.REGRESSED))
+    assert found is not None
+    assert found.since is not None
+    assert found.is_gradual
+    assert night(10) <= found.since.at <= night(36)
+
+
+def test_what_is_inconclusive_and_close_began_nowhere(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD - 1})
+    doubt = verdict_on(GOOD - 2, Verdict.INCONCLUSIVE)
+    assert since(explained(file, 2, doubt, baseline=accepted(0))) == (None, night(1))
+
+
+def test_what_passes_and_what_has_no_baseline_is_not_explained() -> None:
+    for verdict in (Verdict.PASS, Verdict.NO_BASELINE):
+        judgement = verdict_on(GOOD, verdict)
+        assert explained(None, 1, judgement, baseline=accepted(0)) is None
+
+
+# --------------------------------------------------------------------- nights that are missing
+
+
+@pytest.mark.parametrize(
+    ("there", "tonight", "skipped"),
+    [
+        ([*range(10)], 13, 3),  # every night
+        ([0, 7, 14, 21], 28, 0),  # every week
+        # From Monday to Friday; the first of January 2026 was a Thursday.
+        ([day for day in range(37) if day % 7 not in (2, 3)], 39, 0),
+        ([day for day in range(37) if day % 7 not in (2, 3)], 40, 1),
+    ],
+)
+def test_nights_between_count_as_skipped_where_they_come_daily(
+    file: Path, there: Sequence[int], tonight: int, skipped: int
+) -> None:
+    kept(file, dict.fromkeys(there, GOOD))
+    found = explained(file, tonight, baseline=accepted(0))
+    assert found is not None
+    assert found.nights == tonight - there[-1]
+    assert found.skipped == skipped
+
+
+# --------------------------------------------------------------------- what broke
+
+
+FAILED = Judgement(metric=METRIC, verdict=Verdict.FAILED, reason="exit code 7")
+SKIPPED = Judgement(metric=METRIC, verdict=Verdict.SKIPPED, reason="host-3 is gone")
+
+
+def test_a_failure_is_dated_from_the_last_whole_night(file: Path) -> None:
+    kept(file, {0: GOOD, 1: BAD, 2: None, 3: None})
+    found = explained(file, 4, FAILED, baseline=accepted(0))
+    assert since(found) == (night(2), night(1))
+    assert found is not None
+    assert found.since is not None
+    assert (found.since.commit, found.since.median, found.measured) == ("c2", None, 3)
+
+
+def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path) -> None:
+    """A session that did not select the case has no row of it, and says nothing."""
+    kept(file, {0: GOOD})
+    unmeasured = replace(
+        case_result(CASE, [GOOD]), measurement=None, judgements={"throughput": SKIPPED}
+    )
+    with History.open(file) as history:
+        history.add(session(1, []))
+        history.add(session(2, [unmeasured]))
+    found = explained(file, 3, SKIPPED)
+    assert since(found) == (night(2), night(0))
+    assert found is not None
+    assert (found.nights, found.measured, found.skipped) == (3, 2, 1)
+
+
+def test_what_never_ran_here_is_not_explained(file: Path) -> None:
+    kept(file, {0: None})
+    assert explained(file, 1, SKIPPED, baseline=accepted(0)) is None
+    assert explained(None, 1, FAILED) is None
+    assert since(explained(file, 1, FAILED)) == (night(0), None)
+
+
+# --------------------------------------------------------------------- how well nights are dated
+
+
+def drawn(kind: str, loss: float, noise: float, draw: random.Random) -> tuple[list[float], int]:
+    """Nights before tonight, and the index of the first of the loss."""
+
+    def nights(level: float, count: int) -> list[float]:
+        return [level * draw.gauss(1, noise) for _ in range(count)]
+
+    good, bad = GOOD, GOOD * (1 - loss)
+    before, after = nights(good, draw.randint(5, 30)), nights(bad, draw.randint(0, 12))
+    if kind == "outlier before":
+        before[draw.randrange(len(before) - 3)] = bad
+    elif kind == "outlier within":
+        after = [*nights(bad, 2), *nights(good, 1), *nights(bad, 2), *after]
+    elif kind == "came back":
+        before += nights(bad, draw.randint(2, 12)) + nights(good, draw.randint(3, 10))
+    return [*before, *after], len(before)
+
+
+@pytest.mark.parametrize("kind", ["one step", "outlier before", "outlier within", "came back"])
+@pytest.mark.parametrize(
+    ("loss", "noise", "right"), [(0.10, 0.01, 0.98), (0.05, 0.01, 0.95), (0.02, 0.003, 0.98)]
+)
+def test_simulated_losses_are_dated_to_the_night(
+    kind: str, loss: float, noise: float, right: float
+) -> None:
+    draw = random.Random(f"{kind} {loss}")  # noqa: S311 - the same nights every time
+    hits, count = 0, 300
+    for _ in range(count):
+        values, first = drawn(kind, loss, noise, draw)
+        tonight = min(GOOD * (1 - loss) * draw.gauss(1, noise), GOOD * (1 - loss / 2))
+        hits += level_began(values, reference=GOOD, tonight=tonight) == first
+    assert hits >= right * count
+
+
+def test_of_flapping_nights_the_last_ones_are_told() -> None:
+    flapping = [GOOD] * 20 + [BAD, GOOD] * 6
+    assert level_began(flapping, reference=GOOD, tonight=BAD) == len(flapping)
+    assert level_began([*flapping, BAD, BAD], reference=GOOD, tonight=BAD) >= 20
