@@ -92,6 +92,7 @@ def test_two_people_one_after_the_other_are_told_everywhere(
     assert "<img src=x>" not in page
 
     monkeypatch.chdir(suite.path)
+    capsys.readouterr()
     assert main(["history", "show", CASE]) == 0
     printed = capsys.readouterr().out
     changes = " ".join(printed.split()).split("accepted ")[1:]
