@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
-from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
 from pytest_dlperf.files.actor import describe_actor
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
@@ -164,7 +164,7 @@ def _change_baselines(
         notes += _counted(file, recorded.done)
         notes += _unsteady(recorded.done, results, suite.terms)
         accepted += (
-            _accepted(change, change.number)
+            _accepted(change, significant(change.number))
             for change in recorded.done
             if change.number is not None
         )
