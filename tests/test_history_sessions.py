@@ -6,13 +6,17 @@ import signal
 import sqlite3
 import sysconfig
 from contextlib import closing, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from histories import case_result, session
 from nights import Nights
 from sessions import in_background
 from trainers import CASES, TinySystem
+
+from pytest_dlperf.history.store import History
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -23,6 +27,12 @@ SELECTED = ("-k", "tiny and throughput", "--dlperf-create-baselines", "--dlperf-
 SINGLE = "tiny-mlp-fp32-b4-1n1g"
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 PLACE = ".dlperf/history.sqlite3"
+
+
+def days_ago(number: int) -> str:
+    """When a session began on a day before today's."""
+    begun = datetime.now().astimezone() - timedelta(days=number)
+    return begun.isoformat(timespec="seconds")
 
 
 def asked(file: Path, query: str) -> list[tuple[object, ...]]:
@@ -130,11 +140,11 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
             return file.exists() and asked(file, "SELECT count(*) FROM runs") == [(2,)]
         return False
 
-    with in_background(suite, *SELECTED[:2], *SELECTED[3:]) as session:
-        session.wait_until(measured, what="the first case")
+    with in_background(suite, *SELECTED[:2], *SELECTED[3:]) as going:
+        going.wait_until(measured, what="the first case")
         tiny.behave("0.01 wait")
-        session.process.send_signal(signal.SIGKILL)
-        session.process.wait()
+        going.process.send_signal(signal.SIGKILL)
+        going.process.wait()
     assert asked(file, "PRAGMA integrity_check") == [("ok",)]
     kept = asked(
         file,
@@ -177,3 +187,42 @@ def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suit
     )
     result = suite.run("--collect-only", "-q", "-p", "no:cov")
     result.stdout.fnmatch_lines(["SQLITE False"])
+
+
+def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: list[str]) -> None:
+    nights = Nights(suite, topologies=["1n1g"])
+    nights.accept(nights.numbers("before"))
+    begun = [days_ago(3), days_ago(2), days_ago(1)]
+    with History.open(suite.path / PLACE) as history:
+        for number, (started, level) in enumerate(zip(begun, (400.0, 361.0, 359.0), strict=True)):
+            result = case_result(SINGLE, [level, level + 1, level + 2], launched=False)
+            commit = {"commit": f"c{number}"}
+            history.add(session(number, [result], started=started, environment=commit))
+    arguments = nights.usual("tonight", of_1n1g=0.9)
+    _, results = suite.judge(*arguments, *workers, cluster="local")
+
+    (case,) = results["cases"]
+    found = case["metrics"]["throughput"]
+    assert found["verdict"] == "regressed"
+    told = found["explanation"]
+    assert (told["since"]["at"], told["since"]["commit"]) == (begun[1], "c1")
+    assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
+    assert (told["nights"], told["measured"]) == (3, 3)
+
+
+def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
+    suite: Suite, workers: list[str]
+) -> None:
+    nights = Nights(suite, topologies=["1n1g"])
+    nights.accept(nights.numbers("before"))
+    file = suite.path / PLACE
+    file.parent.mkdir()
+    file.write_text("no database at all", encoding="utf-8")
+    arguments = nights.usual("tonight", of_1n1g=0.9)
+    result, results = suite.judge(*arguments, *workers, cluster="local")
+
+    found = results["cases"][0]["metrics"]["throughput"]
+    assert (found["verdict"], found["explanation"]) == ("regressed", None)
+    told = [line for line in result.outlines if line.startswith("since when and what differs")]
+    assert [line for line in told if "is no database" in line] == told
+    assert len(told) == 1
