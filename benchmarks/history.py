@@ -26,15 +26,23 @@ from pathlib import Path
 from statistics import median
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
+from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.nights import machines_of, nights_of
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, Recorder
 from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import Metric, throughput
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
+from pytest_dlperf.model.measurement import (
+    Estimator,
+    Fingerprint,
+    LaunchFacts,
+    Measurement,
+    Run,
+    RunStatus,
+)
+from pytest_dlperf.model.metric import Metric, RuleName, throughput
 from pytest_dlperf.model.records import CaseResult, TestRecord
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports import history_words
@@ -62,7 +70,6 @@ def one_night(cases: Sequence[Case], number: int, metrics: tuple[Metric, ...]) -
     draw = random.Random(number)  # noqa: S311 - the same nights every time
     started = (FIRST + timedelta(days=number)).isoformat()
     passed = Judgement(metric=METRIC, verdict=Verdict.PASS, measured=1.0)
-    taken_on = Fingerprint(machine={"device": "H200"}, hosts=("a",))
     results = []
     for case in cases:
         runs = tuple(
@@ -79,7 +86,7 @@ def one_night(cases: Sequence[Case], number: int, metrics: tuple[Metric, ...]) -
             metrics=metrics,
             estimator=Estimator.STEADY,
             runs=runs,
-            fingerprint=taken_on,
+            fingerprint=taken_on(case, number),
         )
         judgements = {METRIC.name: passed}
         results.append(CaseResult(case=case, measurement=measured, judgements=judgements))
@@ -91,6 +98,21 @@ def one_night(cases: Sequence[Case], number: int, metrics: tuple[Metric, ...]) -
         ended=started,
         metrics={cases[0].system: metrics},
         cases=tuple(results),
+    )
+
+
+def taken_on(case: Case, night: int) -> Fingerprint:
+    """What a case is measured on: its launch is its own, its commit another one each night."""
+    return Fingerprint(
+        machine={"device": "H200"},
+        software={f"package-{number}": "1.0" for number in range(40)},
+        hosts=("a",),
+        commits={"trainer": f"{night:012x}"},
+        launch=LaunchFacts(
+            launcher="ssh",
+            arguments=("python", "train.py", "--name", case.id, *map(str, range(20))),
+            environment={f"VARIABLE_{number}": "value" for number in range(20)},
+        ),
     )
 
 
@@ -144,15 +166,7 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
     )
 
     until = seconds_of(last.started)
-    series = Series(
-        case_id=cases[7].id,
-        metric=METRIC.name,
-        unit=METRIC.unit,
-        better=METRIC.better,
-        reference_topology=None,
-        cluster="local",
-        estimator="steady",
-    )
+    series = Series.of(cases[7], METRIC, cluster="local", estimator="steady")
     with closing(sqlite3.connect(file)) as bare, History.read(file) as history:
 
         def plain(case: Case) -> object:
@@ -196,7 +210,38 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
     )
     print(f"what the page asks, with change points, drift and noise: {whole['page']:.0f} ms")
     print(f"who drifts, as a session's end may ask: {whole['lines']:.0f} ms")
+    took = interleaved(2, explained=lambda: explain_all(file, cases, last))["explained"]
+    print(f"since when each of {CASES} losses is there, and what differs: {took:.0f} ms")
     writing(file, cases, night, range(nights, nights + 10 * repeats + 10), repeats)
+
+
+def explain_all(file: Path, cases: Sequence[Case], night: Results) -> None:
+    """What tests ask that all find a loss, each with an opening of the database."""
+    number = int(night.session.removeprefix("night-")) + 1
+    started = (FIRST + timedelta(days=number)).isoformat()
+    tonight = Tonight(session="tonight", started=started, commit="abc")
+    decision = Decision(
+        rule=RuleName.TOLERANCE,
+        verdict=Verdict.REGRESSED,
+        reference=9000.0,
+        difference_percent=-5.0,
+        tolerance_percent=2.0,
+    )
+    loss = Judgement(
+        metric=METRIC,
+        verdict=Verdict.REGRESSED,
+        measured=8550.0,
+        accepted=9000.0,
+        decision=decision,
+    )
+    for case, result in zip(cases, night.cases, strict=True):
+        series = Series.of(case, METRIC, cluster="local", estimator="steady")
+        subject = Subject(
+            series=series, judgement=loss, measurement=result.measurement, baseline=None
+        )
+        with History.read(file) as history:
+            if explain(history, subject, tonight) is None:
+                raise AssertionError(f"nothing is told of {case.id}")
 
 
 def who_drifts(file: Path, results: Results) -> list[str]:
