@@ -150,7 +150,7 @@ def test_a_host_shows_its_accelerators(
     report = reports[host]
     assert (report.accelerators.kind, "".join(report.accelerators.ids)) == (kind, ids)
     assert report.devices == len(ids)
-    of_any_host = {"processor", "processors", "network", "nccl"}
+    of_any_host = {"processor", "processors", "network", "nccl", "kernel"}
     found = {name: fact for name, fact in report.facts.items() if name not in of_any_host}
     assert found == facts
 

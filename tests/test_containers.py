@@ -60,6 +60,10 @@ def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
     [file] = (suite.path / "night").rglob("command.json")
     [node] = json.loads(file.read_text())["nodes"]
     assert node["arguments"][:3] == ["podman", "run", "--rm"]
+    assert found.fingerprint is not None
+    assert (launch := found.fingerprint.launch) is not None
+    assert launch.options["container.image"] == "tested"
+    assert "podman" not in launch.arguments
     assert podman.containers() == []
 
 

@@ -156,6 +156,16 @@ def test_by_hand_goes_before_software_and_software_before_hosts() -> None:
     ]
 
 
+def test_what_is_another_value_each_night_is_not_what_somebody_has_changed() -> None:
+    def night(number: str, level: str) -> Surroundings:
+        return launched(environment={"RUN_NAME": f"nightly-{number}", "NCCL_DEBUG": level})
+
+    sides = [night(number, "WARN") for number in "12"]
+    found = changed(night("3", "INFO"), accepted=sides[0], last_good=sides[1])
+
+    assert [one.name for one in found] == ["NCCL_DEBUG", "RUN_NAME"]
+
+
 def test_what_changed_after_the_number_has_not_come_with_it() -> None:
     tonight = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1", "nccl": "2.28"})
     first_bad = replace(BEFORE, software={**BEFORE.software, "nccl": "2.28"})

@@ -56,7 +56,8 @@ def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes) -> 
     assert submitting.processes() == []
     [file] = suite.path.glob("night/*/*/*/command.json")
     record = json.loads(file.read_text(encoding="utf-8"))
-    assert record["launcher"] == "kubernetes"
+    assert record["launcher"] == case["fingerprint"]["launch"]["launcher"] == "kubernetes"
+    assert case["fingerprint"]["launch"]["options"]["kubernetes.kind"] == "job"
     assert [node["host"] for node in record["nodes"]] == ["worker-0", "worker-1"]
     addresses = [node["address"] for node in record["nodes"]]
     assert [line.split()[3] for line in sorted(tiny.hosts())] == addresses

@@ -167,6 +167,9 @@ def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
     assert result.ret == 0
     case = results["cases"][0]
     assert case["metrics"]["throughput"]["median"] == pytest.approx(4 * 4 / 0.01)
+    launch = case["fingerprint"]["launch"]
+    assert "{address0}" in " ".join(launch["arguments"])
+    assert not any(host in " ".join(launch["arguments"]) for host in ssh_hosts.names)
     folder = night / "mpi-mlp" / topology / "mlp_b4_fp32_1"
     started = ranks(folder)
     assert sorted(started) == [0, 1, 2, 3]

@@ -92,6 +92,9 @@ def test_every_step_has_the_options_and_another_image_is_another_arm(
         [run] = arm.runs
         assert (run.status, run.reason) == (RunStatus.OK, None)
         assert arm.fingerprint is not None
+        assert arm.fingerprint.launch is not None
+        told = arm.fingerprint.launch.options["slurm.srun"]
+        assert f"--container-image={arm.fingerprint.software['image']} " in told
         images[arm.fingerprint.software["image"]] = arm
     assert list(images) == ["/images/tested.sqsh", "/images/accepted.sqsh"]
     tested, accepted = (f"--container-image={image}" for image in images)

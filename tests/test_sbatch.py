@@ -46,7 +46,9 @@ def test_a_run_is_a_job_of_its_own(suite: Suite, submitting: Slurm) -> None:
     [file] = suite.path.glob("a night's 7%j/*/*/*/command.json")
     assert (file.parent / "job" / "output.log").exists()
     record = json.loads(file.read_text(encoding="utf-8"))
-    assert record["launcher"] == "sbatch"
+    assert record["launcher"] == case["fingerprint"]["launch"]["launcher"] == "sbatch"
+    # Not of a port or folder of its own.
+    assert case["fingerprint"]["launch"]["environment"] == {"TINY_HOST": "{address0}"}
     assert not (file.parent / "job" / "program.py").exists()
     assert [node["host"] for node in record["nodes"]] == submitting.names[:2]
     assert [node["address"] for node in record["nodes"]] == submitting.addresses[:2]

@@ -31,11 +31,13 @@ _KINDS: Final = (
     DifferenceKind.HOSTS,
 )
 _STACK: Final = re.compile(
-    r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch.*|jax.*|tensorflow.*|paddle.*|mxnet|oneflow"
-    r"|mindspore|megatron.*|deepspeed|transformer.engine|flash.attn"
+    r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
+    r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
 )
 """What nearly every training goes through."""
 _BELOW: Final = ("vbios", "nic_firmware", "kernel", "bios")
+_RESTLESS: Final = 3
+"""What somebody has set has so many values only if it is another each night, as a job's number."""
 _SHORT_COMMIT: Final = 12
 _FEW_HOSTS: Final = 4
 
@@ -111,6 +113,18 @@ class _Sides:
             return 2 if self.last_good is None else 4
         return None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its place among equally suspicious things: by kind, then by what it is."""
+        kind = _KINDS.index(self.kind)
+        if self.kind is DifferenceKind.SOFTWARE:
+            below = self.name in _BELOW
+            return kind, 2 if below else 0 if _STACK.fullmatch(self.name.lower()) else 1
+        seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None}
+        if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _RESTLESS:
+            return _KINDS.index(DifferenceKind.COMMIT), 1
+        return kind, 0
+
     def difference(self) -> Difference:
         return Difference(
             kind=self.kind,
@@ -139,17 +153,8 @@ def differences_of(
     nobody = Surroundings()
     sides = tuple(side or nobody for side in (accepted, last_good, first_bad or tonight, tonight))
     found = [one for one in _laid_out(sides) if one.suspicion is not None]
-    found.sort(key=lambda one: (one.suspicion, _KINDS.index(one.kind), _place(one)))
+    found.sort(key=lambda one: (one.suspicion, one.place))
     return tuple(one.difference() for one in found)
-
-
-def _place(one: _Sides) -> int:
-    """Put what nearly every training goes through first among software, what is below it last."""
-    if one.kind is not DifferenceKind.SOFTWARE:
-        return 0
-    if one.name in _BELOW:
-        return 2
-    return 0 if _STACK.fullmatch(one.name.lower()) else 1
 
 
 def _differ(one: str | None, other: str | None) -> bool:
