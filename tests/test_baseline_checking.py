@@ -158,6 +158,14 @@ def test_a_fault_is_told_with_its_place(
     assert found(cluster, TEXT.replace(*change))[0] == (told, True)
 
 
+def test_a_number_that_was_edited_is_not_laid_to_who_accepted_it(cluster: Cluster) -> None:
+    signed = TEXT.replace('00:00Z"', '00:00Z"\n        by: "Ana Díaz <ana@example.org>"')
+
+    (told, _), *_ = found(cluster, signed.replace("accepted: 2626.0", "accepted: 2626.7"))
+
+    assert "edited since Ana Díaz <ana@example.org> accepted it on 2026-10-01" in told
+
+
 def test_cases_without_baseline_are_listed(cluster: Cluster) -> None:
     more = tuple(case(f"fp32-b{batch}-1n1g") for batch in range(1, 8))
     systems = {SYSTEM: declared((*CASES, *more))}

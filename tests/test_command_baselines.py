@@ -1,4 +1,4 @@
-"""``pytest-dlperf baselines``: entries are deleted by the ids of their cases."""
+"""``pytest-dlperf baselines``: entries are shown, and deleted, by the ids of their cases."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def delete(*arguments: str) -> int:
     return main(["baselines", "delete", *arguments, "--cluster", "mine"])
+
+
+def test_numbers_are_shown_with_who_accepted_them(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = (folder / "a-x.yaml").read_text(encoding="utf-8")
+    # As a person writes it: what is not known is left out.
+    acceptance = 'acceptance: {at: "2026-11-03T02:00:00Z", by: "Ana\\e[31m", reason: new loader}'
+    (folder / "a-x.yaml").write_text(f"{text}      {acceptance}\n", encoding="utf-8")
+
+    assert main(["baselines", "show", "a-x-*", "--cluster", "mine"]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "a-x-fp32-b128-1n1g",
+        "  throughput 352.72 images/s",
+        "a-x-fp32-b128-1n8g",
+        r"  throughput 2626.00 images/s, accepted by Ana\x1b[31m on Tuesday 2026-11-03: new loader",
+        r"  peak_memory 13000 MB, accepted by Ana\x1b[31m on Tuesday 2026-11-03: new loader",
+    ]
+    assert main(["baselines", "show", "--metric", "peak_memory", "--cluster", "mine"]) == 0
+    assert capsys.readouterr().out.count("MB") == 2
 
 
 def test_an_entry_is_deleted_and_nothing_else(

@@ -160,7 +160,8 @@ def _definition(
 
 def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, bool]]:
     """Look at what is accepted of a metric; ``whole`` is what it is a ratio of."""
-    yield from ((message, True) for message in _arithmetic(baseline, whole))
+    edited = _edited(baseline)
+    yield from ((f"{message}{edited}", True) for message in _arithmetic(baseline, whole))
     yield from ((message, True) for message in _dates(baseline))
     if len(baseline.sessions) > ROLLING_SESSIONS:
         count = len(baseline.sessions)
@@ -196,6 +197,14 @@ def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
             f"the number {baseline.accepted!r} does not follow from what it is a ratio of: "
             f"{whole.metric} {whole.accepted:g} over {baseline.over:g} is {significant(exact)}"
         )
+
+
+def _edited(baseline: Baseline) -> str:
+    """Say whose number somebody else has changed: what was recorded adds up."""
+    source = baseline.acceptance
+    if source is None or source.by is None:
+        return ""
+    return f"; it was edited since {source.by} accepted it on {source.at[:10]}"
 
 
 def _is_one_session(one: Baseline, other: Baseline) -> bool:

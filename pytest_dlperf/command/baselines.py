@@ -1,4 +1,4 @@
-"""``pytest-dlperf baselines``: delete accepted numbers, so that they can be recorded anew."""
+"""``pytest-dlperf baselines``: show accepted numbers and who accepted them, or delete some."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
+    add_cases,
     add_folders,
     chosen_cases,
     text_argument,
@@ -20,6 +21,9 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import BrokenError, UsageError
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.explanation_words import accepted_by
+from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the subcommand takes."""
     parser.description = "Look after the accepted numbers of a cluster."
     actions = parser.add_subparsers(dest="baselines_command", metavar="ACTION", required=True)
+    showing = actions.add_parser(
+        "show",
+        help="print the accepted numbers of cases, and who accepted them",
+        description="Print the accepted numbers of a cluster: who accepted each, when, at which "
+        "commit and why, as far as that was recorded.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    add_cases(showing, "show")
     deleting = actions.add_parser(
         "delete",
         help="delete the entries of cases",
@@ -51,24 +64,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CASE",
         help="cases whose entries go: ids, in which * stands for anything",
     )
-    deleting.add_argument(
-        "--cluster",
-        type=text_argument,
-        metavar="NAME",
-        help="the cluster (default: that of --dlperf-cluster in the ini file or the environment)",
-    )
-    deleting.add_argument(
-        "--metric",
-        action="append",
-        type=text_argument,
-        metavar="NAME",
-        help="delete only this metric; may be given several times (default: whole entries)",
-    )
-    add_folders(deleting)
+    for action, what in ((showing, "show"), (deleting, "delete")):
+        action.add_argument(
+            "--cluster",
+            type=text_argument,
+            metavar="NAME",
+            help="the cluster (default: that of --dlperf-cluster in the ini file or the "
+            "environment)",
+        )
+        action.add_argument(
+            "--metric",
+            action="append",
+            type=text_argument,
+            metavar="NAME",
+            help=f"{what} only this metric; may be given several times (default: whole entries)",
+        )
+        add_folders(action)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Delete what the cases and metrics name, all of it or nothing."""
+    """Show what the cases and metrics name, or delete all of it or nothing."""
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
@@ -77,20 +92,42 @@ def run(options: argparse.Namespace) -> int:
     chosen = {key: entry for key, entry in entries.items() if "-".join(key) in ids}
     if options.metric is not None:
         chosen = _only(chosen, options.metric)
+    if options.baselines_command == "show":
+        _show(chosen, Style(sys.stdout))
+    else:
+        _delete(chosen, cluster, options.metric)
+    return FINE
+
+
+def _show(chosen: Mapping[Entry, Mapping[str, Baseline]], style: Style) -> None:
+    for key, entry in chosen.items():
+        style.show([style("-".join(key), "bold")])
+        for name, one in entry.items():
+            source = one.acceptance
+            said = f"{name} {numbers.amount(one.accepted, one.unit)}"
+            if source is not None:
+                said += f", accepted {accepted_by(source, source.at)}"
+            style.show(f"  {line}" for line in wrapped(said, style.width - 2, indent=2))
+
+
+def _delete(
+    chosen: Mapping[Entry, Mapping[str, Baseline]],
+    cluster: Cluster,
+    metrics: Sequence[str] | None,
+) -> None:
     for system in dict.fromkeys(system for system, *_ in chosen):
         keys = [(variant, topology) for one, variant, topology in chosen if one == system]
         try:
-            delete(cluster, system, keys, options.metric)
+            delete(cluster, system, keys, metrics)
         except OSError as error:
             file = cluster.directory / f"{system}.yaml"
             raise BrokenError(f"{file} cannot be written: {error.strerror or error}") from error
         for variant, topology in keys:
-            numbers = ", ".join(
+            gone = ", ".join(
                 f"{name} {one.accepted:g} {one.unit}"
                 for name, one in chosen[system, variant, topology].items()
             )
-            Style(sys.stdout).show([f"deleted: {system}-{variant}-{topology} ({numbers})"])
-    return FINE
+            Style(sys.stdout).show([f"deleted: {system}-{variant}-{topology} ({gone})"])
 
 
 def _only(
