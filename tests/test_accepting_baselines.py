@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from histories import case_result, session
 from nights import Nights
+
+from pytest_dlperf.history.store import History
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -252,13 +256,18 @@ def test_what_is_better_than_lately_only_does_not_move_the_number(suite: Suite) 
 def test_who_improves_is_told_how_to_accept_it(suite: Suite) -> None:
     nights = Nights(suite, ["1n1g"])
     nights.accept(nights.numbers("accepted"))
+    begun = [datetime.now().astimezone() - timedelta(days=days) for days in (3, 2, 1)]
+    with History.open(suite.path / ".dlperf" / "history.sqlite3") as history:
+        for number, (at, level) in enumerate(zip(begun, (400.0, 600.0, 601.0), strict=True)):
+            night = [case_result("tiny-mlp-fp32-b4-1n1g", [level] * 3, launched=False)]
+            history.add(session(number, night, started=at.isoformat(timespec="seconds")))
 
     better = suite.run(*nights.usual("fast", of_1n1g=1.5))
     usual = suite.run(*nights.usual("usual"))
 
     assert (better.ret, usual.ret) == (0, 0)
     better.stdout.fnmatch_lines(
-        ["better than what is accepted: *1n1g; --dlperf-update-baselines *"]
+        [f"better than what is accepted: *1n1g (since {begun[1]:%A}); --dlperf-update-baselines *"]
     )
     usual.stdout.no_fnmatch_line("better than what is accepted*")
 

@@ -17,6 +17,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import NOTHING_MEASURED, case_counts, status_of
+from pytest_dlperf.reports.explanation_words import since_day
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             notes += told
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
-        notes += _improvements(suite, results)
+        notes += _improvements(suite, results, beginning.at)
     origin = {"commit": commit, "ci_run": describe_ci_run()}
     whole = Results(
         session=beginning.session,
@@ -183,7 +184,7 @@ def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseRe
     return replace(result, judgements=judgements)
 
 
-def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]:
+def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> Iterator[Note]:
     """Say how to accept numbers that are better by far: until then the gate guards the old ones."""
     better: dict[str, list[str]] = {}
     for result in results:
@@ -192,7 +193,10 @@ def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]
             if judgement.verdict is Verdict.IMPROVED and is_outside(
                 judgement, _tolerance_percent(suite, result.case, judgement.metric)
             ):
-                better.setdefault(name, []).append(result.case.id)
+                known = result.explanations.get(name)
+                since = known and known.since and since_day(known.since, tonight)
+                told = f"{result.case.id} ({since})" if since else result.case.id
+                better.setdefault(name, []).append(told)
     if better:
         numbers = "; ".join(f"{name} of {', '.join(cases)}" for name, cases in better.items())
         yield Note(
