@@ -113,6 +113,15 @@ def test_an_option_more_with_a_value_that_another_has_keeps_its_value() -> None:
     assert dict(side_by_side(lines))["--kind"] == ("b", "a")
 
 
+def test_of_a_shell_s_script_the_changed_word_is_told() -> None:
+    script = "cd /opt/training && OMP_NUM_THREADS={} torchrun train.py --lr {} 'a b'"
+    lines = [("bash", "-lc", script.format(*values)) for values in (("4", "0.1"), ("8", "0.2"))]
+
+    found = {name: values for name, values in side_by_side(lines) if len(set(values)) > 1}
+
+    assert found == {"OMP_NUM_THREADS": ("4", "8"), "--lr": ("0.1", "0.2")}
+
+
 def test_words_keep_their_place_when_others_come_before_them() -> None:
     lines = [("run", "data", "out"), ("run", "fast", "data", "out"), None]
 

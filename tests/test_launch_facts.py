@@ -114,7 +114,7 @@ def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: 
     [
         (given("extra_args", "--step-delay-ms", "1000"), "--step-delay-ms"),
         (given("env", "INFO", key="NCCL_DEBUG"), "NCCL_DEBUG"),
-        (given("python", "/opt/other/python"), "argument 0"),
+        (given("python", "/opt/other/python"), "program"),
         (given("slurm", "--mpi=pmix", "--cpu-bind=none", key="srun"), "slurm.srun"),
         (given("slurm", "--qos=low", "--exclusive", key="sbatch"), "slurm.sbatch"),
         (given("container", "nvcr.io/nvidia/pytorch:26.01-py3", key="image"), "container.image"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -14,6 +15,8 @@ GIVEN: Final = "given"
 _OPTION: Final = re.compile(r"(--?[A-Za-z_][\w.:/-]*)(?:=(.*))?", re.DOTALL)
 _NO_VALUE: Final = re.compile(r"--|--?[A-Za-z_].*", re.DOTALL)
 _ASSIGNMENT: Final = re.compile(r"([+~]*[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
+_SHELLS: Final = ("sh", "bash", "dash", "zsh")
+_SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _NUMBER: Final = re.compile(r"[-+]?[0-9.][0-9.,eE_+-]*")
 
 
@@ -39,16 +42,32 @@ def side_by_side(
 
     An option and its value are one, whether a blank or ``=`` stands between them; so are the name
     and value of ``key=value``, and the order of options does not count. Positional arguments are
-    ``argument 2`` by their place, the program's own being 0. Lines that are ``None`` are not known.
+    ``argument 2`` by their place behind the ``program``. A shell's script is taken for its words.
+    Lines that are ``None`` are not known.
     Names come in the order of the last known line, then what only others have.
     """
     known = [index for index, line in enumerate(lines) if line is not None]
-    read = _read([lines[index] or () for index in known])
+    read = _read([_words(lines[index] or ()) for index in known])
     for name, values in (*_named(read), *_placed(read)):
         spread: list[str | None] = [None] * len(lines)
         for index, value in zip(known, values, strict=True):
             spread[index] = value
         yield name, tuple(spread)
+
+
+def _words(line: Sequence[str]) -> list[str]:
+    words: list[str] = []
+    is_shell = False
+    for argument in line:
+        if is_shell and _SCRIPT_FOLLOWS.fullmatch(words[-1]):
+            try:
+                words += shlex.split(argument)
+            except ValueError:
+                words.append(argument)
+        else:
+            words.append(argument)
+        is_shell |= argument.rpartition("/")[2] in _SHELLS
+    return words
 
 
 def _read(lines: Sequence[Sequence[str]]) -> list[list[_Item]]:
@@ -111,9 +130,12 @@ def _flags(lines: Sequence[Sequence[str]], read: Sequence[Sequence[_Item]]) -> I
 
 
 def _named(read: Sequence[Sequence[_Item]]) -> Iterator[tuple[str, tuple[str | None, ...]]]:
-    names = dict.fromkeys(item.name for items in reversed(read) for item in items if item.name)
-    for name in names:
-        values = [[item.value for item in items if item.name == name] for items in read]
+    given: list[dict[str, list[str]]] = [{} for _ in read]
+    for line, items in zip(given, read, strict=True):
+        for item in items:
+            line.setdefault(item.name, []).append(item.value)
+    for name in dict.fromkeys(name for line in reversed(given) for name in line if name):
+        values = [line.get(name, []) for line in given]
         if max(map(len, values)) > 1:
             # Given several times: told is what not all lines have.
             common = Counter(values[0])
@@ -149,4 +171,4 @@ def _placed(read: Sequence[Sequence[_Item]]) -> Iterator[tuple[str, tuple[str | 
                 place = (at + offset, 0) if at + offset < end else (end - 1, at + offset - end + 1)
                 found.setdefault(place, [None] * len(lines))[index] = value
     for place in sorted(found):
-        yield f"argument {sum(place)}", tuple(found[place])
+        yield f"argument {sum(place)}" if sum(place) else "program", tuple(found[place])
