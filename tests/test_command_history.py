@@ -264,14 +264,16 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFix
     with History.open(Path("h.sqlite3")) as history:
         for number, runs in enumerate(drawn([400.0] * 40 + [388.0] * 20)):
             changes = (change,) if number == 45 else ()
-            history.add(session(number, {CASE: runs}, baseline_changes=changes))
+            commit = {"commit": f"{number:07}abcde"}
+            history.add(session(number, {CASE: runs}, baseline_changes=changes, environment=commit))
     lines = show(capsys)
     assert lines[:2] == ["throughput, cluster local (steady)", CASE]
     assert lines[2].endswith(" samples/s last, 60 sessions 2026-01-01 to 2026-03-01")
     assert lines[3].startswith("  2026-02-10  level changed by -2.")
-    assert lines[4] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
-    assert lines[5].startswith("  noise: runs 1.1 %, nights 0.")
-    assert len(lines) == 6
+    assert lines[4].strip() == "commit 0000040, in the session before it 0000039"
+    assert lines[5] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
+    assert lines[6].startswith("  noise: runs 1.1 %, nights 0.")
+    assert len(lines) == 7
 
 
 def test_drift_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

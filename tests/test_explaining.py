@@ -159,11 +159,23 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(
 ) -> None:
     kept(file, {9: GOOD}, cluster="another")
     found = explained(file if has_history else None, 7, baseline=accepted(2))
-    assert since(found) == (night(7), night(2))
+    assert since(found) == (None, night(2))  # nobody knows what was between
     assert found is not None
     assert found.last_good is not None
     assert (found.last_good.commit, found.last_good.median) == ("of-acceptance", GOOD)
     assert (found.nights, found.skipped) == (5, 0)
+    last_night = explained(file if has_history else None, 3, baseline=accepted(2))
+    assert since(last_night) == (night(3), night(2))
+
+
+def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file: Path) -> None:
+    with History.open(file) as history:
+        for number in (2, 3, 4, 5, 6):
+            history.add(session(number, []))
+    found = explained(file, 7, baseline=accepted(2))
+    assert since(found) == (night(7), night(2))
+    assert found is not None
+    assert (found.nights, found.skipped) == (5, 4)
 
 
 def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.nights import all_series, known_metrics, machines_of
+from pytest_dlperf.history.nights import all_series, known_metrics, machines_of, origin_of
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
@@ -34,9 +35,9 @@ from pytest_dlperf.results.decode import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import CaseHistory, Series
+    from pytest_dlperf.history.series import CaseHistory, Night, Series
 
 _BUSY_S: Final = 10.0
 """How long an import waits for sessions that write."""
@@ -205,7 +206,7 @@ def _show(file: Path, options: argparse.Namespace) -> int:
                 group = (series.cluster, series.estimator)
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
                 style.show([style(numbers.printable(title), "bold")])
-            style.show(_case_lines(known, style))
+            style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
     if not is_available():
         style.show(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
     return FINE
@@ -222,7 +223,13 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
     return [series for series in known if series.case_id in ids]
 
 
-def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
+def _commit_of(database: History, night: Night) -> str | None:
+    return origin_of(database, night.measurement_id).commit
+
+
+def _case_lines(
+    known: CaseHistory, style: Style, *, commit_of: Callable[[Night], str | None]
+) -> Iterator[str]:
     first, last = known.nights[0], known.nights[-1]
     nights = counted(len(known.nights), "session")
     dates = f"{first.started[:10]} to {last.started[:10]}"
@@ -244,6 +251,10 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     for point in known.change_points or ():
         text = history_words.change(point, known.unit, percent)
         yield f"  {point.at[:10]}  level changed by {text}"
+        before, since = known.nights[point.index - 1 : point.index + 1]
+        commits = history_words.commits(commit_of(before), commit_of(since))
+        if commits is not None:
+            yield f"              {numbers.printable(commits)}"
     for change in known.accepted:
         what = history_words.accepted(change, known.unit)
         text = numbers.printable(f"{change.at[:10]}  accepted {what}")

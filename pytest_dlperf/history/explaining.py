@@ -121,7 +121,9 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
         change = _of_level(history, subject, tonight, now)
     else:
         change = _of_break(history, subject, tonight, now)
-    if change.last_good is None and change.since in (None, now):
+    if change.since is now and not _is_seamless(history, subject.series, change.last_good, now):
+        change = change._replace(since=None)
+    if change.last_good is None and change.since is None:
         return None
     return _explanation(history, subject, tonight, now, change)
 
@@ -323,6 +325,18 @@ def _explanation(
             tonight=Surroundings.of_night(fingerprint, tonight.commit),
         ),
     )
+
+
+def _is_seamless(
+    history: History | None, series: Series, last_good: _Session | None, now: _Session
+) -> bool:
+    """Say whether the history would know of nights between the last good one and tonight."""
+    if last_good is None:
+        return False
+    if last_good.measurement_id is not None or _days_between(last_good, now) <= 1:
+        return True
+    dates = [] if history is None else dates_of(history, series, until=now.began)
+    return bool(dates) and (_date(dates[0]) - _date(last_good.started)).days <= 1
 
 
 def _night(history: History | None, one: _Session) -> tuple[PastNight, Surroundings | None]:

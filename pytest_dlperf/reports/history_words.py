@@ -40,6 +40,15 @@ def change(
     return f"{percent(known.difference_percent)}, from {before} to {after}"
 
 
+def commits(before: str | None, since: str | None) -> str | None:
+    """Say which commits a level ended and began with, as far as sessions have told them."""
+    if before == since:
+        return None if since is None else f"on both sides commit {short_commit(since)}"
+    told = [f"commit {short_commit(since)}"] if since else []
+    told += [f"in the session before it {short_commit(before)}"] if before else []
+    return ", ".join(told)
+
+
 def accepted(known: AcceptedChange, unit: str) -> str:
     """Describe an accepted number, what it took the place of, who accepted it and why."""
     is_first = known.old is None
