@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socketserver
 import ssl
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+
+
+def self_signed(folder: Path) -> Path:
+    """A key with a certificate for this machine that nobody has signed."""
+    file = folder / "server.pem"
+    asked = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    asked += ["-nodes", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    asked += ["-subj", "/CN=localhost", "-days", "2"]
+    asked += ["-addext", f"subjectAltName=IP:{LOOPBACK},DNS:localhost"]
+    subprocess.run(asked, check=True, capture_output=True)
+    parts = [(folder / name).read_text("utf-8") for name in ("key", "cert")]
+    file.write_text("".join(parts), encoding="utf-8")
+    return file
 
 
 @dataclass(frozen=True)
@@ -237,6 +251,10 @@ class _MailHandler(socketserver.StreamRequestHandler):
             getattr(self, f"_{verb.lower()}", lambda: self._say("250 fine"))()
             if verb == "QUIT":
                 return
+
+    def finish(self) -> None:
+        super().finish()
+        self.request.close()
 
     def _say(self, *lines: str) -> None:
         self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())

@@ -173,6 +173,8 @@ def _own_address() -> Address:
 
 def _fault(error: Exception, host: str) -> str:
     """Say what went wrong. A server's own words may repeat what it was told: its code stands."""
+    if isinstance(error, smtplib.SMTPServerDisconnected) and isinstance(error.__context__, OSError):
+        error = error.__context__  # what smtplib makes of a time-out, for one
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = ", ".join(sorted({str(code) for code, _ in error.recipients.values()}))
         return f"{host} refuses every receiver ({codes})"

@@ -33,6 +33,7 @@ class Notices:
             *builtin_notifiers(settings.targets, settings.history_file),
             *chain.from_iterable(of_others),
         )
+        self._told: set[str] = set()
         self._before: Any = None
         """What SIGTERM did before the session began to answer for itself."""
 
@@ -45,7 +46,7 @@ class Notices:
             self._before = signal.signal(signal.SIGTERM, _end)
         from pytest_dlperf.notices.sending import begin_all
 
-        yield from _notes(begin_all(self._notifiers))
+        yield from self._notes(begin_all(self._notifiers))
 
     def tell(self, results: Results, notes: Iterable[Note]) -> Iterator[Note]:
         """Tell what the session has come to; ``notes`` may have made it fail as well."""
@@ -66,18 +67,20 @@ class Notices:
 
             yield Note(f"no notice could be written: {fault(error)}")
             return
-        yield from _notes(send_all(self._notifiers, notice))
+        yield from self._notes(send_all(self._notifiers, notice))
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
+    def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
+        from pytest_dlperf.notices.sending import lines_of
 
-def _notes(outcomes: list[Outcome]) -> Iterator[Note]:
-    from pytest_dlperf.notices.sending import lines_of
-
-    return map(Note, lines_of(outcomes))
+        for line in lines_of(outcomes):
+            if line not in self._told:  # what failed at the beginning mostly fails again
+                self._told.add(line)
+                yield Note(line)
 
 
 def _end(number: int, _frame: object) -> None:
     """End the session like Ctrl-C, so that what it has come to is written and told."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
-    pytest.exit("ended by SIGTERM", returncode=128 + number)
+    pytest.exit(signal.Signals(number).name)

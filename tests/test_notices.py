@@ -1,0 +1,421 @@
+"""Notices for chats and pings: what each service gets, and what is told when it gets nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import results_makers as make
+from notice_servers import LOOPBACK, Said, Web, self_signed, web_server
+
+from pytest_dlperf.config.notices import targets
+from pytest_dlperf.config.values import Given
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.explanation import Explanation, PastNight
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.notices import posting, sending
+from pytest_dlperf.notices.builtin import builtin_notifiers
+from pytest_dlperf.notices.notice import NoticeError, Notifier
+from pytest_dlperf.notices.sending import begin_all, lines_of, send_all
+from pytest_dlperf.notices.summary import notice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.notices.notice import Notice
+
+SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
+CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"
+HOSTILE = (
+    "<!channel> @everyone @here <@U1> </pre><script>alert(1)</script> [x](javascript:alert(1)) "
+    "<at>all</at> `code` *bold* <https://evil.example|click> \x1b[2J\ud800"
+)
+
+
+MARKUP = re.compile(r"@\w|(?<!\\)\]\(|<script|<!channel")
+"""What would mention, link or be HTML in Markdown, outside of code."""
+
+
+def without_code(markdown: str) -> str:
+    return re.sub(r"(`+)(?:(?!\1).)*\1", "", markdown)
+
+
+def red(reason: str = "the log has ended", **environment: str) -> Results:
+    """A session with a loss, and a case that failed for this reason."""
+    explanation = Explanation(since=PastNight(at=make.STARTED, commit="abcdef1234567"), measured=1)
+    slow = make.measured_case(CASE, 901.0, 901.0, verdict=Verdict.REGRESSED, baseline=1000.0)
+    slow = replace(slow, explanations={"throughput": explanation})
+    failed = make.unmeasured_case(SECOND, Verdict.FAILED, reason)
+    results = make.session(slow, failed, cluster="lab")
+    return replace(results, environment={**results.environment, **environment})
+
+
+def green() -> Results:
+    return make.session(make.measured_case(CASE, 1000.0, 1001.0), cluster="lab")
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    """A service whose address with its secret is in the variable ``HOOK``."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with web_server() as web:
+        monkeypatch.setenv("HOOK", address(web))
+        yield web
+
+
+def address(web: Web) -> str:
+    return f"{web.url}/services/{SECRET}"
+
+
+def notifiers(text: str) -> list[Notifier]:
+    return list(builtin_notifiers(targets(Given(text, "--dlperf-notify", Path())), None))
+
+
+def sent(text: str, notice: Notice) -> list[str]:
+    """Send it and give the lines that a session would end with."""
+    return list(lines_of(send_all(notifiers(text), notice)))
+
+
+def payload(web: Web, kind: str, results: Results) -> Any:
+    told = sent(f"{kind}=$HOOK", notice_of(results))
+    assert told == [f"notice sent: {kind} ({LOOPBACK}:{web.port})"]
+    [asked] = web.asked
+    assert (asked.method, asked.path) == ("POST", f"/services/{SECRET}")
+    assert asked.headers["Content-Type"].startswith("application/json")
+    return asked.json
+
+
+def walked(data: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(data, dict):
+        yield data
+        data = list(data.values())
+    if isinstance(data, list):
+        for one in data:
+            yield from walked(one)
+
+
+# ----------------------------------------------------------------- what each service gets
+
+
+@pytest.mark.parametrize("reason", ["exit code 1", HOSTILE, f"{HOSTILE} " * 500, "x" * 100_000])
+def test_slack_gets_blocks_of_plain_text(web: Web, reason: str) -> None:
+    message = payload(web, "slack", red(reason, ci_run="https://ci.example/runs/7"))
+
+    header, section, actions = message["blocks"]
+    assert [block["type"] for block in message["blocks"]] == ["header", "section", "actions"]
+    assert CASE in header["text"]["text"] or "regressed" in header["text"]["text"]
+    assert "-9.9 %" in section["text"]["text"]
+    assert len(header["text"]["text"]) <= 150
+    assert len(section["text"]["text"]) <= 3000
+    texts = [one for one in walked(message["blocks"]) if isinstance(one.get("text"), str)]
+    assert {text["type"] for text in texts} == {"plain_text"}  # no mention, link or format
+    assert actions["elements"][0]["url"] == "https://ci.example/runs/7"
+    assert "<" not in message["text"]  # what notifications show is Slack's markup
+
+
+@pytest.mark.parametrize("reason", ["exit code 1", HOSTILE, f"{HOSTILE} " * 500])
+def test_teams_gets_one_adaptive_card_of_plain_text(web: Web, reason: str) -> None:
+    message = payload(web, "teams", red(reason, ci_run="https://ci.example/runs/7"))
+
+    [attachment] = message["attachments"]
+    assert message["type"] == "message"
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    card = attachment["content"]
+    assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
+    assert {block["type"] for block in card["body"]} == {"RichTextBlock"}
+    runs = [run for block in card["body"] for run in block["inlines"]]
+    assert {run["type"] for run in runs} == {"TextRun"}  # a TextBlock would read Markdown
+    assert all(run["text"] for run in runs)
+    assert any("-9.9 %" in run["text"] for run in runs[1:])
+    assert runs[0]["color"] == "attention"
+    assert card["actions"] == [
+        {"type": "Action.OpenUrl", "title": "CI run", "url": "https://ci.example/runs/7"}
+    ]
+    assert "entities" not in card["msteams"]  # which would mention somebody
+    assert len(web.asked[0].body) < 28_000
+
+
+def test_mattermost_gets_markdown_that_mentions_nobody(web: Web) -> None:
+    message = payload(web, "mattermost", red(HOSTILE))
+
+    [attachment] = message["attachments"]
+    assert attachment["color"] == "#d24b4e"
+    assert "-9.9 %" in attachment["text"]
+    assert not MARKUP.search(without_code(attachment["text"]))
+    assert "\x1b" not in attachment["text"]
+
+
+def test_json_has_the_session_as_data(web: Web) -> None:
+    data = payload(web, "json", red("exit code 1", commit="abc", ci_run="https://ci.example/7"))
+
+    assert data["schema"] == 1
+    assert (data["red"], data["cluster"], data["ci_run"]) == (True, "lab", "https://ci.example/7")
+    assert data["session"]["counts"] == {"failed": 1, "regressed": 1}
+    assert data["session"]["commit"] == "abc"
+    by_id = {case["id"]: case for case in data["cases"]}
+    assert by_id[SECOND]["status"] == "failed"
+    assert by_id[SECOND]["metrics"]["throughput"]["reason"] == "exit code 1"
+    metric = by_id[CASE]["metrics"]["throughput"]
+    assert (metric["verdict"], metric["median"], metric["reference"]) == ("regressed", 901, 1000)
+    assert metric["since"]["commit"] == "abcdef1234567"
+    assert data["more_cases"] == 0
+    assert CASE in data["text"]
+
+
+def test_json_of_a_green_session_lists_no_case(web: Web) -> None:
+    data = payload(web, "json", green())
+    assert (data["red"], data["cases"], data["session"]["counts"]) == (False, [], {"pass": 1})
+
+
+def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> None:
+    known = notifiers("healthchecks=$HOOK ping=$HOOK")
+    assert list(lines_of(begin_all(known))) == []
+    assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/start"]
+
+    web.asked.clear()
+    send_all(known, notice_of(red(), is_due=False))  # red or green: the night has come
+    ping, check = sorted(web.asked, key=lambda asked: asked.method)
+    assert (ping.method, ping.path) == ("GET", f"/services/{SECRET}")
+    assert (check.method, check.path) == ("POST", f"/services/{SECRET}")
+    assert b"regressed" in check.body
+
+    web.asked.clear()
+    send_all(known, notice_of(replace(red(), interrupted=True)))
+    assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/fail"]
+
+
+def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
+    assert sent("slack=$HOOK json=$HOOK", notice_of(green(), is_due=False)) == []
+    assert web.asked == []
+
+
+# ------------------------------------------------------------------- what can go wrong
+
+
+def test_a_busy_service_is_asked_once_more(web: Web) -> None:
+    web.answers(Said(429, b"slow down", {"Retry-After": "0"}), Said())
+    assert sent("slack=$HOOK", notice_of(red())) == [f"notice sent: slack ({LOOPBACK}:{web.port})"]
+    assert len(web.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"),
+    [("0", 0), ("2", 2), ("86400", 5), (None, 1), ("soon", 1), ("nan", 1), ("-3", 0),
+     ("Sat, 01 Jan 2000 00:00:00 GMT", 0), ("Fri, 01 Jan 2100 00:00:00 GMT", 5)],
+)  # fmt: skip
+def test_a_service_may_say_how_long_to_wait_within_limits(
+    monkeypatch: pytest.MonkeyPatch, web: Web, after: str | None, seconds: float
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("pytest_dlperf.notices.posting.time.sleep", waited.append)
+    web.answer = lambda _: Said(503, b"", {} if after is None else {"Retry-After": after})
+    [line] = sent("slack=$HOOK", notice_of(red()))
+    assert "503 Service Unavailable" in line
+    # The server sleeps by the same function, for no time at all.
+    assert [one for one in waited if one or not seconds][:1] == [pytest.approx(seconds)]
+    assert len(web.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (Said(404, b"no_service"), ("404 Not Found", "no_service", "still right?")),
+        (Said(401, b'{"message": "Bad credentials"}'), ("401", "Bad credentials")),
+        (Said(400, f"no such hook: /services/{SECRET}".encode()), ("400 Bad Request",)),
+        (Said(403, b"<html><body>proxy</body></html>"), ("403 Forbidden",)),
+        (Said(418, b"\x1b[2J" + b"x" * 5000), ("418",)),
+        (Said(302, b"", {"Location": "{other}/elsewhere"}), ("redirect (302)",)),
+        (Said(308, b"", {"Location": "{other}/elsewhere"}), ("redirect (308)",)),
+    ],
+)
+def test_a_refusal_is_one_line_that_names_the_host_only(
+    web: Web, said: Said, words: tuple[str, ...]
+) -> None:
+    with web_server() as other:
+        headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
+        web.answers(replace(said, headers=headers))
+        [line] = sent("slack=$HOOK", notice_of(red()))
+        assert other.asked == []  # no redirect takes the secret elsewhere
+    assert f"{LOOPBACK}:{web.port} answers" in line
+    assert [word for word in words if word not in line] == []
+    assert SECRET not in line
+    assert line.isprintable()
+    assert len(line) < 400
+
+
+def test_what_cannot_be_reached_is_told_without_its_path(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (f"http://{LOOPBACK}:1/{SECRET}", f"http://no-host.invalid/{SECRET}"):
+        monkeypatch.setenv("NOWHERE", where)
+        bad, good = sorted(sent("slack=$NOWHERE json=$HOOK", notice_of(red())))
+        assert bad.startswith("no notice was sent by slack (")
+        assert SECRET not in bad
+        assert good.startswith("notice sent: json (")  # one does not cost another
+    assert len(web.asked) == 2
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+def test_a_certificate_that_is_not_trusted_gets_nothing(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with web_server(certificate) as web:
+        monkeypatch.setenv("HOOK", f"https://{LOOPBACK}:{web.port}/{SECRET}")
+        [line] = sent("slack=$HOOK", notice_of(red()))
+        assert web.asked == []
+        assert "certificate" in line
+        assert "not trusted" in line
+        assert SECRET not in line
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        [line] = sent("slack=$HOOK", notice_of(red()))
+        assert line.startswith("notice sent")
+
+
+def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
+    web.answer = lambda _: Said(delay_s=0.4)
+    [line] = sent("slack=$HOOK", notice_of(red()))
+    assert "did not answer" in line
+    assert SECRET not in line
+
+
+def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "LIMIT_S", 0.2)
+    done = threading.Event()
+    other = Told()
+
+    class Slow(Notifier):
+        name = "slow one"
+
+        def send(self, notice: Notice) -> None:
+            del notice
+            done.wait(20)
+
+    began = time.monotonic()
+    lines = list(lines_of(send_all([Slow(), other], notice_of(red()))))
+    assert time.monotonic() - began < 5
+    done.set()
+    assert lines[0] == "notice sent: told"
+    assert "slow one: it was given up" in lines[1]
+
+
+class Told(Notifier):
+    name = "told"
+
+    def send(self, notice: Notice) -> None:
+        assert notice.subject
+
+
+def test_the_errors_of_others_may_hold_secrets_and_are_not_shown() -> None:
+    def failing(error: Exception) -> Notifier:
+        class Failing(Notifier):
+            name = "of a plugin"
+
+            def send(self, notice: Notice) -> None:
+                del notice
+                raise error
+
+        return Failing()
+
+    url = f"https://hooks.example/{SECRET}"
+    for error, shown in (
+        (RuntimeError(f"{url} has failed"), "RuntimeError"),
+        (NoticeError("the lamp is off"), "the lamp is off"),
+    ):
+        [line] = lines_of(send_all([failing(error)], notice_of(red())))
+        assert shown in line
+        assert SECRET not in line
+
+
+# -------------------------------------------------------------------- whom, and where
+
+
+def test_an_address_may_be_in_a_variable_or_a_file(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for text in ("slack=${HOOK}", "slack=@hook", f"slack={address(web)}"):
+        assert sent(text, notice_of(red()))[0].startswith("notice sent"), text
+    assert len(web.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("$NO_SUCH_HOOK", "NO_SUCH_HOOK is not set"),
+        ("@no-such-file", "cannot be read"),
+        ("$LOOSE", "https://"),
+        ("$SPACED", "https://"),
+        ("$INSIDE", "https://"),
+    ],
+)
+def test_what_is_missing_costs_the_notice_only(
+    value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOSE", f"file:///etc/{SECRET}")
+    monkeypatch.setenv("SPACED", f"https://h/{SECRET} x")
+    monkeypatch.setenv("INSIDE", f"https://user:{SECRET}@h/")
+    [line] = sent(f"slack={value}", notice_of(red()))
+    assert line.startswith("no notice was sent by slack: --dlperf-notify slack: ")
+    assert words in line
+    assert SECRET not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        (f"slak=https://h/{SECRET}", "--dlperf-notify", "'slak'"),
+        (f"https://hooks.example/{SECRET}?a=b", "--dlperf-notify", "slack"),
+        ("slack", "DLPERF_NOTIFY", "'slack=$WEBHOOK'"),
+        ("mail=nobody", "--dlperf-notify", "addresses of mail"),
+        (f"slack=ftp://h/{SECRET}", "--dlperf-notify", "https://"),
+        (f"teams=https://h/{SECRET}", "ini key dlperf_notify", "name a variable"),
+        ("github=a/b", "--dlperf-notify", "letters"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs_without_its_secret(
+    text: str, place: str, words: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        targets(Given(text, place, Path()))
+    assert str(error.value).startswith(place)
+    assert words in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+def test_several_have_blanks_between_them() -> None:
+    text = "slack=$A  mail+page=a@x.org,b@x.org\ngithub json=@a file github=nightly"
+    found = targets(Given(text, "DLPERF_NOTIFY", Path()))
+    assert [(one.kind, one.value) for one in found] == [
+        ("slack", "$A"), ("mail+page", "a@x.org,b@x.org"), ("github", ""), ("json", "@a file"),
+        ("github", "nightly"),
+    ]  # fmt: skip
+    assert "$A" not in repr(found)
+
+
+def test_a_payload_is_json_whatever_a_log_holds(web: Web) -> None:
+    for kind in ("slack", "teams", "mattermost", "json"):
+        sent(f"{kind}=$HOOK", notice_of(red("half of a character: \ud800")))
+    assert all(json.loads(asked.body) for asked in web.asked)
+    assert len(web.asked) == 4
+
+
+def test_more_went_wrong_than_the_cases(web: Web) -> None:
+    notice = notice_of(green(), faults=["the page could not be written to <out>: disk full"])
+    assert notice.is_red
+    sent("mattermost=$HOOK slack=$HOOK", notice)
+    assert all(b"disk full" in asked.body for asked in web.asked)
+    assert len(web.asked) == 2
