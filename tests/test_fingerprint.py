@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainers import CASES, TinySystem, measurer
+from trainers import CASES, TinySystem, checkout, measurer
 
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
@@ -312,20 +312,9 @@ def test_firmware_is_what_the_kernels_files_say(
     assert "vbios" not in taken_on(tools, "1n1g", accelerators=False).software
 
 
-def commit(folder: Path) -> str:
-    """A checkout in a folder, and the commit that it is at."""
-    folder.mkdir()
-    (folder / "train.py").write_text("pass\n", encoding="utf-8")
-    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Train"]):
-        subprocess.run([*git, *words], check=True)
-    head = [*git, "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path: Path) -> None:
     clean, changed, none = (tmp_path / name for name in ("clean", "changed", "none"))
-    commits = [commit(clean), commit(changed)]
+    commits = [checkout(clean), checkout(changed)]
     (clean / "new.log").touch()
     (changed / "train.py").write_text("fail\n", encoding="utf-8")
     none.mkdir()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from trainers import CASES, SYSTEM, TinySystem, measurer
+from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
 from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
@@ -193,15 +193,20 @@ def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
 def test_two_nights_on_other_hosts_have_equal_facts(suite: Suite, ssh_hosts: SshHosts) -> None:
     """Over ssh, in another session's folder; on this machine but for the launcher's name."""
     TinySystem(suite)
+    code = suite.path / "code"
+    commit = checkout(code)
     ssh = SshLauncher(shlex.split(ssh_hosts.ssh_command), sys.executable)
-    case = Case.from_id(CASES[0])
     found = []
-    for number, hosts in enumerate([[], *([Host(name=n, address=n)] for n in ssh_hosts.names[:2])]):
-        night = measurer(suite, launcher=ssh if hosts else None, hosts=hosts)
+    for number, name in enumerate(["", *ssh_hosts.names[:2]]):
+        night = measurer(
+            suite,
+            assignments=[given("working_directory", str(code))],
+            launcher=ssh if name else None,
+            hosts=[Host(name=name, address=name)] if name else (),
+        )
         night = replace(night, session_dir=suite.path / f"night{number}")
-        measured = night.measure(case)
+        measured = night.measure(Case.from_id(CASES[0]))
         assert measured.fingerprint is not None
-        assert measured.fingerprint.launch is not None
         found.append(measured.fingerprint)
 
     here, first, second = found
@@ -209,3 +214,4 @@ def test_two_nights_on_other_hosts_have_equal_facts(suite: Suite, ssh_hosts: Ssh
     assert first.launch == second.launch
     assert first.launch is not None
     assert here.launch == replace(first.launch, launcher="local")
+    assert [one.commits for one in found] == [{"working_directory": commit}] * 3

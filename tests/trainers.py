@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -222,6 +223,17 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         say=print,
         show=show,
     )
+
+
+def checkout(folder: Path) -> str:
+    """Make a checkout in a folder; the commit that it is at."""
+    folder.mkdir()
+    (folder / "train.py").write_text("pass\n", encoding="utf-8")
+    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Train"]):
+        subprocess.run([*git, *words], check=True)
+    head = [*git, "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class TinySystem:
