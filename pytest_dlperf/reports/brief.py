@@ -294,7 +294,7 @@ def _accepted(results: Results) -> Iterator[str]:
     changes = results.baseline_changes
     if changes:
         first = changes[0]
-        who = f" by {numbers.printable(first.by)}" if first.by else ""
+        who = f" by {words.person(first.by)}" if first.by else ""
         count = numbers.counted(len(changes), "number")
         yield f"accepted tonight{who}: {count} ({numbers.in_short(first.why)})"
 
@@ -426,8 +426,7 @@ def _coded(pair: tuple[words.ToldDifference | None, str]) -> str:
     told, came = pair
     if told is None:
         return came
-    between = f", last good {code(told.last_good)}" if told.is_last_good_told else ""
-    sides = f"accepted {code(told.accepted)}{between}, tonight {code(told.tonight)}"
+    sides = ", ".join(f"{side} {code(value)}" for side, value in told.sides)
     return f"{code(told.name)}: {sides}{f', **{came}**' if came else ''}"
 
 

@@ -44,6 +44,9 @@ _MOVED: Final = (
 )
 """Verdicts on a number that was compared and lies elsewhere."""
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
+_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
+_LONGEST_NAME: Final = 60
+_LONGEST_REASON: Final = 200
 _LONGEST_VALUE: Final = 48
 _AROUND: Final = 12
 """Characters that stay before and behind what differs between long values."""
@@ -189,23 +192,27 @@ class ToldDifference:
     accepted: str
     last_good: str
     tonight: str
+    sides: tuple[tuple[str, str], ...]
+    """What a line tells: the sides that are known and do not repeat another, by their names."""
     came_with_it: bool
-    is_last_good_told: bool
-    """Whether the last good night says more than the accepted number."""
 
 
 def told_difference(difference: Difference) -> ToldDifference:
-    """Put a difference into words, ``-`` for a side that lacks it."""
-    sides = (difference.accepted, difference.last_good, difference.tonight)
-    accepted, last_good, tonight = _shortened(sides)
+    """Put a difference into words, ``unknown`` for a side of which nobody knows."""
+    known = (difference.accepted, difference.last_good, difference.tonight)
+    accepted, last_good, tonight = _shortened(known)
+    is_between = difference.last_good not in (None, difference.accepted)
     return ToldDifference(
         name=_named(difference),
         accepted=accepted,
         last_good=last_good,
         tonight=tonight,
+        sides=(
+            *([("accepted", accepted)] if difference.accepted is not None else []),
+            *([("last good", last_good)] if is_between else []),
+            ("tonight", tonight),
+        ),
         came_with_it=difference.came_with_it,
-        is_last_good_told=difference.last_good != difference.accepted
-        and (difference.last_good is not None or difference.accepted == difference.tonight),
     )
 
 
@@ -216,15 +223,11 @@ def difference_lines(
     told = [told_difference(one) for one in differences[:most]]
     room = max((len(one.name) for one in told), default=0)
     for one in told:
-        yield f"{one.name:{room}}  {sides_of(one)}{_came(one, judgement, before='   ')}"
+        sides = ", ".join(f"{side} {value}" for side, value in one.sides)
+        came = f"   {came_with(judgement)}" if one.came_with_it else ""
+        yield f"{one.name:{room}}  {sides}{came}"
     if len(differences) > most:
         yield f"and {len(differences) - most} more"
-
-
-def sides_of(told: ToldDifference) -> str:
-    """Write what a difference was and is: ``accepted -, tonight 1000``."""
-    between = f"last good {told.last_good}, " if told.is_last_good_told else ""
-    return f"accepted {told.accepted}, {between}tonight {told.tonight}"
 
 
 def came_with(judgement: Judgement) -> str:
@@ -234,16 +237,13 @@ def came_with(judgement: Judgement) -> str:
     return f"came with {what}"
 
 
-def _came(told: ToldDifference, judgement: Judgement, *, before: str) -> str:
-    return f"{before}{came_with(judgement)}" if told.came_with_it else ""
-
-
 def _named(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
     kind, name = difference.kind, numbers.printable(difference.name)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
-    return f"{kind.value} {name}"
+    of = " of" if kind is DifferenceKind.COMMIT else ""
+    return f"{kind.value}{of} {name}"
 
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
@@ -255,9 +255,7 @@ def _shortened(values: Sequence[str | None]) -> list[str]:
         common = _common(known)
         ends = [text[common:][::-1] for text in known]
         begin, end = max(common - _AROUND, 0), max(_common(ends) - _AROUND, 0)
-    return [
-        numbers.ABSENT if text is None else _cut(text, begin, len(text) - end) for text in texts
-    ]
+    return ["unknown" if text is None else _cut(text, begin, len(text) - end) for text in texts]
 
 
 def _common(texts: Sequence[str]) -> int:
@@ -271,7 +269,7 @@ def _cut(text: str, begin: int, end: int) -> str:
     middle = text[begin:end]
     if len(middle) > _LONGEST_VALUE:
         middle, end = middle[:_LONGEST_VALUE].rstrip(), 0
-    return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}" or "''"
+    return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}"
 
 
 # --------------------------------------------------------------------------- who
@@ -281,9 +279,13 @@ def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
         return ""
-    who = f"by {numbers.printable(acceptance.by)} " if acceptance.by else ""
-    why = f": {numbers.in_short(acceptance.reason)}" if acceptance.reason else ""
-    when = ", ".join(
-        filter(None, (f"on {dated(acceptance.at, tonight)}", _commit(acceptance.commit)))
-    )
-    return f"{who}{when}{why}"
+    who = f"by {person(acceptance.by)} " if acceptance.by else ""
+    reason = numbers.in_short(acceptance.reason) if acceptance.reason else ""
+    why = f": {numbers.cut(reason, _LONGEST_REASON)}" if reason else ""
+    where = f", {_commit(acceptance.commit)}" if acceptance.commit else ""
+    return f"{who}on {dated(acceptance.at, tonight)}{where}{why}"
+
+
+def person(by: str) -> str:
+    """Name who accepted a number; the address of a Git identity is left out."""
+    return numbers.cut(numbers.printable(_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)
