@@ -65,9 +65,9 @@ def test_the_verdict_is_the_message_of_the_failure(nights: Nights, family: str) 
     tests = run(nights, *night, "-o", f"junit_family={family}")
     failure = tests[f"test_throughput[{TWO}]"].find("failure")
     assert failure is not None
-    assert failure.get("message") == f"regressed: throughput of {TWO}"
+    assert failure.get("message") == "regressed -9.9 %: throughput"
     assert failure.text is not None
-    assert failure.text.startswith(f"regressed: throughput of {TWO}\n  measured ")
+    assert failure.text.startswith("regressed -9.9 %: throughput\n  measured ")
     assert "run 5: " in failure.text
     assert tests[f"test_throughput[{ONE}]"].find("failure") is None
 

@@ -161,7 +161,7 @@ def test_a_fast_training_that_does_not_learn_is_red_throughout(
         "invalid",
         None,
     }
-    result.stdout.fnmatch_lines(["invalid: throughput of *", told])
+    result.stdout.fnmatch_lines(["invalid: throughput; *", told])
 
 
 def test_a_metric_that_vanished_is_red_alone(nights: Nights) -> None:

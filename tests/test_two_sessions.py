@@ -40,7 +40,7 @@ def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bo
     started = Counter(line.split()[0] for line in tiny.hosts())
     assert started == {"1n1g": 2, "2n1g": 4, "3n1g": 6}
     for session in (one, two):
-        assert session.output.count("\nno_baseline: throughput of ") == 3
+        assert session.output.count("\nno_baseline: throughput\n") == 3
     told = "waiting: another run, from elsewhere, holds 127." if apart else " held by process "
     assert told in two.output
 

@@ -131,7 +131,8 @@ class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] #
 
     def __init__(self, settled: Settled) -> None:
         """Say in a line which verdict it is, and on what."""
-        judgement, case_id = settled.judgement, settled.question.case.measurement.case_id
-        msg = f"{judgement.verdict.value}: {judgement.metric.name} of {case_id}"
-        super().__init__(msg, pytrace=False)
+        from pytest_dlperf.reports.explanation_words import subject
+
+        said = subject(settled.judgement, None, "")  # the history is asked once the test is over
+        super().__init__(f"{said}: {settled.judgement.metric.name}", pytrace=False)
         self.settled = settled

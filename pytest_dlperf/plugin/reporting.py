@@ -130,8 +130,13 @@ class Reporting:
         if isinstance(failure, VerdictError):
             from pytest_dlperf.reports.failure import failure_message
 
-            cluster = self._suite.cluster.name
-            report.longrepr = failure_message(failure.settled, cluster=cluster)
+            settled = failure.settled
+            report.longrepr = failure_message(
+                settled,
+                notes.record.explanations.get(settled.judgement.metric.name),
+                cluster=self._suite.cluster.name,
+                tonight=self._started.isoformat(timespec="seconds"),
+            )
         elif getattr(failure, "pytrace", True) is False:
             report.longrepr = str(failure)  # all that is to be told
         # A failure that was announced is no surprise, but strict mode takes no announcements.

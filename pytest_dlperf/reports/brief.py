@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.explanation import DifferenceKind
@@ -73,6 +73,27 @@ class Group:
     """The metric that tells what is wrong with the first case."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What both forms of the text say, from top to bottom."""
+
+    headline: str
+    groups: Sequence[Group]
+    left: Sequence[Group]
+    """Those that have no room."""
+    quiet: Sequence[str]
+    places: Sequence[tuple[str, str]]
+    tonight: str
+
+    @property
+    def more(self) -> str:
+        """Counts what has no room."""
+        if not self.left:
+            return ""
+        count = numbers.counted(sum(len(group.cases) for group in self.left), "more case")
+        return _cut(f"and {count}, the worst: {self.left[0].title}")
+
+
 def ten_seconds(
     results: Results, *, drifts: Sequence[tuple[Series, Drift]] = (), page: str | None = None
 ) -> Brief:
@@ -82,21 +103,20 @@ def ten_seconds(
     or the place of the session's page.
     """
     night = words.dated(results.started, results.started)
-    said = f"{numbers.printable(results.cluster)}, {night}: {headline(results)}"
     bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
     groups = groups_of(bad, results.started)
-    quiet = [_cut(line) for line in _quiet_lines(results, groups, drifts)]
-    places = _places(results, page)
-    shown = groups[:GROUPS_SHOWN]
-    text = _text(said, results, groups, len(shown), quiet, places)
-    while shown and len(text) > LONGEST_TEXT:
-        shown = shown[:-1]
-        text = _text(said, results, groups, len(shown), quiet, places)
-    return Brief(
-        subject=_subject(results, groups),
-        text=text,
-        markdown=_markdown(said, results, groups, len(shown), quiet, places),
+    told = _Told(
+        headline=f"{numbers.printable(results.cluster)}, {night}: {headline(results)}",
+        groups=groups[:GROUPS_SHOWN],
+        left=groups[GROUPS_SHOWN:],
+        quiet=[_cut(line) for line in _quiet_lines(results, groups, drifts)],
+        places=_places(results, page),
+        tonight=results.started,
     )
+    while told.groups and len(_text(told)) > LONGEST_TEXT:
+        *shown, last = told.groups
+        told = replace(told, groups=shown, left=[last, *told.left])
+    return Brief(subject=_subject(results, groups), text=_text(told), markdown=_markdown(told))
 
 
 # ----------------------------------------------------------------------------- groups
@@ -285,7 +305,7 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[str]:
     reasons = [j.reason for result in cases for j in result.judgements.values() if j.reason]
     why = f": {numbers.in_short(reasons[0])}" if reasons else ""
     different = {alike(reason, result.case) for result in cases for reason in reasons}
-    more = "; and other reasons" if len(different) > len(cases) else ""
+    more = "; and other reasons" if len(different) > 1 else ""
     named = numbers.named([result.case.id for result in cases], CASES_NAMED)
     yield f"{numbers.counted(len(cases), 'case')} {status.value}: {named}{why}{more}"
 
@@ -345,32 +365,15 @@ def _places(results: Results, page: str | None) -> list[tuple[str, str]]:
     return [*told, *([("commit", words.short_commit(str(commit)))] if commit else [])]
 
 
-def _left(groups: Sequence[Group], shown: int) -> str:
-    """Count what has no room."""
-    rest = groups[shown:]
-    if not rest:
-        return ""
-    count = numbers.counted(sum(len(group.cases) for group in rest), "more case")
-    return f"and {count}, the worst: {numbers.cut(rest[0].title, _LONGEST_LINE)}"
-
-
-def _text(  # noqa: PLR0913, PLR0917 - what stands in it, from top to bottom
-    said: str,
-    results: Results,
-    groups: Sequence[Group],
-    shown: int,
-    quiet: Sequence[str],
-    places: Sequence[tuple[str, str]],
-) -> str:
-    blocks = [said]
-    for group in groups[:shown]:
+def _text(told: _Told) -> str:
+    blocks = [told.headline]
+    for group in told.groups:
         below = [_names(group)] if len(group.cases) > 1 else []
-        below += [*map(_cut, _lines(group, results.started)), *_differences(group)]
-        below += filter(None, [_cut(_who(group, results.started))])
+        below += [*map(_cut, _lines(group, told.tonight)), *_differences(group)]
+        below += filter(None, [_cut(_who(group, told.tonight))])
         blocks.append("\n".join([_cut(group.title), *(f"  {line}" for line in below)]))
-    blocks.append(_left(groups, shown))
-    blocks.append("\n".join(quiet))
-    blocks.append("\n".join(f"{name}: {place}" for name, place in places))
+    places = (f"{name}: {place}" for name, place in told.places)
+    blocks += [told.more, "\n".join(told.quiet), "\n".join(places)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -381,21 +384,13 @@ def _differences(group: Group) -> Iterator[str]:
         yield from words.difference_lines(explanation.differences, judged, most=DIFFERENCES_SHOWN)
 
 
-def _markdown(  # noqa: PLR0913, PLR0917 - as above
-    said: str,
-    results: Results,
-    groups: Sequence[Group],
-    shown: int,
-    quiet: Sequence[str],
-    places: Sequence[tuple[str, str]],
-) -> str:
-    left = _left(groups, shown)
-    listed = [markdown_item(group, results.started) for group in groups[:shown]]
+def _markdown(told: _Told) -> str:
+    items = [markdown_item(group, told.tonight) for group in told.groups]
     blocks = [
-        f"**{inline(said)}.**",
-        bullets([*listed, *([inline(left)] if left else [])]),
-        bullets(map(inline, quiet)),
-        " · ".join(_linked(name, place) for name, place in places),
+        f"**{inline(told.headline)}.**",
+        bullets([*items, *([inline(told.more)] if told.more else [])]),
+        bullets(map(inline, told.quiet)),
+        " · ".join(_linked(name, place) for name, place in told.places),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 

@@ -239,7 +239,8 @@ def came_with(judgement: Judgement) -> str:
 
 def _named(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
-    kind, name = difference.kind, numbers.printable(difference.name)
+    kind = difference.kind
+    name = numbers.cut(numbers.printable(difference.name), _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
     of = " of" if kind is DifferenceKind.COMMIT else ""
@@ -280,7 +281,8 @@ def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
     if acceptance is None:
         return ""
     who = f"by {person(acceptance.by)} " if acceptance.by else ""
-    reason = numbers.in_short(acceptance.reason) if acceptance.reason else ""
+    # People write in several lines; unlike a log's, the first of them count.
+    reason = numbers.printable(" ".join((acceptance.reason or "").split()))
     why = f": {numbers.cut(reason, _LONGEST_REASON)}" if reason else ""
     where = f", {_commit(acceptance.commit)}" if acceptance.commit else ""
     return f"{who}on {dated(acceptance.at, tonight)}{where}{why}"

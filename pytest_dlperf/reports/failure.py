@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
     interleaved_arms,
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.gate.verdicts import End, Question, Settled
+    from pytest_dlperf.model.explanation import Explanation
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
+
+_LONGEST_REASON: Final = 120
+"""Characters of a reason in the first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,21 @@ class FailureText:
             writer.line(rest)
 
 
-def failure_message(settled: Settled, *, cluster: str) -> str:
-    """Say all that a reader needs to act on a verdict, without ``-vv`` or another file."""
+def failure_message(
+    settled: Settled, explanation: Explanation | None, *, cluster: str, tonight: str
+) -> str:
+    """Say all that a reader needs to act on a verdict, without ``-vv`` or another file.
+
+    The first line is for pytest's short summary, JUnit and the like, where the test's id stands
+    before it: it leaves out the case. ``tonight`` is when the session began, ISO 8601.
+    """
     judgement, question = settled.judgement, settled.question
-    metric, measurement = judgement.metric, question.case.measurement
-    lines = [f"{judgement.verdict.value}: {metric.name} of {measurement.case_id}"]
+    metric = judgement.metric
+    lines = [headline(judgement, explanation, tonight, case_id=question.case.measurement.case_id)]
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
-    lines += _comparison(judgement, measurement, cluster)
+    lines += _why(judgement, explanation, tonight)
+    lines += _comparison(settled, cluster, tonight)
     lines += _scaling(judgement, question)
     lines += [f"  {metric.ratio_of:10} {numbers.in_full(end, 13)}" for end in judgement.ends]
     lines += _beside(metric, question.case)
@@ -85,7 +97,33 @@ def failure_message(settled: Settled, *, cluster: str) -> str:
     return "\n".join(lines)
 
 
-def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) -> Iterator[str]:
+def headline(
+    judgement: Judgement, explanation: Explanation | None, tonight: str, *, case_id: str
+) -> str:
+    """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
+    said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
+    if judgement.measured is None and judgement.reason:
+        reason = numbers.in_short(judgement.reason).removeprefix(case_id).lstrip(", :")
+        return f"{said}; {numbers.cut(reason, _LONGEST_REASON)}"
+    suspect = explanation.differences[0] if explanation and explanation.differences else None
+    if suspect is None or not suspect.came_with_it:
+        return said
+    told = words.told_difference(suspect)
+    return f"{said}; {told.name} {told.tonight} {words.came_with(judgement)}"
+
+
+def _why(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
+    """Say since when, and what differs."""
+    since = words.since_line(explanation, tonight)
+    if since:
+        yield f"  {'since':10} {since.removeprefix('since ')}"
+    differences = explanation.differences if explanation else ()
+    for at, line in enumerate(words.difference_lines(differences, judgement)):
+        yield f"  {'' if at else 'differs':10} {line}"
+
+
+def _comparison(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
+    judgement, measurement = settled.judgement, settled.question.case.measurement
     metric = judgement.metric
     if judgement.measured is not None:
         better = f"; {metric.better.value} is better" if metric.better else ""
@@ -93,6 +131,7 @@ def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) ->
         yield f"  measured   {measured} ({measurement.estimator.value}{better})"
     if judgement.accepted is not None:
         yield from _judged(judgement, cluster)
+        yield from _accepted(settled, tonight)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
             f"  baseline   cluster {cluster} has none of this metric of this case; "
@@ -111,14 +150,26 @@ def _judged(judgement: Judgement, cluster: str) -> Iterator[str]:
     of = "" if reference == accepted else ", of the last sessions"
     held = f"{numbers.amount(reference, unit)} of cluster {cluster}{of}"
     yield f"  reference  {held}: {_how_far(judgement, reference)}{'' if view else tolerance}"
-    if reference != accepted:
-        yield f"  accepted   {numbers.amount(accepted, unit)}: {_how_far(judgement, accepted)}"
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
         yield f"  compared   {view}{limit}"
     if judgement.rule is not None:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
+
+
+def _accepted(settled: Settled, tonight: str) -> Iterator[str]:
+    """Say the accepted number where tonight was held against another, and who accepted it."""
+    judgement, baseline = settled.judgement, settled.question.baseline
+    accepted = judgement.accepted
+    by = words.accepted_by(baseline.acceptance if baseline else None, tonight)
+    is_other = accepted is not None and judgement.reference not in (None, accepted)
+    number = ""
+    if accepted is not None and is_other:
+        far = "" if judgement.measured is None else f": {_how_far(judgement, accepted)}"
+        number = f"{numbers.amount(accepted, judgement.metric.unit)}{far}"
+    if number or by:
+        yield f"  accepted   {'; '.join(filter(None, (number, by)))}"
 
 
 def _scaling(judgement: Judgement, question: Question) -> Iterator[str]:

@@ -1,0 +1,67 @@
+"""Results whose verdicts are explained: since when, what differs, who accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import results_makers as make
+
+from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.records import Accepted
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.records import CaseResult
+
+# Tonight, by results_makers.STARTED, is Friday.
+TUESDAY = PastNight(
+    at="2026-11-17T22:00:00+01:00", commit="1a2b3c4d5e6f", ci_run="https://ci.example/17"
+)
+MONDAY = PastNight(
+    at="2026-11-16T22:00:00+01:00", commit="9f8e7d6c5b4a", ci_run="https://ci.example/16"
+)
+DELAY = Difference(
+    kind=DifferenceKind.COMMAND,
+    name="--step-delay-ms",
+    accepted="-",
+    last_good="-",
+    tonight="1000",
+    came_with_it=True,
+)
+TORCH = Difference(
+    kind=DifferenceKind.SOFTWARE, name="torch", accepted="2.12", last_good="2.13", tonight="2.14"
+)
+SINCE_TUESDAY = Explanation(
+    since=TUESDAY, last_good=MONDAY, nights=4, measured=4, differences=(DELAY, TORCH)
+)
+ACCEPTANCE = Acceptance(
+    at="2026-11-03T22:00:00+01:00",
+    by="Ana Diaz <ana@example.org>",
+    commit="abcdef123456",
+    reason="the new loader",
+)
+
+
+def moved_case(
+    case_id: str,
+    percent: float,
+    explanation: Explanation | None = SINCE_TUESDAY,
+    verdict: Verdict = Verdict.REGRESSED,
+) -> CaseResult:
+    """A case whose throughput lies so far from 1000, and why."""
+    level = 1000 + 10 * percent
+    judgement = make.judged(verdict, measured=level, accepted=1000.0, difference_percent=percent)
+    result = make.measured_case(case_id, *[level] * 5, baseline=1000.0)
+    return explained(make.with_judgement(result, judgement), explanation)
+
+
+def explained(result: CaseResult, explanation: Explanation | None) -> CaseResult:
+    """The case with this on its throughput, whose accepted number is Ana's."""
+    accepted = Accepted(number=1000.0, estimator="steady", acceptance=ACCEPTANCE)
+    return replace(
+        result,
+        accepted={**result.accepted, "throughput": accepted},
+        explanations={} if explanation is None else {"throughput": explanation},
+    )

@@ -1,0 +1,230 @@
+"""The night in ten seconds: what mails, chats and comments say of a session."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+import results_makers as make
+from explained import (
+    DELAY,
+    MONDAY,
+    SINCE_TUESDAY,
+    TORCH,
+    TUESDAY,
+    explained,
+    moved_case,
+)
+
+from pytest_dlperf.history.series import Drift, Series
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.results import BaselineChange
+from pytest_dlperf.reports.brief import LONGEST_TEXT, ten_seconds
+
+RUN = "https://github.com/ours/ours/actions/runs/7"
+SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
+TONIGHT = PastNight(at=make.STARTED)
+
+
+def case_id(batch: int) -> str:
+    return f"paddle-resnet50-fp32-b{batch}-4n8g"
+
+
+GOOD = [make.measured_case(case_id(batch), 1000.0) for batch in (501, 502)]
+FAILED = explained(
+    make.unmeasured_case(case_id(7), Verdict.FAILED, f"{case_id(7)}, run 1: exited with 3"),
+    Explanation(since=TONIGHT, last_good=TUESDAY, nights=1),
+)
+
+
+def test_a_single_loss_is_told_in_full() -> None:
+    brief = ten_seconds(
+        make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),
+        page="https://ours.example/night.html",
+    )
+
+    assert brief.subject == f"dlperf office: regressed -9.9 % since Tuesday: {case_id(1)}"
+    assert brief.text == (
+        "office, Friday 2026-11-20: 3 cases: 1 regressed, 2 pass\n"
+        "\n"
+        f"regressed -9.9 % since Tuesday: {case_id(1)}\n"
+        "  throughput 901.00 images/s, reference 1000.00\n"
+        "  since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 9f8e7d6, "
+        "4 nights ago\n"
+        "  --step-delay-ms  accepted -, tonight 1000   came with the loss\n"
+        "  software torch   accepted 2.12, last good 2.13, tonight 2.14\n"
+        "  reference accepted by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new loader\n"
+        "\n"
+        "page: https://ours.example/night.html\n"
+        f"CI run: {RUN}\n"
+        "commit: 1a2b3c4\n"
+    )
+    assert brief.markdown == (
+        "**office, Friday 2026-11-20: 3 cases: 1 regressed, 2 pass.**\n"
+        "\n"
+        f"- **regressed -9.9 % since Tuesday**: `{case_id(1)}`\n"
+        "  - throughput 901.00 images/s, reference 1000.00\n"
+        "  - since Tuesday 2026-11-17, commit `1a2b3c4`; last good Monday 2026-11-16, commit "
+        "`9f8e7d6`, 4 nights ago\n"
+        "  - `--step-delay-ms`: accepted `-`, tonight `1000`, **came with the loss**\n"
+        "  - `software torch`: accepted `2.12`, last good `2.13`, tonight `2.14`\n"
+        "  - reference accepted by Ana Diaz on Tuesday 2026-11-03, commit `abcdef1`: the new "
+        "loader\n"
+        "\n"
+        f"[page](https://ours.example/night.html) · [CI run]({RUN}) · commit `1a2b3c4`\n"
+    )
+
+
+def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
+    hosts = Difference(kind=DifferenceKind.HOSTS, name="hosts", accepted="a", tonight="b")
+    cases = [moved_case(case_id(n), -9.8 - n / 10) for n in range(1, 12)]
+    # Where a case ran is its own.
+    ran_elsewhere = replace(SINCE_TUESDAY, differences=(*SINCE_TUESDAY.differences, hosts))
+    cases.append(moved_case(case_id(12), -11.2, ran_elsewhere))
+    brief = ten_seconds(make.session(*cases, *GOOD))
+
+    title = "12 cases regressed -9.9 to -11.2 % since Tuesday"
+    assert brief.subject == f"dlperf office: {title}: throughput"
+    assert f"\n{title}: throughput\n" in brief.text
+    assert f"  {case_id(12)}, {case_id(11)}, {case_id(10)} and 9 more\n" in brief.text
+    for text in (brief.text, brief.markdown):
+        assert text.count("last good") == 2  # of the number, and of torch
+        assert text.count("--step-delay-ms") == 1
+
+
+def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first() -> None:
+    other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
+    other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="50"),))
+    brief = ten_seconds(
+        make.session(
+            *GOOD,
+            moved_case(case_id(1), -9.9),
+            moved_case(case_id(2), -30.0, other_night),
+            moved_case(case_id(3), -20.0, other_cause),
+            moved_case(case_id(4), -10.0),
+            FAILED,
+        )
+    )
+
+    titles = [line for line in brief.text.splitlines() if line and not line.startswith(" ")]
+    assert titles == [
+        "office, Friday 2026-11-20: 7 cases: 1 failed, 4 regressed, 2 pass",
+        f"failed tonight: {case_id(7)}",
+        f"regressed -30.0 % tonight: {case_id(2)}",
+        f"regressed -20.0 % since Tuesday: {case_id(3)}",
+        "2 cases regressed -9.9 to -10.0 % since Tuesday: throughput",
+    ]
+    assert brief.subject == (
+        "dlperf office: 1 failed tonight, 4 regressed -9.9 to -30.0 % (3 since Tuesday)"
+    )
+    assert "  run 1: exited with 3\n" in brief.text
+
+
+def test_other_metrics_of_a_case_are_named_beside_the_worst() -> None:
+    memory = make.judged(
+        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
+    )
+    brief = ten_seconds(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
+    assert "reference 1000.00; also peak_memory +6.0 %\n" in brief.text
+
+
+def test_what_alarms_nobody_has_a_line_each_below() -> None:
+    series = Series(
+        case_id=case_id(501), metric="throughput", unit="images/s", better=Better.HIGHER,
+        reference_topology=None, cluster="office", estimator="steady",
+    )  # fmt: skip
+    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-4.0, percent_per_week=-0.9)
+    since = replace(SINCE_TUESDAY, since=PastNight(at="2026-11-03T22:00:00+01:00"))
+    results = make.session(
+        moved_case(case_id(1), 8.1, since, Verdict.IMPROVED),
+        moved_case(case_id(2), 9.0, since, Verdict.IMPROVED),
+        moved_case(case_id(3), -3.0, None, Verdict.ENVIRONMENT_SHIFT),
+        make.unmeasured_case(case_id(4), Verdict.SKIPPED, "needs 4 hosts, there are 2"),
+        *GOOD,
+    )
+    change = BaselineChange(
+        case_id=case_id(501), metric="throughput", unit="images/s", old=1.0, new=2.0,
+        why="new driver", by="Ana Diaz <ana@example.org>",
+    )  # fmt: skip
+    results = replace(
+        results, unfit_hosts={"node3": ("no GPU answers",)}, baseline_changes=(change,)
+    )
+    brief = ten_seconds(results, drifts=[(series, drift)])
+
+    quiet = brief.text.split("\n\n")[1].splitlines()
+    facts = (
+        ("environment_shift -3.0 %", case_id(3)),
+        ("2 cases improved +8.1 to +9.0 % since 2026-11-03, not accepted", case_id(1), case_id(2)),
+        ("-0.9 % a week", "2026-10-20", case_id(501)),
+        ("node3", "no GPU answers"),
+        ("1 case skipped", case_id(4), "needs 4 hosts"),
+        ("accepted tonight by Ana Diaz", "1 number", "new driver"),
+    )
+    assert len(quiet) == len(facts)
+    for line, said in zip(quiet, facts, strict=True):
+        assert all(fact in line for fact in said), line
+    # It is the headline that counts them.
+    assert brief.subject.startswith("dlperf office: 6 cases: ")
+    assert brief.markdown.count("\n- ") == len(quiet)
+
+
+def test_a_strict_session_tells_of_what_it_fails() -> None:
+    results = make.session(
+        moved_case(case_id(3), -3.0, None, Verdict.ENVIRONMENT_SHIFT),
+        *(
+            make.unmeasured_case(case_id(n), Verdict.SKIPPED, f"no logs of {case_id(n)}")
+            for n in (4, 5)
+        ),
+    )
+    text = ten_seconds(replace(results, strict=True)).text
+    assert f"\nenvironment_shift -3.0 %: {case_id(3)}\n" in text
+    assert "\n2 cases skipped: throughput\n" in text
+    assert "and 1 more like it\n" in text
+
+
+@pytest.mark.parametrize("kinds", [1, 200])
+def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
+    def cause(number: int) -> Explanation:
+        differences = [
+            replace(TORCH, name=f"p{number % kinds}-{n}" * 9, tonight="x" * 9999) for n in range(9)
+        ]
+        return replace(SINCE_TUESDAY, last_good=MONDAY, differences=tuple(differences))
+
+    cases = (
+        (
+            moved_case(case_id(n), -10 - n / 10, cause(n)),
+            make.unmeasured_case(case_id(1000 + n), Verdict.FAILED, f"{n % kinds} " * 999),
+            make.unmeasured_case(case_id(2000 + n), Verdict.SKIPPED, f"{n % kinds} " * 999),
+        )
+        for n in range(1, 201)
+    )
+    brief = ten_seconds(make.session(*chain(*cases), environment=SURROUNDINGS))
+
+    assert len(brief.text) <= LONGEST_TEXT
+    assert len(brief.markdown) <= 2 * LONGEST_TEXT
+    assert len(brief.subject) <= 160
+    assert "200 failed" in brief.text.splitlines()[0]
+    assert RUN in brief.text
+    assert ("more cases" in brief.text) == (kinds > 1)
+
+
+def test_texts_of_others_become_no_markup_and_no_command() -> None:
+    hostile = "::error::x\n<b>[a](http://evil.example)</b> @everyone ##[error]"
+    cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, name=hostile, tonight=hostile),))
+    results = make.session(
+        moved_case(case_id(1), -9.9, cause),
+        make.unmeasured_case(case_id(2), Verdict.FAILED, hostile),
+        environment={"commit": hostile, "ci_run": f"javascript:{hostile}"},
+    )
+    brief = ten_seconds(replace(results, cluster=hostile))
+
+    for text in (brief.subject, brief.text, brief.markdown):
+        assert "##[" not in text
+        assert not any(line.lstrip(" -*").startswith("::") for line in text.splitlines())
+    outside_code = re.sub(r"(`+).*?\1", "", brief.markdown)
+    assert not set("<@") & set(outside_code)
+    assert "](javascript:" not in brief.markdown
