@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
 from nights import Nights
+
+from pytest_dlperf.model.plain import to_plain
+from pytest_dlperf.model.records import TestRecord
+from pytest_dlperf.reports.junit import JUnitReport
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -123,6 +130,38 @@ def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> 
     assert shown == pytest.approx(100 * (median / reference - 1))
     assert of_metric["reference"] != of_metric["accepted"]
     assert float(of_metric["difference_percent"]) != pytest.approx(shown, abs=1e-6)
+
+
+def test_programs_are_told_since_when_and_what_differs() -> None:
+    odd = replace(TORCH, name="a, b\n##[error]; c", tonight='"\u00fc"')
+    explanation = replace(SINCE_TUESDAY, differences=(DELAY, odd))
+    result = moved_case(TWO, -9.9, explanation)
+    assert result.measurement is not None
+    record = TestRecord(
+        case=result.case,
+        metric="throughput",
+        measurements={TWO: result.measurement},
+        judgements=result.judgements,
+        explanations=result.explanations,
+    )
+    pairs = dict(JUnitReport("office").properties(record))
+    told = {
+        name: pairs.pop(f"dlperf.throughput.{name}")
+        for name in ("since", "since_commit", "last_good", "last_good_commit", "nights")
+    }
+    assert told == {
+        "since": "2026-11-17T22:00:00+01:00",
+        "since_commit": "1a2b3c4d5e6f",
+        "last_good": "2026-11-16T22:00:00+01:00",
+        "last_good_commit": "9f8e7d6c5b4a",
+        "nights": "4",
+    }
+    differences = pairs["dlperf.throughput.differences"]
+    assert "##[" not in differences
+    assert json.loads(differences) == [to_plain(DELAY), to_plain(odd)]
+    # What simply passed has none of these.
+    passed = dict(JUnitReport("office").properties(replace(record, explanations={})))
+    assert not {name for name in passed if "since" in name or "differences" in name}
 
 
 def test_a_skipped_test_has_its_reason(nights: Nights) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.model.records import CaseResult, merge
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import decisive, difference_percent
@@ -13,6 +15,7 @@ from pytest_dlperf.results.encode import metric_entry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.model.explanation import Explanation
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import MetricResult, TestRecord
@@ -79,7 +82,8 @@ def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
     accepted = {
         f"accepted_{name}": getattr(source, name, None) for name in ("by", "at", "reason", "commit")
     }
-    return {**metric_entry(known), **accepted, "spread": known.spread, **runs, **more}
+    why = _of_explanation(known.explanation) if known.explanation else {}
+    return {**metric_entry(known), **accepted, "spread": known.spread, **runs, **more, **why}
 
 
 def _of_judgement(judgement: Judgement) -> dict[str, Any]:
@@ -96,6 +100,24 @@ def _of_judgement(judgement: Judgement) -> dict[str, Any]:
         "reason": numbers.in_short(judgement.reason) if judgement.reason else None,
         "notes": "; ".join(map(numbers.in_short, judgement.notes)),
     }
+
+
+def _of_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Give since when and what differs, nothing of which is known for sure."""
+    nights = (("since", explanation.since), ("last_good", explanation.last_good))
+    # One value may hold anything: as JSON it stays one, whatever it is parted by.
+    differences = [to_plain(one) for one in explanation.differences]
+    return {
+        **{name: night.at for name, night in nights if night},
+        **{f"{name}_commit": night.commit for name, night in nights if night},
+        "nights": explanation.nights,
+        "differences": _json(differences) if differences else None,
+    }
+
+
+def _json(value: object) -> str:
+    """Write JSON in which a CI finds no command; what keeps it from one is JSON's own."""
+    return json.dumps(value).replace("##", r"#\u0023")
 
 
 def _of_measurement(measurement: Measurement) -> dict[str, Any]:
