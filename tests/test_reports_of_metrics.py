@@ -44,11 +44,13 @@ def memory(megabytes: float) -> str:
     return f"max allocated: {megabytes} MB\n"
 
 
-def block(text: str, head: str) -> str:
-    """The lines from one that begins with this head to the next that is not indented."""
-    found = re.search(rf"^{re.escape(head)}.*\n(?:  .*\n)*", text, re.MULTILINE)
-    assert found is not None, head
-    return found[0]
+def failure_of(text: str, test: str) -> str:
+    """The message of a test's failure: a line, and the indented ones below it."""
+    found = re.search(
+        rf"^_+ {re.escape(test)} _+\n(?:\[gw.*\n)?(.*\n(?:  .*\n)*)", text, re.MULTILINE
+    )
+    assert found is not None, test
+    return found[1]
 
 
 def properties(suite: Suite, test: str) -> dict[str, str]:
@@ -72,7 +74,8 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     result.assert_outcomes(passed=5, failed=2, deselected=result.parseoutcomes().get("deselected"))
     printed = result.stdout.str()
     # The failure: all to act on it.
-    failure = block(printed, "regressed +6.0 %: peak_memory")
+    failure = failure_of(printed, f"test_metric[{TWO}-peak_memory]")
+    assert failure.startswith("regressed +6.0 %: peak_memory\n")
     for line in (
         r"measured   15065 MB \(steady; lower is better\)",
         r"reference  14212 MB of cluster local: worse by 6\.0 %, tolerance 2 %",
@@ -136,7 +139,8 @@ def test_what_no_test_judges_stands_with_the_first_metric_in_junit(
 def test_a_metric_that_vanished_says_what_was_looked_for(suite: Suite, nights: Nights) -> None:
     result = suite.run(*nights.usual("tonight"), "--junitxml=junit.xml")
 
-    failure = block(result.stdout.str(), "invalid: peak_memory; ")
+    failure = failure_of(result.stdout.str(), f"test_metric[{TWO}-peak_memory]")
+    assert failure.startswith("invalid: peak_memory; run 1 has no peak_memory")
     log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_1.log"
     assert f"looked for {PATTERN} in {log}" in failure
     assert "  run 1: missing  mlp_b4_fp32_1.log" in failure
@@ -172,8 +176,14 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nigh
     assert re.search(rf"^{TWO} +throughput .* 4/5 +4 invalid$", printed, re.MULTILINE)
     assert re.search(r"^    throughput in samples/s .* 3: invalid ", printed, re.MULTILINE)
     assert re.search(r"^    run 3: .*loss.*nan", printed, re.MULTILINE)
-    for metric in ("throughput", "speedup", "peak_memory", "loss"):
-        assert re.search(r"run 3: .*loss.*nan", block(printed, f"invalid: {metric} of {TWO}"))
+    for test, metric in (
+        (f"test_throughput[{TWO}]", "throughput"),
+        (f"test_speedup[{TWO}]", "speedup"),
+        (f"test_metric[{TWO}-peak_memory]", "peak_memory"),
+        (f"test_metric[{TWO}-loss]", "loss"),
+    ):
+        failure = failure_of(printed, test)
+        assert re.match(rf"invalid: {metric}; run 3: .*loss.*nan", failure)
     page = (suite.path / "page.md").read_text(encoding="utf-8")
     matrix = page.partition("## Matrix")[2]
     assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4

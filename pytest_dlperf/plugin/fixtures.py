@@ -63,10 +63,9 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         if notes.lacks_reference(case):
             metric = notes.metric
             reason = f"the {metric.name} is not measured, for its reference is not: {problem}"
-            notes.judged(Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason))
-            problem = BrokenError(
-                f"invalid: {metric.name} of {notes.record.case.id}\n  reason     {reason}"
-            )
+            judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
+            notes.judged(judgement)
+            problem = BrokenError(f"{_in_a_line(judgement, case.id)}\n  reason     {reason}")
         raise outcome_of(problem)
 
     return measure
@@ -126,13 +125,18 @@ class Gate:
         return settled.judgement
 
 
+def _in_a_line(judgement: Judgement, case_id: str) -> str:
+    """Say a verdict before anybody has looked into the history: that is for the test's report."""
+    from pytest_dlperf.reports.failure import headline
+
+    return headline(judgement, None, "", case_id=case_id)
+
+
 class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute
     """A verdict that fails its test; the report of the test tells all of it."""
 
     def __init__(self, settled: Settled) -> None:
         """Say in a line which verdict it is, and on what."""
-        from pytest_dlperf.reports.explanation_words import subject
-
-        said = subject(settled.judgement, None, "")  # the history is asked once the test is over
-        super().__init__(f"{said}: {settled.judgement.metric.name}", pytrace=False)
+        case_id = settled.question.case.measurement.case_id
+        super().__init__(_in_a_line(settled.judgement, case_id), pytrace=False)
         self.settled = settled

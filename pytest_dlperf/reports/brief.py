@@ -140,8 +140,8 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         status,
         judgement.verdict,
         known.metric.name,
-        # The numbers of a loss are told; what has none has its reason.
-        None if judgement.measured is not None else alike(reason.partition("\n")[0], result.case),
+        # How far a number has moved is told; what has not has its reason.
+        None if words.moved(judgement) else alike(reason.partition("\n")[0], result.case),
         *(_nights(explanation, tonight) if explanation else ()),
         _suspects(explanation),
     )
@@ -219,7 +219,7 @@ def _also(group: Group) -> str:
 
 def _reason(group: Group) -> str:
     judgement = group.known.judgement if group.known else None
-    if judgement is None or not judgement.reason or judgement.measured is not None:
+    if judgement is None or not judgement.reason or words.moved(judgement):
         return ""
     more = len(group.cases) - 1
     like_it = f"; and {more} more like it" if more else ""

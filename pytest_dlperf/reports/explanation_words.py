@@ -17,7 +17,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, status_of, telling
-from pytest_dlperf.reports.figures import difference_percent
+from pytest_dlperf.reports.figures import difference_percent, lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -68,8 +68,7 @@ def subject(
     8601, here and below. ``others`` are judged alike, and share the rest.
     """
     status, words = of_judgement(judgement), [judgement.verdict.value]
-    if judgement.verdict in _MOVED:
-        words.append(_moved([judgement, *others]))
+    words.append(moved(judgement, *others))
     if explanation is not None and explanation.since is not None:
         words.append(since_day(explanation.since, tonight))
     said = " ".join(filter(None, words))
@@ -78,13 +77,27 @@ def subject(
     return said if status.value == judgement.verdict.value else f"{said}, {status.value}"
 
 
-def _moved(judgements: Sequence[Judgement]) -> str:
-    """Write by how much numbers have moved, from the least to the most."""
-    found = sorted(filter(None, map(difference_percent, judgements)), key=abs)
+def moved(*judgements: Judgement) -> str:
+    """Write by how much numbers have moved, from the least to the most.
+
+    A difference that is no loss explains no ``regressed``, nor a loss an ``improved``: what was
+    decided beside a control arm has its reason.
+    """
+    found = sorted(filter(None, map(_told_percent, judgements)), key=abs)
     if not found:
         return ""
     least, most = numbers.signed_percent(found[0]), numbers.signed_percent(found[-1])
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
+
+
+def _told_percent(judgement: Judgement) -> float | None:
+    loss, verdict = lost(judgement), judgement.verdict
+    if verdict not in _MOVED:
+        return None
+    if loss is not None and verdict is not Verdict.INCONCLUSIVE:
+        is_expected = loss < 0 if verdict is Verdict.IMPROVED else loss > 0
+        return difference_percent(judgement) if is_expected else None
+    return difference_percent(judgement)
 
 
 def case_subject(result: CaseResult, tonight: str) -> str:

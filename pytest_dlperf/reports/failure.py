@@ -102,7 +102,7 @@ def headline(
 ) -> str:
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
     said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
-    if judgement.measured is None and judgement.reason:
+    if judgement.reason and not words.moved(judgement):
         reason = numbers.in_short(judgement.reason).removeprefix(case_id).lstrip(", :")
         return f"{said}; {numbers.cut(reason, _LONGEST_REASON)}"
     suspect = explanation.differences[0] if explanation and explanation.differences else None
