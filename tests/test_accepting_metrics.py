@@ -101,7 +101,7 @@ def test_a_metric_of_which_less_is_better_needs_a_reason_for_more(
     refused = suite.run(*more, UPDATE)
     assert refused.ret == 1
     refused.stdout.fnmatch_lines(
-        ["regressed +* %: peak_memory", "*not accepted: a worse number needs --dlperf-reason*"]
+        ["regressed +* %*: peak_memory", "*not accepted: a worse number needs --dlperf-reason*"]
     )
     assert nights.text == before
 

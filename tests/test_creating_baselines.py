@@ -46,7 +46,7 @@ def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     slower = suite.run(*select, "--dlperf-create-baselines", *workers)
     assert slower.ret == 1
     slower.stdout.fnmatch_lines(
-        ["regressed -50.0 %: throughput", "*worse by 50.0 %, tolerance 5 %"]
+        ["regressed -50.0 %*: throughput", "*worse by 50.0 %, tolerance 5 %"]
     )
 
     assert baseline_file(suite).read_text(encoding="utf-8") == text

@@ -411,9 +411,9 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
     assert slower.ret == 1
     slower.stdout.fnmatch_lines(
         [
-            "regressed -* %: throughput",
+            "regressed -* %*: throughput",
             "  plain-line-fp64-b20000-1n1g: throughput median *",
-            "regressed -* %: throughput",
+            "regressed -* %*: throughput",
             "  plain-line-fp64-b20000-1n2g: throughput median *",
         ]
     )

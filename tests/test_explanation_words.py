@@ -103,6 +103,13 @@ def test_each_verdict_says_what_has_become_of_the_number() -> None:
     }
 
 
+def test_a_loss_that_came_little_by_little_is_no_step() -> None:
+    drifting = replace(since("2026-10-20"), is_gradual=True)
+    said = words.subject(regressed(), drifting, TONIGHT)
+    assert said == "regressed -9.9 % drifting since 2026-10-20"
+    assert words.since_line(drifting, TONIGHT).startswith("drifting since Tuesday 2026-10-20, ")
+
+
 def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:
     others = [regressed(-11.2), regressed(-10.0)]
     said = words.subject(regressed(), TUESDAY, TONIGHT, others=others)

@@ -114,7 +114,7 @@ def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: 
     select = ["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"]
     session = shlex.join([sys.executable, "-m", "pytest", "bench_tests", *select])
 
-    with pytest.raises(RuntimeError, match=r"regressed -\S+ %: throughput") as red:
+    with pytest.raises(RuntimeError, match=r"regressed -\S+ % tonight: throughput") as red:
         slurm.batch(
             f"#!/bin/sh\nset -e\ncd {shlex.quote(str(suite.path))}\n"
             f"{session}\necho 0.1 > trainer/behaviour.txt\nexec {session}\n"

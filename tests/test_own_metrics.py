@@ -161,7 +161,7 @@ def test_a_fast_training_that_does_not_learn_is_red_throughout(
         "invalid",
         None,
     }
-    result.stdout.fnmatch_lines(["invalid: throughput; *", told])
+    result.stdout.fnmatch_lines(["invalid tonight: throughput; *", told])
 
 
 def test_a_metric_that_vanished_is_red_alone(nights: Nights) -> None:
@@ -294,7 +294,9 @@ def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights: Nights) 
 
     for name, text in reports.items():
         assert "gradient_norm" in text, name
-    assert re.search(r"^regressed \+\S+ %: gradient_norm$", reports["terminal"], re.MULTILINE)
+    assert re.search(
+        r"^regressed \+\S+ % tonight: gradient_norm$", reports["terminal"], re.MULTILINE
+    )
     assert 'name="dlperf.gradient_norm.median"' in reports["JUnit"]
     assert 'name="dlperf.gradient_norm.verdict" value="regressed"' in reports["JUnit"]
     benchmarks = json.loads(reports["pytest-benchmark"])["benchmarks"]

@@ -75,7 +75,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     printed = result.stdout.str()
     # The failure: all to act on it.
     failure = failure_of(printed, f"test_metric[{TWO}-peak_memory]")
-    assert failure.startswith("regressed +6.0 %: peak_memory\n")
+    assert failure.startswith("regressed +6.0 % tonight: peak_memory\n")
     for line in (
         r"measured   15065 MB \(steady; lower is better\)",
         r"reference  14212 MB of cluster local: worse by 6\.0 %, tolerance 2 %",
@@ -140,7 +140,7 @@ def test_a_metric_that_vanished_says_what_was_looked_for(suite: Suite, nights: N
     result = suite.run(*nights.usual("tonight"), "--junitxml=junit.xml")
 
     failure = failure_of(result.stdout.str(), f"test_metric[{TWO}-peak_memory]")
-    assert failure.startswith("invalid: peak_memory; run 1 has no peak_memory")
+    assert failure.startswith("invalid tonight: peak_memory; run 1 has no peak_memory")
     log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_1.log"
     assert f"looked for {PATTERN} in {log}" in failure
     assert "  run 1: missing  mlp_b4_fp32_1.log" in failure
@@ -183,7 +183,7 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nigh
         (f"test_metric[{TWO}-loss]", "loss"),
     ):
         failure = failure_of(printed, test)
-        assert re.match(rf"invalid: {metric}; run 3: .*loss.*nan", failure)
+        assert re.match(rf"invalid tonight: {metric}; run 3: .*loss.*nan", failure)
     page = (suite.path / "page.md").read_text(encoding="utf-8")
     matrix = page.partition("## Matrix")[2]
     assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.store import Recorder
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.plugin.notices import Notices
+    from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import Beginning
     from pytest_dlperf.reports.live import LiveReport
@@ -116,34 +117,41 @@ class Reporting:
         notes = notes_of(item)
         if notes is None:
             return report
-        failure: BaseException | None = None
+        failure: BaseException | str | None = None
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
             notes.judged(Judgement(metric=notes.metric, verdict=Verdict.SKIPPED, reason=reason))
             if self._settings.strict:
                 report.outcome = "failed"
-                report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
+                failure = f"skipped, which --dlperf-strict does not allow: {reason}"
         elif report.failed and call.excinfo is not None:
-            failure = call.excinfo.value
+            # What has a traceback is told by pytest.
+            if getattr(call.excinfo.value, "pytrace", True) is False:
+                failure = call.excinfo.value
             notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
         self._explaining.explain(notes)
-        if isinstance(failure, VerdictError):
-            from pytest_dlperf.reports.failure import failure_message
-
-            settled = failure.settled
-            report.longrepr = failure_message(
-                settled,
-                notes.record.explanations.get(settled.judgement.metric.name),
-                cluster=self._suite.cluster.name,
-                tonight=self._started.isoformat(timespec="seconds"),
-            )
-        elif getattr(failure, "pytrace", True) is False:
-            report.longrepr = str(failure)  # all that is to be told
+        if failure is not None:
+            report.longrepr = self._failure(notes, failure)
         # A failure that was announced is no surprise, but strict mode takes no announcements.
         if hasattr(report, "wasxfail") and not self._settings.strict:
             notes.excused()
         report.dlperf = notes.record  # type: ignore[attr-defined]
         return report
+
+    def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
+        """Write all that is to be told of a test that failed: the verdict, or its own words."""
+        from pytest_dlperf.reports.failure import failure_message, why_lines
+
+        record, tonight = notes.record, self._beginning.at
+        if isinstance(failure, VerdictError):
+            settled = failure.settled
+            explanation = record.explanations.get(settled.judgement.metric.name)
+            cluster = self._suite.cluster.name
+            return failure_message(settled, explanation, cluster=cluster, tonight=tonight)
+        judgement = record.judgements.get(notes.metric.name)
+        explanation = record.explanations.get(notes.metric.name)
+        why = why_lines(judgement, explanation, tonight) if judgement is not None else ()
+        return "\n".join([str(failure), *why])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_to_serializable(

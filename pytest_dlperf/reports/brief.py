@@ -314,9 +314,9 @@ def _accepted(results: Results) -> Iterator[str]:
     changes = results.baseline_changes
     if changes:
         first = changes[0]
-        who = f" by {words.person(first.by)}" if first.by else ""
+        who = f" by {numbers.person(first.by)}" if first.by else ""
         count = numbers.counted(len(changes), "number")
-        yield f"accepted tonight{who}: {count} ({numbers.in_short(first.why)})"
+        yield f"accepted tonight{who}: {count} ({numbers.reason(first.why)})"
 
 
 # ------------------------------------------------------------------------------- written
@@ -346,11 +346,8 @@ def _summed_up(groups: Sequence[Group], tonight: str) -> str:
         return f"{len(cases)} {groups[0].status.value}"
     first, *others = judgements
     said = f"{len(cases)} {words.subject(first, None, tonight, others=others)}"
-    since = Counter(
-        words.since_day(each.explanation.since, tonight)
-        for each in known
-        if each.explanation is not None and each.explanation.since is not None
-    )
+    days = [words.since_words(each.explanation, tonight) for each in known]
+    since = Counter(filter(None, days))
     if not since:
         return said
     day, count = since.most_common(1)[0]

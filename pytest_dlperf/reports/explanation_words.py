@@ -43,10 +43,8 @@ _MOVED: Final = (
     Verdict.IMPROVED,
 )
 """Verdicts on a number that was compared and lies elsewhere."""
+_DRIFTING: Final = "drifting "
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
-_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
-_LONGEST_NAME: Final = 60
-_LONGEST_REASON: Final = 200
 _LONGEST_VALUE: Final = 48
 _AROUND: Final = 12
 """Characters that stay before and behind what differs between long values."""
@@ -69,8 +67,7 @@ def subject(
     """
     status, words = of_judgement(judgement), [judgement.verdict.value]
     words.append(moved(judgement, *others))
-    if explanation is not None and explanation.since is not None:
-        words.append(since_day(explanation.since, tonight))
+    words.append(since_words(explanation, tonight))
     said = " ".join(filter(None, words))
     if status is CaseStatus.IMPROVED:
         return f"{said}, not accepted"
@@ -111,15 +108,20 @@ def case_subject(result: CaseResult, tonight: str) -> str:
     return f"{said}: {of}{result.case.id}"
 
 
-def since_day(night: PastNight, tonight: str) -> str:
+def since_words(explanation: Explanation | None, tonight: str) -> str:
     """Say since which night, as shortly as it is clear: ``since Tuesday``, or ``tonight``."""
-    day, today = _day(night.at, tonight), _day(tonight, tonight)
+    if explanation is None or explanation.since is None:
+        return ""
+    at = explanation.since.at
+    day, today = _day(at, tonight), _day(tonight, tonight)
     if day is None or today is None:
-        return f"since {numbers.printable(night.at[:10])}"
-    if day == today:
+        named = numbers.printable(at[:10])
+    elif day == today:
         return "tonight"
-    is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
-    return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
+    else:
+        is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
+        named = _WEEKDAYS[day.weekday()] if is_near else day.isoformat()
+    return f"{_DRIFTING * explanation.is_gradual}since {named}"
 
 
 def dated(at: str, tonight: str) -> str:
@@ -163,7 +165,7 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     day, today = _day(night.at, tonight), _day(tonight, tonight)
     is_new = day is not None and day == today
-    begun = "new tonight, " if is_new else "since "
+    begun = "new tonight, " if is_new else f"{_DRIFTING * explanation.is_gradual}since "
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
     count = explanation.measured
@@ -293,14 +295,7 @@ def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
         return ""
-    who = f"by {person(acceptance.by)} " if acceptance.by else ""
-    # People write in several lines; unlike a log's, the first of them count.
-    reason = numbers.printable(" ".join((acceptance.reason or "").split()))
-    why = f": {numbers.cut(reason, _LONGEST_REASON)}" if reason else ""
+    who = f"by {numbers.person(acceptance.by)} " if acceptance.by else ""
+    why = f": {numbers.reason(acceptance.reason)}" if acceptance.reason else ""
     where = f", {_commit(acceptance.commit)}" if acceptance.commit else ""
     return f"{who}on {dated(acceptance.at, tonight)}{where}{why}"
-
-
-def person(by: str) -> str:
-    """Name who accepted a number; the address of a Git identity is left out."""
-    return numbers.cut(numbers.printable(_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)

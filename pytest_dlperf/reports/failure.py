@@ -78,7 +78,7 @@ def failure_message(
     lines = [headline(judgement, explanation, tonight, case_id=question.case.measurement.case_id)]
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
-    lines += _why(judgement, explanation, tonight)
+    lines += why_lines(judgement, explanation, tonight)
     lines += _comparison(settled, cluster, tonight)
     lines += _scaling(judgement, question)
     lines += [f"  {metric.ratio_of:10} {numbers.in_full(end, 13)}" for end in judgement.ends]
@@ -112,8 +112,8 @@ def headline(
     return f"{said}; {told.name} {told.tonight} {words.came_with(judgement)}"
 
 
-def _why(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
-    """Say since when, and what differs."""
+def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
+    """Say below a message since when it is so, and what differs."""
     since = words.since_line(explanation, tonight)
     if since:
         yield f"  {'since':10} {since.removeprefix('since ')}"

@@ -98,7 +98,8 @@ def person(by: str | None) -> str:
 
 def reason(why: str) -> str:
     """Write why somebody accepted a number, who may have had much to say."""
-    return cut(in_short(why), _LONGEST_REASON)
+    # Unlike of a log, the first lines count.
+    return cut(printable(" ".join(why.split())), _LONGEST_REASON)
 
 
 def printable(text: str) -> str:
