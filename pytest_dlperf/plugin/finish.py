@@ -17,7 +17,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import NOTHING_MEASURED, case_counts, status_of
-from pytest_dlperf.reports.explanation_words import since_day
+from pytest_dlperf.reports.explanation_words import since_words
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> 
             if judgement.verdict is Verdict.IMPROVED and is_outside(
                 judgement, _tolerance_percent(suite, result.case, judgement.metric)
             ):
-                known = result.explanations.get(name)
-                since = known and known.since and since_day(known.since, tonight)
+                since = since_words(result.explanations.get(name), tonight)
                 told = f"{result.case.id} ({since})" if since else result.case.id
                 better.setdefault(name, []).append(told)
     if better:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.differences import ABSENT
 from pytest_dlperf.model.explanation import DifferenceKind
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
@@ -265,7 +266,7 @@ def _named(difference: Difference) -> str:
 def _shortened(values: Sequence[str | None]) -> list[str]:
     """Write values, the long ones without what all of them have at both ends."""
     texts = [None if value is None else numbers.printable(value) for value in values]
-    known = list(dict.fromkeys(text for text in texts if text is not None))
+    known = list(dict.fromkeys(text for text in texts if text not in (None, ABSENT)))
     begin = end = 0
     if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
         common = _common(known)
