@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from suites import Suite
 
 pytestmark = pytest.mark.end_to_end
@@ -128,3 +127,24 @@ def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
     told = words.index("(what follows was printed after pytest-dlperf had sent SIGTERM)")
     assert "step=5 " in words[told - 1]
     assert "most recent call first" in words[told + 1]
+
+
+def test_what_a_trainer_says_when_it_has_shown_enough_is_no_ending_of_its_log(
+    suite: Suite,
+) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 stay cry")
+    page = suite.path / "page.html"
+
+    _, results = suite.judge(*TWO_NODES, "--dlperf-html", page, cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    log = Path(run["log"]).read_bytes()
+    before, after = log[: run["log_size_at_end"]], log[run["log_size_at_end"] :]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    assert b"most recent call first" in after
+    assert b"most recent call first" not in before
+    # Without a baseline the case is bad, and its page shows how the log ends.
+    shown = page.read_text(encoding="utf-8")
+    assert before.decode().splitlines()[-1] in shown
+    assert "most recent call first" not in shown

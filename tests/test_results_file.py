@@ -60,8 +60,8 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         }  # fmt: skip
         for run in case["runs"]:
             assert set(run) == {
-                "run", "status", "metrics", "missing", "reason", "log", "steps", "witness",
-                "failed_attempts",
+                "run", "status", "metrics", "missing", "reason", "log", "log_size_at_end", "steps",
+                "witness", "failed_attempts",
             }  # fmt: skip
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
             assert run["metrics"]["throughput"] > 0

@@ -67,6 +67,8 @@ class LaunchOutcome:
     the run from being started, recorded, watched or ended. ``log_sizes_at_failure`` are how many
     bytes each node's log had when the run was seen to be broken: what follows does not count. They
     are not there where every program that was started ended without an error.
+    ``log_sizes_when_complete`` are those of a run that was ended since it had shown enough: what
+    follows is what its programs said of that.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -74,6 +76,7 @@ class LaunchOutcome:
     stopped: Stopped
     error: str | None = None
     log_sizes_at_failure: tuple[int, ...] = ()
+    log_sizes_when_complete: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
 
     @property

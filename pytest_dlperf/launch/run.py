@@ -25,6 +25,7 @@ from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -117,6 +118,7 @@ class _Run:
         self._record: Record | None = None
         self._errors: list[str] = []
         self._log_sizes_at_failure: tuple[int, ...] = ()
+        self._log_sizes_when_complete: tuple[int, ...] = ()
         self._first_failed: tuple[int, ...] = ()
         self._died_at: float | None = None
         """When the first node died, or was heard of last."""
@@ -152,6 +154,7 @@ class _Run:
             stopped=self._stopped,
             error="; ".join(errors) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
+            log_sizes_when_complete=self._log_sizes_when_complete,
             first_failed=self._first_failed,
         )
 
@@ -247,9 +250,9 @@ class _Run:
         return any(client.needs_sweep or client.is_killed for client in self._gang.clients)
 
     def _end(self) -> None:
-        if self._stopped.stop is not Stop.COMPLETE and any(
-            client.is_broken_off for client in self._gang.clients
-        ):
+        if self._stopped.stop is Stop.COMPLETE:
+            self._log_sizes_when_complete = sizes_of(self._logs)
+        elif any(client.is_broken_off for client in self._gang.clients):
             self._note_log_sizes()
         grace_s = supervisor_client.TERMINATION_GRACE_S
         if self._commands and all(client.is_done for client in self._working):
@@ -272,5 +275,8 @@ class _Run:
         if self._launcher.remote:
             # A program's last words and the news of its end come by ways of their own.
             self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
-        logs = [place.log for place in self._order.places[: len(self._commands)]]
-        self._log_sizes_at_failure = sizes_of(logs)
+        self._log_sizes_at_failure = sizes_of(self._logs)
+
+    @property
+    def _logs(self) -> list[Path]:
+        return [place.log for place in self._order.places[: len(self._commands)]]

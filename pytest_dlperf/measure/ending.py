@@ -33,8 +33,12 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     happened; below it stand the last lines of the log of the node that was the first to fail.
     """
     ending = _ending(outcome)
-    sizes = dict(zip(logs, outcome.log_sizes_at_failure, strict=False))
+    at_end = outcome.log_sizes_at_failure or outcome.log_sizes_when_complete
+    sizes = dict(zip(logs, at_end, strict=False))
+    for rank in outcome.first_failed:
+        sizes.pop(logs[rank], None)  # it ended before anybody asked it to
     log = Path(read.log) if read.log else logs[0]
+    read = replace(read, log_size_at_end=sizes.get(log))
     if ending is None:
         return with_last_line(read, sizes.get(log))
     status, how = ending
@@ -44,10 +48,8 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
         return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
     reason = f"{how}; {read.reason}" if read.reason else how
     if any(code is not None for code in outcome.exit_codes):
-        told, asked_at = log, sizes.get(log)
-        for rank in outcome.first_failed[:1]:
-            told, asked_at = logs[rank], None  # it ended before anybody asked it to
-        if lines := _last_words(told, asked_at):
+        told = next((logs[rank] for rank in outcome.first_failed), log)
+        if lines := last_words(told, sizes.get(told)):
             head = f"; the log of node {logs.index(told)}, {readable(str(told))}, ends with:"
             reason += "\n".join([head, *lines])
     return replace(run, metrics={}, missing={}, status=status, reason=reason)
@@ -98,14 +100,14 @@ def with_last_line(read: Run, asked_at: int | None = None) -> Run:
     return replace(read, log=readable(read.log), reason=reason)
 
 
-def _last_words(log: Path, asked_at: int | None) -> list[str]:
+def last_words(log: Path, asked_at: int | None, count: int = LINES_SHOWN) -> list[str]:
     """Read the last lines of a log, and of how it ended apart what it said when it was asked to."""
     if asked_at is None:
-        return last_lines(log)
-    after = last_lines(log, LINES_SHOWN // 2, begin=asked_at)
+        return last_lines(log, count)
+    after = last_lines(log, count // 2, begin=asked_at)
     if not after:
-        return last_lines(log)
-    before = last_lines(log, LINES_SHOWN - len(after) - 1, end=asked_at)
+        return last_lines(log, count)
+    before = last_lines(log, count - len(after) - 1, end=asked_at)
     return [*before, "(what follows was printed after pytest-dlperf had sent SIGTERM)", *after]
 
 

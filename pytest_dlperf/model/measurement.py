@@ -88,6 +88,9 @@ class Run:
     """What was wrong or, on an ok run, what is worth knowing."""
     log: str | None = None
     """Path of the log that its numbers come from; of several, the first."""
+    log_size_at_end: int | None = None
+    """Bytes of ``log`` when we had its programs ended: what follows they said of that. ``None``
+    where they ended by themselves, or nobody knows."""
     steps: int | None = None
     """The number of steps that its numbers rest on."""
     witness: WitnessKind | None = None

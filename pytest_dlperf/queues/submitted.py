@@ -28,6 +28,7 @@ from pytest_dlperf.queues.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.run import RunOrder
@@ -89,6 +90,7 @@ class _Submitted:
         self._record: Record | None = None
         self._errors: list[str] = []
         self._log_sizes_at_failure: tuple[int, ...] = ()
+        self._log_sizes_when_complete: tuple[int, ...] = ()
         self._first_failed: tuple[int, ...] = ()
         self._stopped = Stopped(Stop.EXITED)
 
@@ -250,7 +252,11 @@ class _Submitted:
 
     def _note_log_sizes(self) -> None:
         if not self._log_sizes_at_failure:
-            self._log_sizes_at_failure = sizes_of(self._job.logs[: len(self._commands)])
+            self._log_sizes_at_failure = sizes_of(self._logs)
+
+    @property
+    def _logs(self) -> Sequence[Path]:
+        return self._job.logs[: len(self._commands)]
 
     # ------------------------------------------------------------------ news
 
@@ -305,7 +311,9 @@ class _Submitted:
 
     def _end(self) -> bool:
         """Have the job ended, and say whether it is known to be over."""
-        if self._stopped.stop is not Stop.COMPLETE and any(n.exit_code != 0 for n in self._working):
+        if self._stopped.stop is Stop.COMPLETE:
+            self._log_sizes_when_complete = sizes_of(self._logs)
+        elif any(news.exit_code != 0 for news in self._working):
             self._note_log_sizes()
         is_over = True
         if self._handle is not None:
@@ -385,6 +393,7 @@ class _Submitted:
             stopped=self._stopped,
             error="; ".join(errors) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
+            log_sizes_when_complete=self._log_sizes_when_complete,
             first_failed=self._first_failed,
         )
 

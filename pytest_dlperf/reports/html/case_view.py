@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.measure.ending import last_lines
+from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import status_of
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult
+
+LINES: Final = 15
+"""Lines that are shown of how a log ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +169,17 @@ def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
         LogTail(
             name=name,
             log=run.log or "",
-            text="\n".join(last_lines(Path(run.log), 15)) if run.log else "",
+            text="\n".join(_ending(run, Path(run.log))) if run.log else "",
         )
         for name, run in chosen
     )
+
+
+def _ending(run: Run, log: Path) -> list[str]:
+    """Read how a log ends; what a trainer says of being ended matters only if it had not done."""
+    if run.status is RunStatus.OK:
+        return last_lines(log, LINES, end=run.log_size_at_end)
+    return last_words(log, run.log_size_at_end, LINES)
 
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
