@@ -58,7 +58,7 @@ def results_file(results: Results, name: str = "results.json") -> str:
 
 def test_a_results_file_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     page = "https://pages.example/night"
-    given = (results_file(red()), "--to", "json=$HOOK", "--page", page)
+    given = (results_file(red()), "--to", "json=HOOK", "--page", page)
     assert run(capsys, "notify", *given) == (
         FINE, f"notice sent: json ({LOOPBACK}:{web.port})\n"
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_results_file_is_told(web: Web, capsys: pytest.CaptureFixture[str]) ->
 def test_a_green_one_is_told_where_that_is_asked_for(
     web: Web, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ("notify", results_file(green()), "--to", "json=$HOOK")
+    given = ("notify", results_file(green()), "--to", "json=HOOK")
     code, printed = run(capsys, *given)
     assert (code, web.asked) == (FINE, [])
     assert "no notice is due" in printed
@@ -84,7 +84,7 @@ def test_a_change_needs_the_history(web: Web, capsys: pytest.CaptureFixture[str]
     with History.open(Path("h.sqlite3")) as history:
         history.add(replace(last, session="before", started="2026-11-19T22:00:00+01:00"))
         history.add(last)
-    given = ("notify", results_file(last), "--to", "json=$HOOK", "--on", "change")
+    given = ("notify", results_file(last), "--to", "json=HOOK", "--on", "change")
     # The failed case has no measurement, so no history has it: it is told each time.
     assert run(capsys, *given)[0] == FINE
     measured = results_file(replace(last, cases=last.cases[:1]), "measured.json")
@@ -98,7 +98,7 @@ def test_without_to_those_of_this_folder_are_told(
     web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("pytest.ini").write_text(
-        "[pytest]\ndlperf_notify = json=$HOOK\ndlperf_notify_on = always\n", encoding="utf-8"
+        "[pytest]\ndlperf_notify = json=HOOK\ndlperf_notify_on = always\n", encoding="utf-8"
     )
     Path("conftest.py").write_text(
         "from pytest_dlperf.notices.notice import Notifier\n"
@@ -114,10 +114,10 @@ def test_without_to_those_of_this_folder_are_told(
 
 
 def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "notify", "--test", "--to", "slack=$HOOK")[0] == FINE
+    assert run(capsys, "notify", "--test", "--to", "slack=HOOK")[0] == FINE
     assert "a test" in web.asked[0].json["text"]
     web.answers(Said(404, b"no_service"))
-    code, printed = run(capsys, "notify", "--test", "--to", "slack=$HOOK", "--to", "github")
+    code, printed = run(capsys, "notify", "--test", "--to", "slack=HOOK", "--to", "github")
     assert code == FAULTS
     assert "404 Not Found (no_service)" in printed
     assert "nobody to tell: github" in printed
@@ -129,8 +129,8 @@ def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]
         ((), "results file"),
         (("results.json", "--test"), "results file"),
         (("results.json", "--to", f"slak=https://h/{SECRET}"), "'slak'"),
-        (("no-such.json", "--to", "json=$HOOK"), "no-such.json"),
-        (("results.json", "--to", "json=$HOOK", "--on", "sundays"), "sundays"),
+        (("no-such.json", "--to", "json=HOOK"), "no-such.json"),
+        (("results.json", "--to", "json=HOOK", "--on", "sundays"), "sundays"),
     ],
 )
 def test_misuse_is_told(
@@ -170,7 +170,7 @@ def history_of(*sessions: Results) -> list[str]:
 
 def test_a_night_that_came_is_fine(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     command = history_of(came(1, timedelta(hours=30)), came(2, timedelta(hours=5, minutes=2)))
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=$HOOK")
+    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=HOOK")
     assert (code, web.asked) == (FINE, [])
     assert "5 h 2 min ago" in printed
     assert "2 cases measured" in printed
@@ -186,7 +186,7 @@ def test_a_night_that_did_not_come_is_told(web: Web, capsys: pytest.CaptureFixtu
             uid="killed", cluster="lab", estimator="steady", started=began.isoformat()
         )
         history.note(row, [case_result(CASE, [400.0])])
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=$HOOK")
+    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=HOOK")
     assert code == FAULTS
     subject, whole, later, told = printed.splitlines()
     assert subject.startswith("dlperf lab: no whole session within 26 h; the last ended ")
@@ -246,7 +246,7 @@ def test_results_files_tell_it_as_well(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_notice_that_cannot_be_sent_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     web.answers(Said(410))
     command = history_of(came(1, timedelta(days=3)))
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "slack=$HOOK")
+    code, printed = run(capsys, *command, "--within", "26h", "--to", "slack=HOOK")
     assert code == FAULTS
     assert "410 Gone" in printed
 

@@ -54,7 +54,7 @@ def test_a_red_session_tells_everybody_once_and_no_secret(
     files = {name: suite.path / name for name in ("r.json", "h.sqlite3", "j.xml", "p.html", "m.md")}
     with mail_server() as mail:
         monkeypatch.setenv("DLPERF_SMTP", f"smtp://{LOOPBACK}:{mail.port}")
-        monkeypatch.setenv("DLPERF_NOTIFY", "slack=$HOOK json=$HOOK mail=a@example.org github")
+        monkeypatch.setenv("DLPERF_NOTIFY", "slack=HOOK json=HOOK mail=a@example.org github")
         result = suite.run(
             *nights.usual("tonight", of_1n2g=0.9),
             *("--dlperf-json", files["r.json"], "--dlperf-history", files["h.sqlite3"]),
@@ -89,7 +89,7 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
     web.answers(Said(404))
     suite.pytester.makeini(
         "[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n"
-        "dlperf_notify =\n    slack=$HOOK\n    teams=$NO_SUCH_HOOK\n    healthchecks=$HOOK\n"
+        "dlperf_notify =\n    slack=HOOK\n    teams=NO_SUCH_HOOK\n    healthchecks=HOOK\n"
         "dlperf_notify_on = always\n"
     )
     night = nights.usual("tonight")
@@ -104,8 +104,8 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
         ]
     )
     web.asked.clear()
-    suite.run(*night, "--dlperf-notify-on=failure", "--dlperf-notify=slack=$HOOK")
-    suite.run("--collect-only", "-q", "--dlperf-notify=slack=$HOOK")
+    suite.run(*night, "--dlperf-notify-on=failure", "--dlperf-notify=slack=HOOK")
+    suite.run("--collect-only", "-q", "--dlperf-notify=slack=HOOK")
     assert web.asked == []
 
 
@@ -113,8 +113,8 @@ def test_a_session_that_is_ended_tells_it(suite: Suite, web: Web) -> None:
     """By SIGTERM, as from a scheduler, while a run hangs."""
     system = TinySystem(suite, topologies=("1n1g",))
     system.behave("0.01 hang-at-3")
-    asked = ("-k", "tiny and throughput", "--dlperf-notify=json=$HOOK", "--dlperf-create-baselines")
-    with in_background(suite, *asked, "--dlperf-notify=healthchecks=$HOOK") as session:
+    asked = ("-k", "tiny and throughput", "--dlperf-notify=json=HOOK", "--dlperf-create-baselines")
+    with in_background(suite, *asked, "--dlperf-notify=healthchecks=HOOK") as session:
         session.wait_until(lambda: web.asked, what="the first ping")
         session.wait_until(system.starts, what="a run")
         session.process.send_signal(signal.SIGTERM)

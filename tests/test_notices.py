@@ -85,7 +85,7 @@ def sent(text: str, notice: Notice) -> list[str]:
 
 
 def payload(web: Web, kind: str, results: Results) -> Any:
-    told = sent(f"{kind}=$HOOK", notice_of(results))
+    told = sent(f"{kind}=HOOK", notice_of(results))
     assert told == [f"notice sent: {kind} ({LOOPBACK}:{web.port})"]
     [asked] = web.asked
     assert (asked.method, asked.path) == ("POST", f"/services/{SECRET}")
@@ -176,7 +176,7 @@ def test_json_of_a_green_session_lists_no_case(web: Web) -> None:
 
 
 def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> None:
-    known = notifiers("healthchecks=$HOOK ping=$HOOK")
+    known = notifiers("healthchecks=HOOK ping=HOOK")
     assert list(lines_of(begin_all(known))) == []
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/start"]
 
@@ -193,7 +193,7 @@ def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> N
 
 
 def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
-    assert sent("slack=$HOOK json=$HOOK", notice_of(green(), is_due=False)) == []
+    assert sent("slack=HOOK json=HOOK", notice_of(green(), is_due=False)) == []
     assert web.asked == []
 
 
@@ -202,7 +202,7 @@ def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
 
 def test_a_busy_service_is_asked_once_more(web: Web) -> None:
     web.answers(Said(429, b"slow down", {"Retry-After": "0"}), Said())
-    assert sent("slack=$HOOK", notice_of(red())) == [f"notice sent: slack ({LOOPBACK}:{web.port})"]
+    assert sent("slack=HOOK", notice_of(red())) == [f"notice sent: slack ({LOOPBACK}:{web.port})"]
     assert len(web.asked) == 2
 
 
@@ -217,7 +217,7 @@ def test_a_service_may_say_how_long_to_wait_within_limits(
     waited: list[float] = []
     monkeypatch.setattr("pytest_dlperf.notices.posting.time.sleep", waited.append)
     web.answer = lambda _: Said(503, b"", {} if after is None else {"Retry-After": after})
-    [line] = sent("slack=$HOOK", notice_of(red()))
+    [line] = sent("slack=HOOK", notice_of(red()))
     assert "503 Service Unavailable" in line
     # The server sleeps by the same function, for no time at all.
     assert [one for one in waited if one or not seconds][:1] == [pytest.approx(seconds)]
@@ -242,7 +242,7 @@ def test_a_refusal_is_one_line_that_names_the_host_only(
     with web_server() as other:
         headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
         web.answers(replace(said, headers=headers))
-        [line] = sent("slack=$HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(red()))
         assert other.asked == []  # no redirect takes the secret elsewhere
     assert f"{LOOPBACK}:{web.port} answers" in line
     assert [word for word in words if word not in line] == []
@@ -256,7 +256,7 @@ def test_what_cannot_be_reached_is_told_without_its_path(
 ) -> None:
     for where in (f"http://{LOOPBACK}:1/{SECRET}", f"http://no-host.invalid/{SECRET}"):
         monkeypatch.setenv("NOWHERE", where)
-        bad, good = sorted(sent("slack=$NOWHERE json=$HOOK", notice_of(red())))
+        bad, good = sorted(sent("slack=NOWHERE json=HOOK", notice_of(red())))
         assert bad.startswith("no notice was sent by slack (")
         assert SECRET not in bad
         assert good.startswith("notice sent: json (")  # one does not cost another
@@ -273,20 +273,20 @@ def test_a_certificate_that_is_not_trusted_gets_nothing(
 ) -> None:
     with web_server(certificate) as web:
         monkeypatch.setenv("HOOK", f"https://{LOOPBACK}:{web.port}/{SECRET}")
-        [line] = sent("slack=$HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(red()))
         assert web.asked == []
         assert "certificate" in line
         assert "not trusted" in line
         assert SECRET not in line
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        [line] = sent("slack=$HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(red()))
         assert line.startswith("notice sent")
 
 
 def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
     web.answer = lambda _: Said(delay_s=0.4)
-    [line] = sent("slack=$HOOK", notice_of(red()))
+    [line] = sent("slack=HOOK", notice_of(red()))
     assert "did not answer" in line
     assert SECRET not in line
 
@@ -347,7 +347,7 @@ def test_an_address_may_be_in_a_variable_or_a_file(
 ) -> None:
     (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    for text in ("slack=${HOOK}", "slack=@hook", f"slack={address(web)}"):
+    for text in ("slack=HOOK", "slack=@hook", f"slack={address(web)}"):
         assert sent(text, notice_of(red()))[0].startswith("notice sent"), text
     assert len(web.asked) == 3
 
@@ -355,11 +355,11 @@ def test_an_address_may_be_in_a_variable_or_a_file(
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("$NO_SUCH_HOOK", "NO_SUCH_HOOK is not set"),
+        ("NO_SUCH_HOOK", "NO_SUCH_HOOK is not set"),
         ("@no-such-file", "cannot be read"),
-        ("$LOOSE", "https://"),
-        ("$SPACED", "https://"),
-        ("$INSIDE", "https://"),
+        ("LOOSE", "https://"),
+        ("SPACED", "https://"),
+        ("INSIDE", "https://"),
     ],
 )
 def test_what_is_missing_costs_the_notice_only(
@@ -379,10 +379,12 @@ def test_what_is_missing_costs_the_notice_only(
     [
         (f"slak=https://h/{SECRET}", "--dlperf-notify", "'slak'"),
         (f"https://hooks.example/{SECRET}?a=b", "--dlperf-notify", "slack"),
-        ("slack", "DLPERF_NOTIFY", "'slack=$WEBHOOK'"),
+        ("slack", "DLPERF_NOTIFY", "slack=NAME_OF"),
         ("mail=nobody", "--dlperf-notify", "addresses of mail"),
         (f"slack=ftp://h/{SECRET}", "--dlperf-notify", "https://"),
         (f"teams=https://h/{SECRET}", "ini key dlperf_notify", "name a variable"),
+        ("teams=$HOOK", "ini key dlperf_notify", "name a variable"),
+        ("teams=$HOOK", "--dlperf-notify", "the name of a variable"),
         ("github=a/b", "--dlperf-notify", "letters"),
     ],
 )
@@ -397,18 +399,18 @@ def test_a_mistake_is_told_before_anything_runs_without_its_secret(
 
 
 def test_several_have_blanks_between_them() -> None:
-    text = "slack=$A  mail+page=a@x.org,b@x.org\ngithub json=@a file github=nightly"
+    text = "slack=A_HOOK  mail+page=a@x.org,b@x.org\ngithub json=@a file github=nightly"
     found = targets(Given(text, "DLPERF_NOTIFY", Path()))
     assert [(one.kind, one.value) for one in found] == [
-        ("slack", "$A"), ("mail+page", "a@x.org,b@x.org"), ("github", ""), ("json", "@a file"),
+        ("slack", "A_HOOK"), ("mail+page", "a@x.org,b@x.org"), ("github", ""), ("json", "@a file"),
         ("github", "nightly"),
     ]  # fmt: skip
-    assert "$A" not in repr(found)
+    assert "A_HOOK" not in repr(found)
 
 
 def test_a_payload_is_json_whatever_a_log_holds(web: Web) -> None:
     for kind in ("slack", "teams", "mattermost", "json"):
-        sent(f"{kind}=$HOOK", notice_of(red("half of a character: \ud800")))
+        sent(f"{kind}=HOOK", notice_of(red("half of a character: \ud800")))
     assert all(json.loads(asked.body) for asked in web.asked)
     assert len(web.asked) == 4
 
@@ -416,6 +418,6 @@ def test_a_payload_is_json_whatever_a_log_holds(web: Web) -> None:
 def test_more_went_wrong_than_the_cases(web: Web) -> None:
     notice = notice_of(green(), faults=["the page could not be written to <out>: disk full"])
     assert notice.is_red
-    sent("mattermost=$HOOK slack=$HOOK", notice)
+    sent("mattermost=HOOK slack=HOOK", notice)
     assert all(b"disk full" in asked.body for asked in web.asked)
     assert len(web.asked) == 2

@@ -67,7 +67,7 @@ def add_targets(parser: argparse.ArgumentParser, usual: str = "nobody") -> None:
         action="append",
         type=text_argument,
         metavar="WHAT=WHERE",
-        help=f"whom to tell, as for --dlperf-notify: 'slack=$SLACK_WEBHOOK', mail=ADDRESS, github; "
+        help=f"whom to tell, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
         f"may be given several times (default: {usual})",
     )
 
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("name a results file, or give --test")
     notifiers, when, file = _asked(options)
     if not notifiers:
-        raise UsageError("nobody is to be told; say whom with --to, as in 'slack=$SLACK_WEBHOOK'")
+        raise UsageError("nobody is to be told; say whom with --to, as in slack=SLACK_WEBHOOK")
     style = Style(sys.stdout)
     if options.test:
         notice = _test_notice()

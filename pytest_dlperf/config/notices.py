@@ -1,8 +1,8 @@
 """Whom a session tells what it has come to: ``--dlperf-notify``, with the secrets in it.
 
-The address of a webhook is a secret: who has it can write into the channel. So it is named by a
-variable (``slack=$SLACK_WEBHOOK``) or a file (``slack=@FILE``), is looked up when it is needed, and
-stands in no message.
+The address of a webhook is a secret: who has it can write into the channel. So one names the
+variable that holds it (``slack=SLACK_WEBHOOK``, in capitals: another word might be the secret) or a
+file (``slack=@FILE``). It is looked up when it is needed, and stands in no message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMENTS: Final = ("github", "gitlab")
 """Kinds that need no more than the CI's own variables; a name tells comments apart."""
 _KINDS: Final = (*ADDRESSES, *MAILS, *COMMENTS)
 _NEXT: Final = re.compile(rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))")
-_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KIND: Final = re.compile(r"[a-z+_-]{1,20}", re.ASCII)
 _MAIL: Final = re.compile(r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+")
 _NAME: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
@@ -50,8 +50,8 @@ class Target:
 
     @property
     def is_indirect(self) -> bool:
-        """Whether the value only names where the real one is found."""
-        return self.value.startswith(("$", "@"))
+        """Whether the value only names where the real one is found: in a variable or a file."""
+        return self.value.startswith("@") or self._names_variable
 
     def where(self, environment: Mapping[str, str] = os.environ) -> str:
         """Look up the address, the receivers or the comment's name.
@@ -60,18 +60,18 @@ class Target:
             UsageError: There is none, or it is malformed. It names no secret.
         """
         found = self.value
-        if found.startswith("$"):
-            name = _VARIABLE.fullmatch(found)
-            variable = name and (name[1] or name[2])
-            if not variable:
-                raise self._error("names no variable; write $NAME")
-            found = environment.get(variable, "").strip()
+        if self._names_variable:
+            found = environment.get(self.value, "").strip()
             if not found:
-                raise self._error(f"the variable {variable} is not set")
+                raise self._error(f"the variable {self.value} is not set")
         elif found.startswith("@"):
             found = self._read(self.folder / os.path.expanduser(found[1:]))  # noqa: PTH111 - pathlib refuses unknown users
         self._check(found)
         return found
+
+    @property
+    def _names_variable(self) -> bool:
+        return self.kind not in COMMENTS and _VARIABLE.fullmatch(self.value) is not None
 
     def _read(self, file: Path) -> str:
         try:
@@ -87,7 +87,9 @@ class Target:
     def _check(self, found: str) -> None:
         if self.kind in ADDRESSES:
             if not is_address(found):
-                raise self._error("needs an address that begins with https:// or http://")
+                raise self._error(
+                    "needs the name of a variable, or an address that begins with https:// or http://"
+                )
         elif self.kind in MAILS:
             if not all(map(_MAIL.fullmatch, receivers(found))):
                 raise self._error("needs addresses of mail with commas between them")
@@ -99,7 +101,7 @@ class Target:
 
 
 def targets(given: Given) -> tuple[Target, ...]:
-    """Read whom to tell: ``slack=$SLACK_WEBHOOK``; several have blanks between them."""
+    """Read whom to tell: ``slack=SLACK_WEBHOOK``; several have blanks between them."""
     return tuple(_targets(given))
 
 
@@ -110,20 +112,19 @@ def _targets(given: Given) -> Iterator[Target]:
             # What stands there may be an address that somebody gave alone.
             named = f"there is no {kind!r}" if _KIND.fullmatch(kind) else "say who is told"
             raise UsageError(
-                f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in "
-                "'slack=$SLACK_WEBHOOK'"
+                f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in slack=SLACK_WEBHOOK"
             )
         target = Target(kind=kind, value=value.strip(), place=given.place, folder=given.folder)
         if kind not in COMMENTS and not (separator and target.value):
             raise UsageError(
                 f"{given.place}: {kind} needs to know where, as in "
-                f"'{kind}={'team@example.org' if kind in MAILS else '$WEBHOOK'}'"
+                f"{kind}={'team@example.org' if kind in MAILS else 'NAME_OF_A_VARIABLE'}"
             )
         if not target.is_indirect:
             if kind in ADDRESSES and given.place.startswith("ini "):
                 raise UsageError(
                     f"{given.place}: the address of {kind} is a secret, and the ini file is none: "
-                    f"name a variable that holds it, '{kind}=$WEBHOOK', or a file, '{kind}=@FILE'"
+                    f"name a variable that holds it, {kind}=VARIABLE, or a file, {kind}=@FILE"
                 )
             target.where()
         yield target

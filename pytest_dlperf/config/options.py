@@ -278,7 +278,7 @@ class Settings:
     notify_lists: tuple[tuple[Target, ...], ...] = option(
         "notify",
         "WHAT=WHERE",
-        "whom to tell at the end: `slack=$VARIABLE` (with the webhook in it) or `slack=@FILE`, and "
+        "whom to tell at the end: `slack=VARIABLE` (with the webhook in it) or `slack=@FILE`, and "
         "so `teams`, `mattermost`, `json`, `ping`, `healthchecks`; `mail=ADDRESS` or `mail+page`; "
         "`github`, `gitlab`: the comment of a pull or merge request",
         read=notices.targets,
