@@ -79,6 +79,12 @@ def test_two_people_one_after_the_other_are_told_everywhere(
     )  # fmt: skip
     assert tonight.ret == 1
     page += (suite.path / "p2.html").read_text(encoding="utf-8")
+    told = next(line for line in tonight.outlines if line.lstrip().startswith("accepted "))
+    assert "by Bo ::error::" in told
+    assert "new loader" in told
+    assert len(told) < 500
+    markdown = (suite.path / "p.md").read_text(encoding="utf-8")
+    assert "<script>" not in markdown
     (case,) = results["cases"]
     assert case["metrics"]["throughput"]["baseline"]["acceptance"]["by"] == bo
     root = ET.parse(suite.path / "j.xml").getroot()  # noqa: S314 - pytest wrote it a moment ago

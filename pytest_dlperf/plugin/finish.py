@@ -193,7 +193,10 @@ def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> 
             if judgement.verdict is Verdict.IMPROVED and is_outside(
                 judgement, _tolerance_percent(suite, result.case, judgement.metric)
             ):
-                since = since_words(result.explanations.get(name), tonight)
+                known = result.explanations.get(name)
+                # What is new tonight needs no day.
+                is_older = known is not None and known.measured > 1
+                since = since_words(known, tonight) if is_older else ""
                 told = f"{result.case.id} ({since})" if since else result.case.id
                 better.setdefault(name, []).append(told)
     if better:
