@@ -199,7 +199,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
             commit = {"commit": f"c{number}"}
             history.add(session(number, [result], started=started, environment=commit))
     arguments = nights.usual("tonight", of_1n1g=0.9)
-    _, results = suite.judge(*arguments, *workers, cluster="local")
+    ended, results = suite.judge(*arguments, *workers, cluster="local")
 
     (case,) = results["cases"]
     found = case["metrics"]["throughput"]
@@ -208,6 +208,8 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     assert (told["since"]["at"], told["since"]["commit"]) == (begun[1], "c1")
     assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
     assert (told["nights"], told["measured"]) == (3, 3)
+    # The worker's own message has both nights.
+    assert [line for line in ended.outlines if begun[1][:10] in line and begun[0][:10] in line]
 
 
 def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
