@@ -291,6 +291,19 @@ def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path
     assert (found.nights, found.measured, found.skipped) == (3, 2, 1)
 
 
+def test_cases_that_are_always_skipped_do_not_fill_the_history(file: Path) -> None:
+    skipped = replace(
+        case_result(CASE, [GOOD]), measurement=None, judgements={"throughput": SKIPPED}
+    )
+    with History.open(file) as history:
+        history.add(session(0, [skipped]))
+        assert history.tuples("SELECT count(*) FROM measurements") == [(0,)]
+        history.add(session(1, {CASE: [GOOD]}))
+        history.add(session(2, [skipped]))
+        query = "SELECT median, verdict FROM measurements ORDER BY began"
+        assert history.tuples(query) == [(GOOD, "pass"), (None, "skipped")]
+
+
 def test_what_never_ran_here_is_not_explained(file: Path) -> None:
     kept(file, {0: None})
     assert explained(file, 1, SKIPPED, baseline=accepted(0)) is None

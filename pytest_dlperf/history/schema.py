@@ -72,7 +72,8 @@ TABLES: Final = (
     # many runs failed, hung or were invalid: what survived of such a measurement is no level.
     # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
     # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
-    # gone, has a row without numbers: another session may not even have asked for the case.
+    # gone, has a row without numbers: another session may not even have asked for the case. One
+    # that was skipped and never measured has none.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,

@@ -22,6 +22,7 @@ from pytest_dlperf.history.rows import (
     whole_session_row,
 )
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.records import CaseResult, merge
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class History(AbstractContextManager["History"]):
         found: dict[str, list[Row]] = {"measurements": [], "runs": [], "run_values": []}
         for result in results:
             measured = result.measurement
-            if measured is None and not result.judgements:
+            if measured is None and not self._is_missed(result):
                 continue
             keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
             taken_on = {"began": began, "fingerprint": None}
@@ -149,6 +150,16 @@ class History(AbstractContextManager["History"]):
 
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
+
+    def _is_missed(self, result: CaseResult) -> bool:
+        """Say whether it matters that a case was not measured: one that never is here does not."""
+        verdicts = {judgement.verdict for judgement in result.judgements.values()}
+        if verdicts - {Verdict.SKIPPED}:
+            return True
+        query = "SELECT 1 FROM cases WHERE name = ?"
+        return bool(verdicts) and bool(
+            self._connection.execute(query, (result.case.id,)).fetchone()
+        )
 
     def _fingerprint_id(self, fingerprint: Fingerprint) -> int:
         parts = {

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit
 from pytest_dlperf.model.errors import DlperfError
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.history.explaining import Tonight
     from pytest_dlperf.history.store import History
+    from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
@@ -57,15 +59,17 @@ class Explaining:
             self.fault = str(error)
 
     def _explain_all(
-        self, notes: TestNotes, judgements: Iterable[Judgement], history: History | None
+        self, notes: TestNotes, judgements: Sequence[Judgement], history: History | None
     ) -> None:
         from pytest_dlperf.history.explaining import Subject, explain
         from pytest_dlperf.history.series import Series
 
         case, cluster = notes.record.case, self._suite.cluster
-        baselines = {}
-        with suppress(DlperfError):  # the test has told what is wrong with them
-            baselines = dict(self._suite.baselines(case))
+        baselines: Mapping[str, Baseline] = {}
+        # What cannot be measured here needs none, and may be a whole suite.
+        if any(judgement.verdict is not Verdict.SKIPPED for judgement in judgements):
+            with suppress(DlperfError):  # the test has told what is wrong with them
+                baselines = self._suite.baselines(case)
         for judgement in judgements:
             name, metric = judgement.metric.name, judgement.metric
             subject = Subject(
