@@ -13,8 +13,10 @@ from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.nights import all_series
+from pytest_dlperf.history.series import AcceptedChange
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
@@ -206,9 +208,16 @@ def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file: Path) 
 # -------------------------------------------------------------------- accepted numbers
 
 
-def test_accepted_numbers_are_told_with_their_reason(file: Path) -> None:
+def test_accepted_numbers_are_told_with_their_reason_and_who_accepted_them(file: Path) -> None:
     change = BaselineChange(
-        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=380.0, why="driver"
+        case_id=CASE,
+        metric="throughput",
+        unit="samples/s",
+        old=400.0,
+        new=380.0,
+        why="driver",
+        by="Ana",
+        commit="0123",
     )
     of_speedup = replace(change, metric="speedup", unit="x", old=1.9, new=1.8)
     tonight = session(2, [case_result(CASE, [380.0], baseline=380.0)])
@@ -223,7 +232,9 @@ def test_accepted_numbers_are_told_with_their_reason(file: Path) -> None:
         tonight,
     )
     (told,) = known(file, tonight).accepted
-    assert (told.at, told.old, told.new, told.why) == (night(1), 400.0, 380.0, "driver")
+    assert told == AcceptedChange(
+        at=night(1), old=400.0, new=380.0, why="driver", by="Ana", commit="0123"
+    )
 
 
 def test_what_was_accepted_elsewhere_shows_in_the_next_night(file: Path) -> None:
@@ -231,6 +242,18 @@ def test_what_was_accepted_elsewhere_shows_in_the_next_night(file: Path) -> None
     add(file, session(0, [case_result(CASE, [400.0], baseline=400.0)]), tonight)
     (told,) = known(file, tonight).accepted
     assert (told.at, told.old, told.new, told.why) == (night(1), 400.0, 380.0, "accepted elsewhere")
+
+
+def test_what_somebody_accepted_elsewhere_is_told_as_the_file_has_it(file: Path) -> None:
+    result = case_result(CASE, [380.0], baseline=380.0)
+    source = Acceptance(at=night(0), by="Bo", reason="new rack", commit="4567")
+    known_now = {"throughput": replace(result.accepted["throughput"], acceptance=source)}
+    tonight = session(1, [replace(result, accepted=known_now)])
+    add(file, session(0, [case_result(CASE, [400.0], baseline=400.0)]), tonight)
+    (told,) = known(file, tonight).accepted
+    assert told == AcceptedChange(
+        at=night(0), old=400.0, new=380.0, why="new rack", by="Bo", commit="4567"
+    )
 
 
 # ------------------------------------------------------------------------ change points
