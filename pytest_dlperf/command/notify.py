@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,7 @@ from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.sending import lines_of, send_all
-from pytest_dlperf.notices.summary import notice_of
+from pytest_dlperf.notices.summary import drifts_in, notice_of
 from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
@@ -90,8 +89,12 @@ def run(options: argparse.Namespace) -> int:
         notice = _test_notice()
     else:
         results = read_results(Path(options.file))
-        notice = notice_of(results, page=options.page)
-        notice = replace(notice, is_due=is_due(results, when, file, is_bad=False))
+        notice = notice_of(
+            results,
+            is_due=is_due(results, when, file, is_bad=False),
+            drifts=drifts_in(file, results),
+            page=options.page,
+        )
         if not notice.is_due:
             style.show([f"no notice is due: {notice.subject}"])
     return FINE if _sent(notifiers, notice, style) else FAULTS

@@ -11,7 +11,6 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from pytest_dlperf.model.errors import UsageError
 
@@ -139,6 +138,8 @@ def is_address(text: str) -> bool:
     """Tell whether a text is an address that something can be sent to by HTTP."""
     if not text.isascii() or not text.isprintable() or " " in text:
         return False
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(text)
         _ = parts.port

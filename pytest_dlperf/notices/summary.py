@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.notices import is_address
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.reports.brief import ten_seconds
 from pytest_dlperf.reports.case_status import (
@@ -19,7 +20,9 @@ from pytest_dlperf.reports.numbers import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from pytest_dlperf.history.series import Drift, Series
     from pytest_dlperf.model.explanation import PastNight
     from pytest_dlperf.model.records import CaseResult, MetricResult
     from pytest_dlperf.model.results import Results
@@ -29,15 +32,20 @@ _FORM: Final = 1
 
 
 def notice_of(
-    results: Results, *, faults: Sequence[str] = (), is_due: bool = True, page: str | None = None
+    results: Results,
+    *,
+    faults: Sequence[str] = (),
+    is_due: bool = True,
+    drifts: Sequence[tuple[Series, Drift]] = (),
+    page: str | None = None,
 ) -> Notice:
     """Put a session into words.
 
-    ``faults`` are what else made it fail, such as a report that could not be written; ``page`` is
-    where the page lies.
+    ``faults`` are what else made it fail, such as a report that could not be written; ``drifts`` is
+    what the history shows, ``page`` where the page lies.
     """
-    brief = ten_seconds(results, page=page)
-    ci_run = results.environment.get("ci_run")
+    brief = ten_seconds(results, drifts=drifts, page=page)
+    ci_run = str(results.environment.get("ci_run", ""))
     return Notice(
         subject=brief.subject,
         text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
@@ -45,9 +53,24 @@ def notice_of(
         cluster=results.cluster,
         is_red=is_red(results) or bool(faults),
         is_due=is_due,
-        ci_run=ci_run if isinstance(ci_run, str) and ci_run else None,
+        ci_run=ci_run if is_address(ci_run) else None,
         results=results,
     )
+
+
+def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]:
+    """Look for slow changes in the history; nobody misses them where it cannot be read."""
+    if file is None or not file.exists():
+        return []
+    from pytest_dlperf.history.case_history import drifts_of
+    from pytest_dlperf.history.opening import HistoryError
+    from pytest_dlperf.history.store import History
+
+    try:
+        with History.read(file) as history:
+            return list(drifts_of(history, results))
+    except HistoryError:
+        return []
 
 
 def is_red(results: Results) -> bool:

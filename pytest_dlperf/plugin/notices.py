@@ -7,16 +7,16 @@ import threading
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pytest
+
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.notices.notice import Notifier
+    from pytest_dlperf.notices.notice import Notice, Notifier
     from pytest_dlperf.notices.sending import Outcome
 
 
@@ -43,7 +43,8 @@ class Notices:
             return
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._before = signal.signal(signal.SIGTERM, _end)
+            # Like Ctrl-C: what the session has come to is written and told.
+            self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         from pytest_dlperf.notices.sending import begin_all
 
         yield from self._notes(begin_all(self._notifiers))
@@ -52,24 +53,32 @@ class Notices:
         """Tell what the session has come to; ``notes`` may have made it fail as well."""
         if not self._notifiers:
             return
-        from pytest_dlperf.notices.due import is_due
         from pytest_dlperf.notices.sending import send_all
-        from pytest_dlperf.notices.summary import notice_of
 
-        settings = self._settings
         faults = [note.text for note in notes if note.is_bad]
         try:
-            due = is_due(results, settings.notify_on, settings.history_file, is_bad=bool(faults))
-            page = str(settings.html_file) if settings.html_file else None
-            notice = notice_of(results, faults=faults, is_due=due, page=page)
+            yield from self._notes(send_all(self._notifiers, self._notice(results, faults)))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
             from pytest_dlperf.reports.publish import fault
 
             yield Note(f"no notice could be written: {fault(error)}")
-            return
-        yield from self._notes(send_all(self._notifiers, notice))
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
+        finally:
+            if self._before is not None:
+                signal.signal(signal.SIGTERM, self._before)
+
+    def _notice(self, results: Results, faults: list[str]) -> Notice:
+        from pytest_dlperf.notices.due import is_due
+        from pytest_dlperf.notices.summary import drifts_in, notice_of
+
+        settings = self._settings
+        file = settings.history_file
+        return notice_of(
+            results,
+            faults=faults,
+            is_due=is_due(results, settings.notify_on, file, is_bad=bool(faults)),
+            drifts=drifts_in(file, results),
+            page=str(settings.html_file) if settings.html_file else None,
+        )
 
     def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
         from pytest_dlperf.notices.sending import lines_of
@@ -78,9 +87,3 @@ class Notices:
             if line not in self._told:  # what failed at the beginning mostly fails again
                 self._told.add(line)
                 yield Note(line)
-
-
-def _end(number: int, _frame: object) -> None:
-    """End the session like Ctrl-C, so that what it has come to is written and told."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
-    pytest.exit(signal.Signals(number).name)
