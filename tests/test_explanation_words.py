@@ -123,11 +123,11 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
     )
     both = make.with_judgement(case, memory)
 
-    assert words.case_subject(both, TONIGHT) == (
+    assert words.case_title(both, TONIGHT) == (
         "regressed +6.0 %: peak_memory of tiny-mlp-fp32-b4-1n2g"
     )
     slower = make.with_judgement(both, regressed())
-    assert words.case_subject(slower, TONIGHT) == "regressed -9.9 %: tiny-mlp-fp32-b4-1n2g"
+    assert words.case_title(slower, TONIGHT) == "regressed -9.9 %: tiny-mlp-fp32-b4-1n2g"
 
 
 # since when

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 import results_makers as make
+from explained import moved_case
 from nights import Nights
 from trainers import TinySystem
 
@@ -96,7 +97,7 @@ def test_the_page_stands_in_the_summary_by_itself(suite: Suite, summary: Path) -
 
     before, page = summary.read_text(encoding="utf-8").split("\n\n", maxsplit=1)
     assert before == "# of an earlier step, without a line end"
-    assert "### regressed: `tiny-mlp-fp32-b4-1n2g`" in page
+    assert re.search(r"### regressed -9\.\d %: `tiny-mlp-fp32-b4-1n2g`", page)
     assert page == (suite.path / "page.md").read_text(encoding="utf-8")
 
 
@@ -188,13 +189,27 @@ def test_a_regression_is_an_annotation(suite: Suite, arguments: list[str]) -> No
     result = suite.run(*nights.usual("tonight", of_1n2g=0.9), *arguments)
 
     [command] = commands(result.stdout.str())
-    assert (command.name, command.title) == ("error", "regressed: tiny-mlp-fp32-b4-1n2g")
+    assert (command.name, command.title) == ("error", "regressed -9.9 %: tiny-mlp-fp32-b4-1n2g")
     by_throughput, by_speedup = command.message.split("\n")
     assert re.fullmatch(
         r"throughput regressed: 6\d\d\.\d\d samples/s, reference 760\.00 \(-\d+\.\d %.*",
         by_throughput,
     )
     assert by_speedup.startswith("speedup regressed: 1.")
+
+
+def test_an_annotation_says_since_when_and_what_differs() -> None:
+    [command] = commands("\n".join(annotation_lines(make.session(moved_case(CASE, -9.9)))))
+    assert command.title == f"regressed -9.9 % since Tuesday: {CASE}"
+    numbers_, since, delay, torch = command.message.split("\n")
+    assert numbers_.startswith("throughput regressed: 901.00 images/s, reference 1000.00")
+    assert since == (
+        "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 9f8e7d6, "
+        "4 nights ago"
+    )
+    assert delay == "--step-delay-ms  accepted -, tonight 1000   came with the loss"
+    assert torch.split()[:2] == ["software", "torch"]
+    assert CASE not in command.message
 
 
 def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 import results_makers as make
+from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
 from nights import Nights
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, PastNight
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source
@@ -82,6 +84,53 @@ def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseRes
 # A session's page
 
 
+def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_and_who() -> None:
+    hosts = Difference(kind=DifferenceKind.HOSTS, name="hosts", tonight="node7")
+    explanation = replace(SINCE_TUESDAY, differences=(DELAY, TORCH, hosts))
+    other = CASE.replace("b128", "b256")
+    slower = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="3000"),))
+    results = make.session(moved_case(CASE, -9.9, explanation), moved_case(other, -30, slower))
+    page = markdown_page(results)
+
+    head, alarms = page.partition("\n## ")[0], section(page, "Regressions and failures")
+    worst, second = [line for line in head.splitlines() if line.startswith("- ")]
+    assert worst.startswith(f"- **regressed -30.0 % since Tuesday**: `{other}`; `--step-delay-ms`")
+    assert second.startswith(f"- **regressed -9.9 % since Tuesday**: `{CASE}`; ")
+    assert second.endswith("tonight `1000`, **came with the loss**")
+
+    first, last = f"\n{alarms}".split("\n### ")[1:]
+    assert first.startswith(f"regressed -30.0 % since Tuesday: `{other}`\n")
+    assert last.startswith(f"regressed -9.9 % since Tuesday: `{CASE}`\n")
+    assert last.count(f"`{CASE}`") == 2  # the title, and the head of its runs
+    assert (
+        "\n- since Tuesday 2026-11-17, commit `1a2b3c4`; last good Monday 2026-11-16, commit "
+        "`9f8e7d6`, 4 nights ago\n"
+    ) in last
+    assert (
+        "- reference accepted by Ana Diaz on Tuesday 2026-11-03, commit `abcdef1`: the new loader\n"
+    ) in last
+    table = last[last.index("| what differs") :]
+    assert rows(table)[:4] == [
+        ["what differs", "accepted", "last good", "tonight", ""],
+        ["`--step-delay-ms`", "`-`", "`-`", "`1000`", "came with the loss"],
+        ["`software torch`", "`2.12`", "`2.13`", "`2.14`", ""],
+        ["`hosts`", "unknown", "unknown", "`node7`", ""],
+    ]
+
+
+def test_metrics_that_moved_in_other_nights_are_told_apart() -> None:
+    memory = make.judged(
+        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
+    )
+    result = make.with_judgement(moved_case(CASE, -9.9), memory)
+    later = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), differences=(TORCH,))
+    both = replace(result, explanations={**result.explanations, "peak_memory": later})
+    alarm = section(markdown_page(make.session(both)), "Regressions and failures")
+    assert "\n- throughput: since Tuesday 2026-11-17, " in alarm
+    assert "\n- peak_memory: new tonight, Friday 2026-11-20, " in alarm
+    assert alarm.count("| what differs") == 2
+
+
 def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -> None:
     nights = Nights(suite)
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
@@ -93,7 +142,7 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -
     assert titles(page) == ["Regressions and failures", "Verdicts", "Matrix", "Worth knowing",
                             "Environment"]  # fmt: skip
     alarm = section(page, "Regressions and failures")
-    assert alarm.count("### regressed: `tiny-mlp-fp32-b4-1n2g`") == 1
+    assert len(re.findall(r"### regressed -6\.\d %: `tiny-mlp-fp32-b4-1n2g`", alarm)) == 1
     headings, by_throughput, by_speedup, *_ = rows(alarm)
     assert headings == ["", "measured", "reference", "diff", "accepted", "gate sees", "verdict"]
     assert by_throughput[0] == "throughput (samples/s)"

@@ -92,7 +92,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     assert "2 cases: 2 regressed" in printed
     # GitHub's annotation.
     said = "peak_memory regressed: 15065 MB, reference 14212 (+6.0 %25); lower is better"
-    assert f"::error title=regressed%3A {TWO}::{said}" in printed
+    assert f"::error title=regressed +6.0 %25 tonight%3A peak_memory of {TWO}::{said}" in printed
     # JUnit's properties, by the words of the results file.
     told = properties(suite, f"test_metric[{TWO}-peak_memory]")
     assert told["dlperf.metric"] == "peak_memory"

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from explained import moved_case
 from nights import Nights
-from results_makers import MEMORY, decided, judged, unmeasured_case, with_judgement
+from results_makers import MEMORY, STARTED, decided, judged, unmeasured_case, with_judgement
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case, Topology
@@ -89,8 +90,22 @@ def lines(
 ) -> list[str]:
     return [
         line.text
-        for line in summary_lines(results, [], width=width, verbosity=verbosity, strict=strict)
+        for line in summary_lines(
+            results, [], tonight=STARTED, width=width, verbosity=verbosity, strict=strict
+        )
     ]
+
+
+def test_a_loss_has_below_its_row_since_when_and_what_came_with_it() -> None:
+    text = "\n".join(lines(moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9), verbosity=0))
+    below = text.partition("regressed\n")[2]
+    assert below.startswith(
+        "    since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
+        "commit 9f8e7d6, 4 nights ago\n"
+        "    --step-delay-ms  accepted -, tonight 1000   came with the loss\n"
+        "    throughput in images/s"
+    )
+    assert "software torch" not in text  # the failure has what is less suspicious
 
 
 def rows(*results: CaseResult, width: int = 160) -> list[str]:
@@ -417,7 +432,7 @@ def test_skipped_cases_tell_each_reason_once() -> None:
 
 def test_only_the_first_left_out_logs_are_listed() -> None:
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
-    text = [line.text for line in summary_lines([], ignored, width=80)]
+    text = [line.text for line in summary_lines([], ignored, tonight="", width=80)]
     assert text[0] == "logs that were left out: 30"
     assert text[1] == r"  0\n.log: the reason"
     assert text[-1] == "  … and 10 more; --dlperf-json FILE has all of them"

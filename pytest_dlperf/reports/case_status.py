@@ -100,18 +100,19 @@ def is_measured(result: CaseResult) -> bool:
 
 
 def telling(result: CaseResult) -> MetricResult | None:
-    """Return the metric that tells what is wrong with a case: the worst, of equals the first.
+    """Return the metric that a case's status comes from: the worst, of equals the first.
 
-    Where the first is better than others, that which has lost the most.
+    Where the first is better than others, that which has lost the most. ``None`` where the status
+    comes from no verdict.
     """
-    metrics = result.metrics()
+    metrics, status = result.metrics(), status_of(result)
     first = next(iter(metrics), None)
     ranked = [
-        ((of_judgement(known.judgement).rank, name != first, -(lost(known.judgement) or 0.0)), name)
+        (name != first, -(lost(known.judgement) or 0.0), name)
         for name, known in metrics.items()
-        if known.judgement is not None
+        if known.judgement is not None and of_judgement(known.judgement) is status
     ]
-    return metrics[min(ranked)[1]] if ranked else None
+    return metrics[min(ranked)[-1]] if ranked else None
 
 
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 DIFFERENCES_SHOWN: Final = 5
 """Differences that a message lists; the results file has all of them."""
 
+UNKNOWN: Final = "unknown"
+"""Stands for a side of a difference of which nobody knows."""
+LONGEST_LINE: Final = 400
+"""Characters of a line of texts that have to stay short."""
+
 _WEEKDAYS: Final = (
     "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
 )  # fmt: skip
@@ -98,15 +103,26 @@ def _told_percent(judgement: Judgement) -> float | None:
     return difference_percent(judgement)
 
 
-def case_subject(result: CaseResult, tonight: str) -> str:
-    """Say the same of a case by its worst metric, which is named unless it is the first."""
-    status, known = status_of(result), telling(result)
-    if known is None or known.judgement is None or of_judgement(known.judgement) is not status:
-        return f"{status.value}: {result.case.id}"
-    said = subject(known.judgement, known.explanation, tonight)
+def case_subject(result: CaseResult, tonight: str) -> tuple[str, str]:
+    """Say the same of a case by its worst metric, and name that unless it is the first."""
+    known = telling(result)
+    if known is None or known.judgement is None:
+        return status_of(result).value, ""
     name = known.metric.name
-    of = "" if name == next(iter(result.metrics())) else f"{numbers.printable(name)} of "
-    return f"{said}: {of}{result.case.id}"
+    is_first = name == next(iter(result.metrics()))
+    said = subject(known.judgement, known.explanation, tonight)
+    return said, "" if is_first else numbers.printable(name)
+
+
+def case_named(metric: str, case: str) -> str:
+    """Name a case behind its subject, where needed with the metric: ``loss of <case>``."""
+    return f"{metric} of {case}" if metric else case
+
+
+def case_title(result: CaseResult, tonight: str) -> str:
+    """Say both: ``regressed -9.9 % since Tuesday: <case>``."""
+    said, metric = case_subject(result, tonight)
+    return f"{said}: {case_named(metric, result.case.id)}"
 
 
 def since_words(explanation: Explanation | None, tonight: str) -> str:
@@ -272,7 +288,7 @@ def _shortened(values: Sequence[str | None]) -> list[str]:
         common = _common(known)
         ends = [text[common:][::-1] for text in known]
         begin, end = max(common - _AROUND, 0), max(_common(ends) - _AROUND, 0)
-    return ["unknown" if text is None else _cut(text, begin, len(text) - end) for text in texts]
+    return [UNKNOWN if text is None else _cut(text, begin, len(text) - end) for text in texts]
 
 
 def _common(texts: Sequence[str]) -> int:

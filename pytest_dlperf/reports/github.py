@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
 from pytest_dlperf.model.metric import Better
+from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
@@ -16,6 +17,7 @@ from pytest_dlperf.reports.case_status import (
     worst_first,
 )
 from pytest_dlperf.reports.figures import difference_percent, rule_view
+from pytest_dlperf.reports.groups import DIFFERENCES_SHOWN
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 
@@ -85,15 +87,18 @@ class Annotations(Report):
 
 def annotation_lines(results: Results, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
-    cases = worst_first(results.cases)
-    errors = [_of_case(result) for result in cases if status_of(result).is_alarm]
+    cases, tonight = worst_first(results.cases), results.started
+    errors = [_of_case(result, tonight) for result in cases if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
         warnings.append(("the session was interrupted", headline(results)))
     shifted = CaseStatus.ENVIRONMENT_SHIFT
     (errors if results.strict else warnings).extend(
-        [*_absences(cases), *(_of_case(case) for case in cases if status_of(case) is shifted)]
+        [
+            *_absences(cases),
+            *(_of_case(case, tonight) for case in cases if status_of(case) is shifted),
+        ]
     )
     yield from _annotations("error", errors)
     yield from _annotations("warning", warnings)
@@ -107,16 +112,21 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
             yield title, numbers.named(cases, 20)
 
 
-def _of_case(result: CaseResult) -> tuple[str, str]:
-    """Return title and message of a case: a line for each metric that is not good."""
-    lines = [
-        _line(known.judgement, known)
+def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
+    """Return title and message of a case: each metric that is not good, since when, and why."""
+    bad = [
+        (known.judgement, known)
         for known in result.metrics().values()
         if known.judgement is not None and not of_judgement(known.judgement).is_good
     ]
+    lines = [_line(judgement, known) for judgement, known in bad]
+    lines += [words.since_line(known.explanation, tonight) for _, known in bad]
+    for judgement, known in bad:
+        differences = known.explanation.differences if known.explanation else ()
+        lines += words.difference_lines(differences, judgement, most=DIFFERENCES_SHOWN)
     if not result.is_whole:
         lines.append("a test of the case was lost with its worker")
-    return f"{status_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
+    return words.case_title(result, tonight), "\n".join(filter(None, dict.fromkeys(lines)))
 
 
 def _line(judgement: Judgement, known: MetricResult) -> str:

@@ -5,7 +5,7 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Verdict
@@ -24,6 +24,14 @@ from pytest_dlperf.reports.case_status import (
     worst_first,
 )
 from pytest_dlperf.reports.environment import environment_facts, session_facts
+from pytest_dlperf.reports.explanation_markdown import (
+    accepted_lines,
+    difference_tables,
+    differences,
+    since_lines,
+    titled,
+)
+from pytest_dlperf.reports.explanation_words import case_named, case_subject
 from pytest_dlperf.reports.figures import (
     CHANGE_HEADINGS,
     accepted,
@@ -40,6 +48,7 @@ from pytest_dlperf.reports.figures import (
     summed_up,
     with_unit,
 )
+from pytest_dlperf.reports.groups import groups_of
 from pytest_dlperf.reports.markdown_text import (
     Part,
     assembled,
@@ -114,13 +123,21 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
 
 def _head(results: Results) -> str:
     said = headline(results)
-    return "\n\n".join(
-        [
-            f"# dlperf: cluster {inline(results.cluster)}",
-            f"**{said.capitalize()}.**",
-            ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
-        ]
+    blocks = (
+        f"# dlperf: cluster {inline(results.cluster)}",
+        f"**{said.capitalize()}.**",
+        _some(list(_worst(results))),
+        ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
     )
+    return "\n\n".join(filter(None, blocks))
+
+
+def _worst(results: Results) -> Iterator[str]:
+    """Yield a line for what is bad, by the size of the loss: how much, since when, the suspect."""
+    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
+    for group in groups_of(bad, results.started):
+        told = (titled(group), inline(group.reason()), *islice(differences(group, most=1), 1))
+        yield "; ".join(filter(None, told))
 
 
 def _parts(results: Results) -> Iterator[Part]:
@@ -129,9 +146,10 @@ def _parts(results: Results) -> Iterator[Part]:
         if status in _ABSENT:
             continue  # it stands below, by its reason: there may be many with one
         if status.fails(strict=results.strict):
-            yield from _alarm(result, "Regressions and failures")
+            yield from _alarm(result, "Regressions and failures", results.started)
         elif status is CaseStatus.ENVIRONMENT_SHIFT:
-            yield from _alarm(result, "No worse than the accepted software tonight")
+            section = "No worse than the accepted software tonight"
+            yield from _alarm(result, section, results.started)
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
@@ -207,7 +225,7 @@ def _some(lines: Sequence[str]) -> str:
 # ---------------------------------------------------------------- a case with an alarm
 
 
-def _alarm(result: CaseResult, section: str) -> Iterator[Part]:
+def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
     known = result.metrics().values()
     judgements = [one.judgement for one in known if one.judgement is not None]
@@ -217,10 +235,13 @@ def _alarm(result: CaseResult, section: str) -> Iterator[Part]:
         if judgement.measured is not None or judgement.accepted is not None
     ]
     remarks = dict.fromkeys(_alarm_remarks(judgements, result.case.id))
+    said, metric = case_subject(result, tonight)
+    named = case_named(inline(metric) if metric else "", code(result.case.id))
     blocks = (
-        f"### {inline(status_of(result).value)}: {code(result.case.id)}",
+        f"### {inline(said)}: {named}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),
-        bullets(remarks),
+        bullets([*since_lines(result, tonight), *remarks, *accepted_lines(result, tonight)]),
+        *difference_tables(result),
     )
     yield Part(text="\n\n".join(filter(None, blocks)), section=section, kind=_ALARMS)
     runs = "\n\n".join(_runs_and_logs(result, judgements))

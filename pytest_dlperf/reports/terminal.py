@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.records import CaseResult, merge
+from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
@@ -80,7 +82,12 @@ class TerminalReport(Report):
         width = self._config.get_terminal_writer().fullwidth
         verbosity = self._config.get_verbosity()
         yield from summary_lines(
-            cases, results.ignored_logs, width=width, verbosity=verbosity, strict=strict
+            cases,
+            results.ignored_logs,
+            tonight=results.started,
+            width=width,
+            verbosity=verbosity,
+            strict=strict,
         )
         if verbosity >= 0:
             for text in remark_lines(cases):
@@ -142,10 +149,11 @@ def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[L
             yield Line(line, markup)
 
 
-def summary_lines(
+def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     results: Sequence[CaseResult],
     ignored_logs: Sequence[IgnoredLog],
     *,
+    tonight: str,
     width: int,
     verbosity: int = 0,
     strict: bool = False,
@@ -154,7 +162,7 @@ def summary_lines(
 
     ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
     with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
-    a skipped case is as bad as one that failed.
+    a skipped case is as bad as one that failed. ``tonight`` is when the session began, ISO 8601.
     """
     judged = [result for result in results if result.judgements or result.measurement]
     skipped = [result for result in judged if _only_skipped(result)]
@@ -163,7 +171,7 @@ def summary_lines(
     if verbosity < 0:
         shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
-        yield from _table(shown, width=width, verbosity=verbosity, strict=strict)
+        yield from _table(shown, tonight, width=width, verbosity=verbosity, strict=strict)
     if verbosity >= 0:
         yield from map(Line, scaling_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
@@ -176,7 +184,7 @@ def _only_skipped(result: CaseResult) -> bool:
 
 
 def _table(
-    results: Sequence[CaseResult], *, width: int, verbosity: int, strict: bool
+    results: Sequence[CaseResult], tonight: str, *, width: int, verbosity: int, strict: bool
 ) -> Iterator[Line]:
     cases = [(result, case_rows(result, every=verbosity > 0)) for result in results]
     (head, *lines), legend = case_table(cases, width)
@@ -188,7 +196,8 @@ def _table(
         if verbosity >= 0:
             has_broken = result.measurement is not None and result.measurement.broken_runs
             with_runs = verbosity > 0 or bool(has_broken)
-            for text in _details(result, rows, width, with_runs=with_runs):
+            why = _why(result, {row.metric for row in rows}, tonight)
+            for text in chain(why, _details(result, rows, width, with_runs=with_runs)):
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and verbosity >= 0:
         yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
@@ -198,6 +207,21 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
     if status.fails(strict=strict):
         return "red"
     return "green" if status.is_good else "yellow"
+
+
+def _why(result: CaseResult, told: Collection[str], tonight: str) -> Iterator[str]:
+    """Yield since when a case is as it is and what came with that, once for all its metrics."""
+    lines = []
+    for name, known in result.metrics().items():
+        explanation, judgement = known.explanation, known.judgement
+        if explanation is None or judgement is None or name not in told:
+            continue
+        if of_judgement(judgement).is_good:
+            continue  # a gain has its age in the note that says how to accept it
+        lines.append(words.since_line(explanation, tonight))
+        suspects = [one for one in explanation.differences if one.came_with_it]
+        lines += words.difference_lines(suspects, judgement, most=1)
+    yield from (f"    {line}" for line in dict.fromkeys(filter(None, lines)))
 
 
 def _details(

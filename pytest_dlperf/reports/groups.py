@@ -1,0 +1,164 @@
+"""Cases of a session that are told together: they share status, metric, age and cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.explanation import DifferenceKind
+from pytest_dlperf.reports import explanation_words as words
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import (
+    CaseStatus,
+    of_judgement,
+    status_of,
+    telling,
+    worst_first,
+)
+from pytest_dlperf.reports.figures import alike, difference_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pytest_dlperf.model.baseline import Acceptance
+    from pytest_dlperf.model.explanation import Difference, Explanation
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import CaseResult, MetricResult
+
+CASES_NAMED: Final = 3
+DIFFERENCES_SHOWN: Final = 3
+"""Differences that a group tells: by so many without the first, cases are told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Cases with the same status for the same reason, the worst first."""
+
+    status: CaseStatus
+    cases: tuple[CaseResult, ...]
+    subject: str
+    """For instance ``regressed -9.9 % since Tuesday``, or ``12 cases regressed …``."""
+    metric: str
+    """The metric that is wrong; of a single case empty where that is its first one."""
+    known: MetricResult | None
+    """What is known of that metric of the first case; ``None`` where it comes from no verdict."""
+
+    @property
+    def title(self) -> str:
+        """The subject, and of a single case its name, else the metric's."""
+        if len(self.cases) > 1:
+            return f"{self.subject}: {self.metric}" if self.metric else self.subject
+        return f"{self.subject}: {words.case_named(self.metric, self.cases[0].case.id)}"
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """What was judged of the metric of the first case."""
+        return self.known.judgement if self.known is not None else None
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """Since when, and what differs, alike for all of them."""
+        return self.known.explanation if self.known is not None else None
+
+    @property
+    def acceptance(self) -> Acceptance | None:
+        """The last acceptance of the numbers that they were held against."""
+        if self.known is None:
+            return None
+        held = [result.accepted.get(self.known.metric.name) for result in self.cases]
+        found = [one.acceptance for one in held if one is not None and one.acceptance is not None]
+        return max(found, key=lambda acceptance: acceptance.at, default=None)
+
+    def names(self, write: Callable[[str], str] = str) -> str:
+        """Name the first cases, and count the others."""
+        return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)
+
+    def measured(self) -> str:
+        """Say what was measured, of a single case, and which other metrics are not good."""
+        told, judgement = [], self.judgement
+        if judgement is not None and judgement.measured is not None and len(self.cases) == 1:
+            metric, held = judgement.metric, judgement.reference
+            reference = "" if held is None else f", reference {numbers.written(held, metric.unit)}"
+            amount = numbers.amount(judgement.measured, metric.unit)
+            told.append(f"{numbers.printable(metric.name)} {amount}{reference}")
+        if also := self._also():
+            told.append(f"also {also}")
+        return "; ".join(told)
+
+    def _also(self) -> str:
+        told: dict[str, list[str]] = {}
+        for result in self.cases:
+            for name, judgement in result.judgements.items():
+                is_told = self.known is not None and name == self.known.metric.name
+                if is_told or not of_judgement(judgement).is_alarm:
+                    continue
+                percent = difference_percent(judgement)
+                word = judgement.verdict.value
+                moved = word if percent is None else numbers.signed_percent(percent)
+                told.setdefault(name, []).append(moved)
+        single = len(self.cases) == 1
+        return ", ".join(
+            f"{numbers.printable(name)} {moved[0] if single else f'of {len(moved)}'}"
+            for name, moved in told.items()
+        )
+
+    def reason(self) -> str:
+        """Say the reason of what has no number to tell it by."""
+        judgement = self.judgement
+        if judgement is None or not judgement.reason or words.moved(judgement):
+            return ""
+        more = len(self.cases) - 1
+        like_it = f"; and {more} more like it" if more else ""
+        reason = judgement.reason.removeprefix(f"{self.cases[0].case.id}, ")
+        return f"{numbers.cut(numbers.in_short(reason), words.LONGEST_LINE)}{like_it}"
+
+
+def groups_of(cases: Iterable[CaseResult], tonight: str) -> list[Group]:
+    """Put together what is told together, the worst first; ``tonight`` as in the words."""
+    found: dict[tuple[object, ...], list[CaseResult]] = {}
+    for result in worst_first(cases):
+        found.setdefault(_cause(result, tonight), []).append(result)
+    return [_group(members, tonight) for members in found.values()]
+
+
+def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
+    status, known = status_of(result), telling(result)
+    judgement = known.judgement if known else None
+    if known is None or judgement is None:
+        return (status,)
+    explanation, reason = known.explanation, judgement.reason or ""
+    return (
+        status,
+        judgement.verdict,
+        known.metric.name,
+        # How far a number has moved is told; what has not has its reason.
+        None if words.moved(judgement) else alike(reason.partition("\n")[0], result.case),
+        *(_nights(explanation, tonight) if explanation else ()),
+        _suspects(explanation),
+    )
+
+
+def _nights(explanation: Explanation, tonight: str) -> tuple[object, ...]:
+    nights = (explanation.since, explanation.last_good)
+    return tuple(night and (words.dated(night.at, tonight), night.commit) for night in nights)
+
+
+def _suspects(explanation: Explanation | None) -> tuple[Difference, ...]:
+    """Return what may be the cause; which hosts a case ran on is its own."""
+    if explanation is None:
+        return ()
+    shared = [one for one in explanation.differences if one.kind is not DifferenceKind.HOSTS]
+    return tuple(one for one in shared if one.came_with_it) or tuple(shared[:DIFFERENCES_SHOWN])
+
+
+def _group(members: Sequence[CaseResult], tonight: str) -> Group:
+    first, *others = members
+    status, known = status_of(first), telling(first)
+    subject, metric = words.case_subject(first, tonight)
+    if others:
+        if known is not None and known.judgement is not None:
+            more = [each.judgement for each in map(telling, others) if each and each.judgement]
+            subject = words.subject(known.judgement, known.explanation, tonight, others=more)
+            metric = numbers.printable(known.metric.name)
+        subject = f"{len(members)} cases {subject}"
+    return Group(status=status, cases=tuple(members), subject=subject, metric=metric, known=known)
