@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import results_makers as make
-from histories import case_result, session
+from histories import case_result, drawn, fill, session
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.notices.due import is_due
+from pytest_dlperf.notices.summary import drifts_in, notice_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,26 @@ def test_a_change_is_told_once(tmp_path: Path, nights: list[Results], *, expecte
         for results in numbered:
             history.add(results)
     assert is_due(numbered[-1], NotifyOn.CHANGE, file, is_bad=False) is expected
+
+
+def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite3"
+    file.write_text("no database", encoding="utf-8")
+    assert is_due(of(lost(9)), NotifyOn.CHANGE, file, is_bad=False)
+    assert not is_due(of(lost(0)), NotifyOn.CHANGE, file, is_bad=False)
+    assert drifts_in(file, of(lost(0))) == []
+
+
+def test_drift_is_told_in_every_notice(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite3"
+    levels = [400 * 0.9985**night for night in range(40)]
+    last = fill(file, drawn(levels, noise=0.002), FIRST)
+    [(series, drift)] = drifts_in(file, last)
+    assert series.case_id == FIRST
+    assert drift.percent < -3
+    notice = notice_of(last, drifts=[(series, drift)])
+    assert f"throughput of {FIRST}" in notice.text
+    assert "drift" in notice.text
 
 
 def test_a_failure_that_was_announced_is_no_change(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.config.values import NotifyOn
+from pytest_dlperf.history.opening import HistoryError
+from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.notices.summary import is_red
@@ -24,7 +26,7 @@ _BEFORE: Final = """
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
     WHERE cluster = :cluster AND estimator = :estimator AND uid != :session
-    AND measurements.began <= (SELECT began FROM sessions WHERE uid = :session)
+    AND measurements.began <= :began
     GROUP BY measurements.case_id, metric
 """
 _SMALLEST_LOSS: Final = 1.0
@@ -44,11 +46,8 @@ class _Before(NamedTuple):
 def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_bad: bool) -> bool:
     """Tell whether a session is one of those that are asked for.
 
-    ``is_bad``: something else than its results made it fail. Where there is no history, a change is
-    a red session.
-
-    Raises:
-        HistoryError: The history cannot be read.
+    ``is_bad``: something else than its results made it fail. Where no history can be read, a change
+    is a red session.
     """
     if when is NotifyOn.ALWAYS:
         return True
@@ -59,11 +58,15 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
         return True
     if history_file is None or not history_file.exists():
         return red
-    return _has_changed(results, history_file)
+    try:
+        return _has_changed(results, history_file)
+    except (HistoryError, ValueError):
+        return red
 
 
 def _has_changed(results: Results, file: Path) -> bool:
     values = {
+        "began": seconds_of(results.started),
         "cluster": results.cluster,
         "estimator": results.estimator.value,
         "session": results.session,
