@@ -175,6 +175,14 @@ def test_the_since_line_says_days_commits_and_nights(
     assert words.since_line(explanation, TONIGHT) == said
 
 
+def test_of_one_day_the_hour_is_told() -> None:
+    at = "2026-11-20T00:15:00+00:00"
+    known = Explanation(since=PastNight(at=TONIGHT), last_good=PastNight(at=at), nights=0)
+    assert words.since_line(known, TONIGHT) == (
+        "new tonight, Friday 2026-11-20; last good earlier today, 01:15"
+    )
+
+
 def test_a_loss_without_a_new_commit_says_so() -> None:
     night = PastNight(at="2026-11-16T03:00:00+01:00", commit="1a2b3c4d5e6f")
     assert "the same commit" in words.since_line(replace(TUESDAY, last_good=night), TONIGHT)

@@ -172,7 +172,7 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = "the same commit" if is_same else _commit(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
-        said = ", ".join(filter(None, (f"last good {dated(good.at, tonight)}", commit, ago)))
+        said = ", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago)))
         told.append(f"{said}{_gap(explanation.skipped)}")
     elif since is not None:
         told.append("no good night is known")
@@ -189,6 +189,15 @@ def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
     said = (f"{begun}{dated(night.at, tonight)}", nights, _commit(night.commit))
     return ", ".join(filter(None, said))
+
+
+def _good(at: str, tonight: str) -> str:
+    """Write when it was good; of sessions of one day the hour tells more."""
+    day = _day(at, tonight)
+    if day is None or day != _day(tonight, tonight):
+        return dated(at, tonight)
+    here = parse_time(at).astimezone(parse_time(tonight).tzinfo)
+    return f"earlier today, {here:%H:%M}"
 
 
 def _gap(skipped: int) -> str:

@@ -130,8 +130,7 @@ def _comparison(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
         measured = numbers.amount(judgement.measured, metric.unit)
         yield f"  measured   {measured} ({measurement.estimator.value}{better})"
     if judgement.accepted is not None:
-        yield from _judged(judgement, cluster)
-        yield from _accepted(settled, tonight)
+        yield from _judged(settled, cluster, tonight)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
             f"  baseline   cluster {cluster} has none of this metric of this case; "
@@ -139,10 +138,12 @@ def _comparison(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
         )
 
 
-def _judged(judgement: Judgement, cluster: str) -> Iterator[str]:
-    """Say what was compared with what, and how small a change is found."""
+def _judged(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
+    """Say what was compared with what, who accepted that, and how small a change is found."""
+    judgement = settled.judgement
     accepted, reference = judgement.accepted, judgement.reference
     if accepted is None or reference is None or judgement.measured is None:
+        yield from _accepted(settled, tonight)
         return
     unit, allowed = judgement.metric.unit, judgement.tolerance_percent
     tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
@@ -150,6 +151,7 @@ def _judged(judgement: Judgement, cluster: str) -> Iterator[str]:
     of = "" if reference == accepted else ", of the last sessions"
     held = f"{numbers.amount(reference, unit)} of cluster {cluster}{of}"
     yield f"  reference  {held}: {_how_far(judgement, reference)}{'' if view else tolerance}"
+    yield from _accepted(settled, tonight)
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
