@@ -206,28 +206,18 @@ def _text(told: _Told) -> str:
     blocks = [told.headline]
     for group in told.groups:
         below = [group.names()] if len(group.cases) > 1 else []
-        below += [*map(_cut, _lines(group, told.tonight)), *_differences(group)]
-        below += filter(None, [_cut(_who(group, told.tonight))])
+        below += [*map(_cut, group.lines(told.tonight)), *_differences(group)]
+        below += filter(None, [_cut(group.accepted(told.tonight))])
         blocks.append("\n".join([_cut(group.title), *(f"  {line}" for line in below)]))
     places = (f"{name}: {place}" for name, place in told.places)
     blocks += [told.more, "\n".join(told.quiet), "\n".join(places)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _lines(group: Group, tonight: str) -> Iterator[str]:
-    since = words.since_line(group.explanation, tonight)
-    yield from filter(None, (group.measured(), group.reason(), since))
-
-
 def _differences(group: Group) -> Iterator[str]:
     if group.explanation is not None and group.judgement is not None:
         differences = group.explanation.differences
         yield from words.difference_lines(differences, group.judgement, most=DIFFERENCES_SHOWN)
-
-
-def _who(group: Group, tonight: str) -> str:
-    said = words.accepted_by(group.acceptance, tonight)
-    return f"reference accepted {said}" if said else ""
 
 
 def _markdown(told: _Told) -> str:
@@ -242,8 +232,8 @@ def _markdown(told: _Told) -> str:
 
 
 def _item(group: Group, tonight: str) -> str:
-    below = [*map(inline, _lines(group, tonight)), *differences(group, most=DIFFERENCES_SHOWN)]
-    below += filter(None, [inline(_who(group, tonight))])
+    below = [*map(inline, group.lines(tonight)), *differences(group, most=DIFFERENCES_SHOWN)]
+    below += filter(None, [inline(group.accepted(tonight))])
     return "\n".join([titled(group), *(f"  - {line}" for line in below)])
 
 

@@ -73,6 +73,16 @@ class Group:
         """Name the first cases, and count the others."""
         return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)
 
+    def lines(self, tonight: str) -> list[str]:
+        """Say what was measured or why not, and since when; what differs is told apart."""
+        since = words.since_line(self.explanation, tonight)
+        return list(filter(None, (self.measured(), self.reason(), since)))
+
+    def accepted(self, tonight: str) -> str:
+        """Say who accepted the number that they were held against; empty if nobody knows."""
+        said = words.accepted_by(self.acceptance, tonight)
+        return f"reference accepted {said}" if said else ""
+
     def measured(self) -> str:
         """Say what was measured, of a single case, and which other metrics are not good."""
         told, judgement = [], self.judgement
