@@ -140,6 +140,7 @@ class Forge:
         """Answer for ``web``; ``user`` is whose token is given."""
         self.comments: list[dict[str, Any]] = []
         self.pulls: list[dict[str, Any]] = []
+        self.has_graphql = True
         self.before_creation: Callable[[], None] = lambda: None
         self._user = user
         self._lock = threading.Lock()
@@ -163,6 +164,8 @@ class Forge:
             "graphql": {"data": {"viewer": self._user}},
             "pulls": self.pulls,
         }
+        if last == "graphql" and not self.has_graphql:
+            return _json({"message": "Not Found"}, 404)
         if last in known:
             return _json(known[last])
         if last in ("comments", "notes"):

@@ -203,11 +203,24 @@ def test_a_run_of_no_pull_request_has_nobody_to_tell(
     assert (forge.comments, list(lines_of(send_all([where], notice_of(red()))))) == ([], [])
 
 
-def test_without_a_graphql_interface_the_user_is_asked_for(web: Web, forge: Forge) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_without_a_graphql_interface_the_user_is_asked_for(
+    web: Web, forge: Forge, *, is_named: bool
+) -> None:
     """As with Gitea and Forgejo."""
-    assert on_github(web, GITHUB_GRAPHQL_URL="").send(notice_of(red()))
-    assert on_github(web, GITHUB_GRAPHQL_URL="").send(notice_of(red()))
+    forge.has_graphql = False
+    for _ in range(2):
+        more = {} if is_named else {"GITHUB_GRAPHQL_URL": ""}
+        assert on_github(web, **more).send(notice_of(red()))
     assert len(forge.comments) == 1
+
+
+def test_a_token_of_nobody_changes_no_comment(web: Web) -> None:
+    forge = Forge(web, {"login": None})
+    forge.add(f"{MARKER}\nof somebody who is gone")
+    with pytest.raises(NoticeError, match="whose token"):
+        on_github(web).send(notice_of(red()))
+    assert "gone" in forge.comments[0]["body"]
 
 
 def test_what_is_refused_is_told_without_the_token(web: Web) -> None:

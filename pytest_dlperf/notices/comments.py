@@ -9,6 +9,7 @@ import json
 import os
 import re
 from abc import abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote, urlencode
@@ -53,17 +54,19 @@ class Comments(Notifier):
         marker = _marker(notice.cluster, self._label)
         body = clipped(f"{marker}\n{self._safe(notice.markdown)}", _LONGEST)
         author = self._author()
+        if author is None:  # which the author of a comment may be too, when they are gone
+            raise NoticeError(f"{host_of(base)} does not say whose token it was given")
         known = list(self._known(base, marker, author))
         if not known:
             if not notice.is_due:
                 return False
-            created = self._written("POST", base, body).get("id")
+            created = self._object("POST", base, {"body": body}).get("id")
             # Another session may have written one in the meantime.
             known = list(self._known(base, marker, author))
             if known in ([], [created]):
                 return True
         first, *others = known
-        self._written(self._update_method, self._address_of(base, first), body)
+        self._object(self._update_method, self._address_of(base, first), {"body": body})
         for other in others:
             self._removed(self._address_of(base, other))
         return True
@@ -111,8 +114,8 @@ class Comments(Notifier):
             if len(found) < _PAGE:
                 return
 
-    def _written(self, method: str, address: str, body: str) -> Mapping[str, Any]:
-        found = self._asked(method, address, {"body": body})
+    def _object(self, method: str, address: str, payload: Any = None) -> Mapping[str, Any]:
+        found = self._asked(method, address, payload)
         return found if isinstance(found, dict) else {}
 
     def _removed(self, address: str) -> None:
@@ -187,13 +190,15 @@ class GitHubComments(Comments):
         }
 
     def _author(self) -> object:
-        # The token of a job may not ask the REST interface who it is.
+        # The token of a job may not ask the REST interface who it is. Others have no such
+        # interface, and some name one all the same.
         graphql = self._environment.get("GITHUB_GRAPHQL_URL")
         if graphql:
-            found = self._asked("POST", graphql, {"query": "query { viewer { login } }"})
-            return ((found.get("data") or {}).get("viewer") or {}).get("login")
+            with suppress(RefusedError):
+                found = self._object("POST", graphql, {"query": "query { viewer { login } }"})
+                return ((found.get("data") or {}).get("viewer") or {}).get("login")
         api = self._repository().partition("/repos/")[0]
-        return self._asked("GET", f"{api}/user").get("login")
+        return self._object("GET", f"{api}/user").get("login")
 
     def _author_of(self, comment: Mapping[str, Any]) -> object:
         return (comment.get("user") or {}).get("login")
@@ -228,7 +233,7 @@ class GitLabComments(Comments):
         return {"PRIVATE-TOKEN": self._token("GITLAB_TOKEN")}
 
     def _author(self) -> object:
-        return self._asked("GET", f"{self._environment['CI_API_V4_URL']}/user").get("id")
+        return self._object("GET", f"{self._environment['CI_API_V4_URL']}/user").get("id")
 
     def _author_of(self, comment: Mapping[str, Any]) -> object:
         return (comment.get("author") or {}).get("id")
