@@ -10,6 +10,7 @@ from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
 from pytest_dlperf.files.actor import describe_actor
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
+from pytest_dlperf.files.forge import describe_commit_page
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.verdicts import detectable_percent, is_outside, withdraw
@@ -89,7 +90,11 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
         notes += _improvements(suite, results, beginning.at)
-    origin = {"commit": commit, "ci_run": describe_ci_run()}
+    origin = {
+        "commit": commit,
+        "commit_url": describe_commit_page(settings.systems_directories[0], commit),
+        "ci_run": describe_ci_run(),
+    }
     whole = Results(
         session=beginning.session,
         cluster=suite.cluster.name,
