@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import browser as pages
 import pytest
+from bad_night import bad_night, nights_of
 from published_session import (
     PEAK_MEMORY,
     PLENTY,
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 
 GREEDY = "paddle-resnet50-fp32-b128-1n8g"
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
+CLOSED = SLOWER.replace("4n8g", "2n8g")
+"""A bad case that is not among the three that stand open."""
 HEADLINE = (
     "115 cases: 1 failed, 1 invalid, 2 regressed, 1 no_baseline, 1 lost, 1 environment_shift, "
     "1 skipped, 1 improved, 106 pass"
@@ -120,9 +123,9 @@ def test_a_metric_opens_without_a_script(chromium: Browser, many_metrics: Path) 
 def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file, width=400, with_script=False) as (page, seen):
         assert len(rows(page)) == 115
-        details = page.locator(f"[id='case-{SLOWER}']")
+        details = page.locator(f"[id='case-{CLOSED}']")
         details.locator("summary").first.click()
-        assert nights(page).is_visible()
+        assert nights(page, case_id=CLOSED).is_visible()
         assert page.locator("#filters").is_hidden()
         assert page.get_by_role("button").count() == 0
         assert pages.width_beyond(page) == 0
@@ -173,11 +176,11 @@ def test_sorts_by_what_is_lost_with_what_is_absent_last(chromium: Browser, page_
 
 def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file) as (page, seen):
-        button = page.get_by_role("button", name=SLOWER, exact=True)
+        button = page.get_by_role("button", name=CLOSED, exact=True)
         assert button.get_attribute("aria-expanded") == "false"
         button.press("Enter")
         assert button.get_attribute("aria-expanded") == "true"
-        chart = nights(page)
+        chart = nights(page, case_id=CLOSED)
         chart.focus()
         chart.press("End")
         tip = page.locator(".tip")
@@ -249,6 +252,30 @@ def test_text_can_be_read(chromium: Browser, page_file: Path, scheme: str) -> No
     with pages.opened(chromium, page_file, scheme=scheme) as (page, _):
         page.get_by_role("button", name="2 regressed").click()
         assert page.evaluate(CONTRAST) == []
+
+
+@pytest.fixture(scope="module")
+def morning(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = bad_night()
+    file = tmp_path_factory.mktemp("morning") / "page.html"
+    file.write_text(html_page(results, nights_of(results)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_a_bad_night_fits_and_can_be_read(
+    chromium: Browser, morning: Path, width: int, scheme: str
+) -> None:
+    with pages.opened(chromium, morning, width=width, scheme=scheme) as (page, seen):
+        assert page.get_by_text("2 cases regressed -4.4 to -6.4 % since Tuesday").is_visible()
+        assert page.get_by_text("drifts -0.2 % a week").first.is_hidden()
+        page.get_by_text("7 cases with drift").click()
+        assert page.get_by_text("drifts -0.2 % a week").first.is_visible()
+        page.locator("ol.worst").get_by_role("link", name=SLOWER).press("Enter")
+        assert page.locator("table.differences:visible tr.came-with").count() > 0
+        assert page.evaluate(CONTRAST) == []
+        assert pages.width_beyond(page) == 0
+        assert seen.nothing, seen
 
 
 def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> None:
@@ -381,18 +408,18 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
 def test_sessions_of_one_hour_each_tell_their_own_word(chromium: Browser, tmp_path: Path) -> None:
     results = published(PLENTY)
     histories = year_of_nights(results)
-    known = histories[SLOWER][SPEEDUP]
+    known = histories[CLOSED][SPEEDUP]
     last = known.nights[-1]
     hours = [
         last._replace(started=f"2026-11-20T02:{minute:02}:00+00:00", verdict_word=word)
         for minute, word in enumerate(("regressed", "pass", "regressed"))
     ]
-    histories[SLOWER][SPEEDUP] = replace(known, nights=(*known.nights[:-1], *hours))
+    histories[CLOSED][SPEEDUP] = replace(known, nights=(*known.nights[:-1], *hours))
     file = tmp_path / "page.html"
     file.write_text(html_page(results, histories), encoding="utf-8")
     with pages.opened(chromium, file) as (page, _):
-        page.get_by_role("button", name=SLOWER, exact=True).press("Enter")
-        chart = nights(page, "speedup")
+        page.get_by_role("button", name=CLOSED, exact=True).press("Enter")
+        chart = nights(page, "speedup", CLOSED)
         chart.focus()
         told = []
         for key in ("End", "ArrowLeft", "ArrowLeft"):

@@ -82,8 +82,9 @@ def test_the_overview_has_a_column_for_each_judged_metric() -> None:
 
 
 def test_the_head_names_the_metric_that_is_worse() -> None:
-    [worst] = page_of(several()).all("ul", aria_label="worst")
-    assert "peak_memory +6.2 % 15000 MB, reference 14124" in worst.text
+    [worst] = page_of(several()).all("ol", aria_label="worst")
+    assert "regressed +6.2 % peak_memory of" in worst.text
+    assert "peak_memory 15000 MB, reference 14124" in worst.text
     assert "throughput" not in worst.text
 
 

@@ -20,26 +20,34 @@ if TYPE_CHECKING:
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Yield a line for each thing worth saying of a whole session."""
+    """Yield a line for each thing worth saying of a whole session, what is suspicious first."""
     results = list(results)
+    yield from suspicion_lines(results)
+    yield from to_be_expected(results)
+
+
+def suspicion_lines(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Yield what somebody may have to look into: where losses come from, then odd scaling."""
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
-    for name, members in by_training(whole).items():
-        yield from _of_training(name, members)
+    trainings = by_training(whole).items()
+    for name, members in trainings:
+        yield from _places_of_losses(name, members)
+    for name, members in trainings:
+        yield from _oddities(name, members)
+
+
+def to_be_expected(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Yield what is so every night: nothing has seen some logs, and some alarms are false."""
+    results = list(results)
     yield from _unwitnessed(results)
     yield from _alarms(results)
 
 
-def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
+def _places_of_losses(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     losses: dict[str, dict[Topology, float | None]] = {}
-    medians: dict[str, dict[Topology, float]] = {}
-    unit = None
     for result in results:
         topology = result.case.topology
         for metric, known in result.metrics().items():
-            if known.median is not None:
-                medians.setdefault(metric, {})[topology] = known.median
-            if metric == SPEEDUP_METRIC.ratio_of:
-                unit = known.metric.unit
             judged = known.judgement
             # Only what takes time takes it somewhere; a ratio's loss follows from its ends.
             is_timed = known.metric.source is Source.STEPS
@@ -52,6 +60,18 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
         place = where_lost(lost, smallest=reference or min(lost))
         if place is not None:
             yield f"{name}: the loss of {metric} comes from {place}"
+
+
+def _oddities(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
+    medians: dict[str, dict[Topology, float]] = {}
+    unit = None
+    for result in results:
+        for metric, known in result.metrics().items():
+            if known.median is not None:
+                medians.setdefault(metric, {})[result.case.topology] = known.median
+            if metric == SPEEDUP_METRIC.ratio_of:
+                unit = known.metric.unit
+    reference = results[0].case.reference_topology
     work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
     ratios = medians.get(SPEEDUP_METRIC.name, {})
     for oddity in oddities(work, ratios, reference=reference, unit=unit):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import status_of
+from pytest_dlperf.reports.case_status import status_of, telling
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
+from pytest_dlperf.reports.explanation_words import ToldDifference, came_with, told_difference
 from pytest_dlperf.reports.figures import arms_of, log_folder, named_runs, run_number
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.explanation import Difference, DifferenceKind
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import Results
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
@@ -54,6 +57,10 @@ class CaseView:
     recorded: tuple[MetricView, ...]
     """Metrics that no test judges."""
     shown: MetricView | None
+    differences: tuple[ToldDifference, ...]
+    """What is not as it was in the last good night, or when the number was accepted."""
+    came_with: str
+    """What is said of a difference that began in the same night."""
     arms: tuple[Arm, ...]
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
@@ -78,7 +85,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     histories: Mapping[str, CaseHistory],
     max_points: int,
     tails: tuple[LogTail, ...],
-    strict: bool,
+    session: Results,
 ) -> CaseView:
     """Gather what the page shows of a case; ``histories`` are by metric.
 
@@ -86,22 +93,39 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     """
     views = list(
         metric_views(
-            result, name=f"c{number}", histories=histories, max_points=max_points, strict=strict
+            result,
+            name=f"c{number}",
+            histories=histories,
+            max_points=max_points,
+            session=session,
         )
     )
+    told = telling(result)
     judged = tuple(v for v in views if v.metric.is_judged or v.metric.name in result.judgements)
     return CaseView(
         case=result.case,
-        badge=badge_of(status_of(result), strict=strict),
+        badge=badge_of(status_of(result), strict=session.strict),
         in_short=_in_short(result),
         judged=judged,
         recorded=tuple(view for view in views if view not in judged),
         shown=min(judged, key=_badness, default=None),
+        differences=tuple(map(told_difference, _differences(result, told))),
+        came_with=came_with(told.judgement) if told and told.judgement else "",
         arms=tuple(_arms(result)),
         surroundings=surroundings_of(result),
         tails=tails,
         remarks=tuple(_remarks(result)),
     )
+
+
+def _differences(result: CaseResult, told: MetricResult | None) -> list[Difference]:
+    """Return what differs by the metric that tells what is wrong, and what only others show."""
+    explanations = [told.explanation if told else None, *result.explanations.values()]
+    found: dict[tuple[DifferenceKind, str], Difference] = {}
+    for explanation in filter(None, explanations):
+        for one in explanation.differences:
+            found.setdefault((one.kind, one.name), one)
+    return list(found.values())
 
 
 def _badness(view: MetricView) -> tuple[int, float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import CaseStatus
+from pytest_dlperf.reports.explanation_words import dated
 from pytest_dlperf.reports.html.drawing import (
     Chart,
     Frame,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
+    from pytest_dlperf.model.explanation import Explanation
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -61,9 +63,16 @@ class HistoryChart:
 
 
 def history_chart(
-    history: CaseHistory, *, name: str = "h1", max_points: int = 1000
+    history: CaseHistory,
+    *,
+    name: str = "h1",
+    max_points: int = 1000,
+    explanation: Explanation | None = None,
 ) -> HistoryChart | None:
-    """Draw the last sessions, the line of medians under this ``name``; ``None`` without any."""
+    """Draw the last sessions, the line of medians under this ``name``; ``None`` without any.
+
+    Marked is since when it is as it is tonight, and the last good night, by the ``explanation``.
+    """
     points = history.nights[-max_points:]
     if not points:
         return None
@@ -86,9 +95,11 @@ def history_chart(
         up=up.ticks(4),
         along=_date_ticks(times, along),
         shapes=(
+            *_since(points, xs, explanation),
             *_series(points, xs, up, name),
             *_happenings(changed, list(_accepted_places(history.accepted, along))),
             *_marks(points, xs, up),
+            *_last_good(points, xs, up, explanation),
         ),
         labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
         data={"days": _days(points), "low": str(up.low), "high": str(up.high)},
@@ -132,6 +143,44 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
         name=name,
         is_clipped=True,
     )
+
+
+def _since(
+    points: Sequence[Night], xs: Sequence[int], explanation: Explanation | None
+) -> Iterator[Shape]:
+    """Draw a band over the nights at tonight's level."""
+    since = explanation.since if explanation is not None else None
+    at = _place_of(since.at, points) if since is not None else None
+    if since is None or at is None:
+        return
+    # It begins between the last night of the level before and the first of this one.
+    left = (xs[at - 1] + xs[at]) // 2 if at else FRAME.left
+    yield Shape(
+        style="since-band",
+        path=f"M{min(left, FRAME.right - 8)} {FRAME.top}V{FRAME.bottom}H{FRAME.right}V{FRAME.top}z",
+        key=f"since {dated(since.at, points[-1].started)}",
+    )
+
+
+def _last_good(
+    points: Sequence[Night], xs: Sequence[int], up: Scale, explanation: Explanation | None
+) -> Iterator[Shape]:
+    good = explanation.last_good if explanation is not None else None
+    at = _place_of(good.at, points) if good is not None else None
+    if good is not None and at is not None:
+        x, y = xs[at], up.within(points[at].median)
+        yield Shape(
+            style="good-night",
+            path=f"M{x - 13} {y}a13 13 0 1 0 26 0a13 13 0 1 0-26 0",
+            key=f"last good: {dated(good.at, points[-1].started)}",
+        )
+
+
+def _place_of(started: str, points: Sequence[Night]) -> int | None:
+    """Find the session that began then, from the last one on; older ones may not be drawn."""
+    moment = parse_time(started)
+    places = range(len(points) - 1, -1, -1)
+    return next((n for n in places if parse_time(points[n].started) == moment), None)
 
 
 def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Shape]:

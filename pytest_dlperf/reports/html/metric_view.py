@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, word_of
+from pytest_dlperf.reports.explanation_words import accepted_by, since_line
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
     accepted,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import Results
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
@@ -72,7 +74,7 @@ def metric_views(
     name: str,
     histories: Mapping[str, CaseHistory],
     max_points: int,
-    strict: bool,
+    session: Results,
 ) -> Iterator[MetricView]:
     """Yield the metrics of a case of which anything is known, in their order.
 
@@ -88,7 +90,7 @@ def metric_views(
         unit = known.metric.unit
         yield MetricView(
             metric=known.metric,
-            badge=badge_of(of_judgement(judged), strict=strict) if judged else _NOT_JUDGED,
+            badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
             terms=_terms(known.metric),
             median=numbers.written(known.median, unit),
@@ -98,10 +100,15 @@ def metric_views(
             gain_percent=better.sign * difference if better and difference is not None else None,
             sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
             reason=AS_BEFORE if reason and reason == before else reason,
-            facts=tuple(_facts(known)),
+            facts=tuple(_facts(known, session.started)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             chart=runs_chart(result, known),
-            history=history_chart(past, name=f"{name}m{number}", max_points=max_points)
+            history=history_chart(
+                past,
+                name=f"{name}m{number}",
+                max_points=max_points,
+                explanation=known.explanation,
+            )
             if past is not None
             else None,
         )
@@ -119,8 +126,11 @@ def _terms(metric: Metric) -> str:
     return "; ".join(terms) or "recorded"
 
 
-def _facts(known: MetricResult) -> Iterator[tuple[str, str]]:
+def _facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     judgement, unit = known.judgement, known.metric.unit
+    since = since_line(known.explanation, tonight)
+    if since:
+        yield "when", since
     if known.mean is not None:
         yield "mean", numbers.amount(known.mean, unit)
         yield "spread of the runs", numbers.spread(known.spread)
@@ -128,9 +138,11 @@ def _facts(known: MetricResult) -> Iterator[tuple[str, str]]:
         yield "of the ideal", numbers.percent(known.efficiency_percent)
     if judgement is None:
         return
-    agreed = accepted(judgement)
-    if agreed is not None:
-        yield "accepted", numbers.amount(agreed, unit)
+    agreed, held = accepted(judgement), known.accepted
+    who = accepted_by(held.acceptance, tonight) if held is not None else ""
+    if held is not None and (agreed is not None or (who and known.explanation is not None)):
+        told = numbers.amount(held.number, unit)
+        yield "accepted", f"{told}, {who}" if who else told
     yield from _of_rule(judgement)
 
 

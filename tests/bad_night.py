@@ -1,0 +1,140 @@
+"""A bad night as a release manager meets it: losses with their causes, and all else at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from published_session import (
+    PEAK_MEMORY,
+    PLENTY,
+    STEP_TIME,
+    TONIGHT,
+    Happening,
+    published,
+    with_all_else,
+    year_of_nights,
+)
+
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
+from pytest_dlperf.model.judgement import Verdict
+
+if TYPE_CHECKING:
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
+
+SLOWER: Final = "paddle-resnet50-fp32-b128-4n8g"
+GREEDY: Final = "paddle-resnet50-fp32-b128-1n8g"
+ALIKE: Final = tuple(f"tensorflow-bert_base-fp16-b96-xla-{n}" for n in ("1n4g", "1n8g", "4n8g"))
+HAPPENINGS: Final = {
+    **PLENTY,
+    GREEDY: Happening(memory=1.06),
+    **{case_id: Happening(factor=0.95 - 0.002 * n) for n, case_id in enumerate(ALIKE)},
+}
+ALGORITHM: Final = Difference(
+    kind=DifferenceKind.ENVIRONMENT,
+    name="NCCL_ALGO",
+    accepted="-",
+    last_good="-",
+    tonight="Tree",
+    came_with_it=True,
+)
+NCCL: Final = Difference(
+    kind=DifferenceKind.SOFTWARE,
+    name="nccl",
+    accepted="2.21.5",
+    last_good="2.22.3",
+    tonight="2.22.3",
+)
+HOSTS: Final = Difference(
+    kind=DifferenceKind.HOSTS,
+    name="hosts",
+    accepted="node1, node2, node3, node4",
+    last_good="node1, node2, node3, node4",
+    tonight="node1, node2, node3, node9",
+)
+XLA: Final = Difference(
+    kind=DifferenceKind.COMMAND,
+    name="--xla_flags",
+    accepted="--xla_gpu_autotune_level=4",
+    last_good="--xla_gpu_autotune_level=4",
+    tonight="--xla_gpu_autotune_level=2",
+    came_with_it=True,
+)
+ORIGIN: Final = {
+    "commit": "1a2b3c4d5e6f",
+    "commit_url": "https://git.example.org/lab/bench/commit/1a2b3c4d5e6f",
+    "ci_run": "https://git.example.org/lab/bench/actions/runs/4711",
+}
+
+
+def past(nights_ago: int, commit: str) -> PastNight:
+    """A night of the history, so many before tonight."""
+    return PastNight(at=(TONIGHT - timedelta(days=nights_ago)).isoformat(), commit=commit)
+
+
+def explained(since: int, *differences: Difference, skipped: int = 0) -> Explanation:
+    """Why a number moved so many nights ago."""
+    last_good = since + 1 + skipped
+    return Explanation(
+        since=past(since, "1a2b3c4d5e6f"),
+        last_good=past(last_good, "77aa00bb11cc"),
+        nights=last_good,
+        measured=since + 1,
+        skipped=skipped,
+        differences=differences,
+    )
+
+
+def bad_night() -> Results:
+    """Tonight: losses with a cause, three alike, more memory, a failure, a gain, hosts, drift."""
+    results = with_all_else(published(HAPPENINGS, declared=(PEAK_MEMORY, STEP_TIME)))
+    return replace(
+        results,
+        environment={**results.environment, **ORIGIN},
+        cases=tuple(map(_explained, results.cases)),
+    )
+
+
+def nights_of(results: Results) -> dict[str, dict[str, CaseHistory]]:
+    """A year of its nights, those since a loss at tonight's level."""
+    histories = year_of_nights(results)
+    for result in results.cases:
+        for name, explanation in result.explanations.items():
+            known, since = histories.get(result.case.id, {}).get(name), explanation.since
+            if known is None or since is None:
+                continue
+            level = known.nights[-1].median
+            nights = (
+                night._replace(median=level, lowest=level * 0.996, highest=level * 1.004)
+                if night.started >= since.at
+                else night
+                for night in known.nights
+            )
+            histories[result.case.id][name] = replace(known, nights=tuple(nights))
+    return histories
+
+
+def _explained(result: CaseResult) -> CaseResult:
+    if result.case.id in ALIKE:
+        why = explained(0, XLA)
+    elif result.case.id.startswith("paddle-resnet50-fp32-b128"):
+        why = explained(3, ALGORITHM, HOSTS, NCCL, skipped=1)
+    else:
+        why = explained(9)
+    passed = (Verdict.PASS, Verdict.NO_BASELINE, Verdict.SKIPPED)
+    accepted = {
+        name: replace(one, acceptance=replace(one.acceptance, by="Ana Perez <ana@example.org>"))
+        if one.acceptance
+        else one
+        for name, one in result.accepted.items()
+    }
+    return replace(
+        result,
+        accepted=accepted,
+        explanations={
+            name: why for name, j in result.judgements.items() if j.verdict not in passed
+        },
+    )
