@@ -30,7 +30,7 @@ from pytest_dlperf.reports.figures import (
     run_number,
     with_unit,
 )
-from pytest_dlperf.reports.remarks import remark_lines
+from pytest_dlperf.reports.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
 from pytest_dlperf.reports.terminal_table import Row, case_rows, case_table, scaling_lines
@@ -90,9 +90,12 @@ class TerminalReport(Report):
             strict=strict,
         )
         if verbosity >= 0:
-            for text in remark_lines(cases):
+            for text in suspicion_lines(cases):
                 yield from map(Line, wrapped(text, width, indent=4))
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
+        if verbosity >= 0:
+            for text in to_be_expected(cases):
+                yield from map(Line, wrapped(text, width, indent=4))
         if results.baseline_changes:
             rows = [CHANGE_HEADINGS, *map(change_row, results.baseline_changes)]
             yield from map(Line, aligned(rows, "lllrrrll"))
