@@ -115,8 +115,9 @@ def headline(
 def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
     """Say below a message since when it is so, and what differs."""
     since = words.since_line(explanation, tonight)
+    label = "last good" if since.startswith("last good ") else "since"
     if since:
-        yield f"  {'since':10} {since.removeprefix('since ')}"
+        yield f"  {label:10} {since.removeprefix(f'{label} ')}"
     differences = explanation.differences if explanation else ()
     for at, line in enumerate(words.difference_lines(differences, judgement)):
         yield f"  {'' if at else 'differs':10} {line}"
