@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,8 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint
 from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.reports.explanation_words import since_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,13 +76,14 @@ def accepted(number: int, level: float = GOOD, **more: Any) -> Baseline:
     )
 
 
-def explained(
+def explained(  # noqa: PLR0913 - what differs between tests, by name
     file: Path | None,
     number: int,
     judgement: Judgement = REGRESSED,
     *,
     baseline: Baseline | None = None,
     fingerprint: Fingerprint | None = None,
+    started: str | None = None,
 ) -> Explanation | None:
     """Explain a judgement of that night."""
     measured = measurement(CASE, [judgement.measured or BAD] * 3)
@@ -89,7 +93,8 @@ def explained(
         measurement=replace(measured, fingerprint=fingerprint or measured.fingerprint),
         baseline=baseline,
     )
-    tonight = Tonight(session=f"night-{number}", started=night(number), commit="tonights")
+    at = started or night(number)
+    tonight = Tonight(session=f"night-{number}", started=at, commit="tonights")
     if file is None:
         return explain(None, subject, tonight)
     with History.read(file) as history:
@@ -151,6 +156,43 @@ def test_a_session_added_to_the_baseline_was_good(file: Path) -> None:
     kept(file, {0: GOOD, 1: BAD, 2: BAD, 3: BAD})
     added = accepted(0, sessions=(AcceptedSession(at=night(2), runs=(399.0, 401.0)),))
     assert since(explained(file, 4, baseline=added)) == (night(3), night(2))
+
+
+@pytest.mark.parametrize(
+    ("before", "tonight"),
+    [
+        ("2026-11-05T23:30:00+00:00", "2026-11-07T00:30:00+01:00"),  # a clock of UTC no more
+        ("2026-10-25T00:30:00+02:00", "2026-10-26T00:30:00+01:00"),  # the end of summer
+    ],
+)
+def test_nights_count_by_the_days_that_the_reader_sees(
+    file: Path, before: str, tonight: str
+) -> None:
+    with History.open(file) as history:
+        for number in range(-10, 0):
+            at = (parse_time(before) + timedelta(days=number + 1)).isoformat()
+            history.add(a_night(number, GOOD, started=at))
+    found = explained(file, 0, baseline=accepted(-60), started=tonight)
+    assert since(found) == (tonight, before)
+    assert found is not None
+    assert (found.nights, found.skipped) == (1, 0)
+    assert since_line(found, tonight).endswith(", 1 night ago")
+
+
+def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD})
+    assert since(explained(file, 2, baseline=accepted(400))) == (night(2), night(1))
+    assert since(explained(file, 2, FAILED, baseline=accepted(400))) == (night(2), night(1))
+
+
+@pytest.mark.parametrize(("there", "level"), [("steady", GOOD * 1.003), ("falling", GOOD)])
+def test_a_loss_beside_a_control_arm_alone_is_not_dated(
+    file: Path, there: str, level: float
+) -> None:
+    """The number itself is no loss: of other nights' control arms the history knows nothing."""
+    kept(file, {n: GOOD * (1 - 0.001 * n * (there == "falling")) for n in range(1, 60)})
+    found = explained(file, 60, verdict_on(level, Verdict.REGRESSED), baseline=accepted(0))
+    assert since(found) == (None, night(0))
 
 
 @pytest.mark.parametrize("has_history", [True, False])

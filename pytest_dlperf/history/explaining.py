@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.history.nights import (
     asked_sessions,
-    dates_of,
     machines_of,
     nights_of,
     origin_of,
+    starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Day
@@ -26,12 +26,13 @@ from pytest_dlperf.model.differences import Surroundings, differences_of
 from pytest_dlperf.model.explanation import Explanation, PastNight
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import Night, Series
+    from pytest_dlperf.history.series import AskedSession, Night, Series
     from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Judgement
@@ -81,9 +82,11 @@ class Subject:
 class _Session(NamedTuple):
     """A place in time: a session of the history, tonight, or one that the baseline names.
 
-    ``measurement_id`` is ``None`` where the history does not have it.
+    ``day`` is as tonight's reader sees it. ``measurement_id`` is ``None`` where the history does
+    not have it.
     """
 
+    day: date
     started: str
     began: float
     median: float | None = None
@@ -95,7 +98,7 @@ class _Change(NamedTuple):
 
     last_good: _Session | None
     since: _Session | None
-    dates: frozenset[str] = frozenset()
+    dates: frozenset[date] = frozenset()
     is_gradual: bool = False
 
 
@@ -116,7 +119,8 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
     judgement = subject.judgement
     if not needs_explanation(judgement):
         return None
-    now = _Session(tonight.started, seconds_of(tonight.started), judgement.measured)
+    at = tonight.started
+    now = _Session(day_of(at, at), at, seconds_of(at), judgement.measured)
     if judgement.verdict in _OF_LEVELS and judgement.measured and judgement.reference:
         change = _of_level(history, subject, tonight, now)
     else:
@@ -131,6 +135,21 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
 # ------------------------------------------------------------------ when a number moved
 
 
+def _has_moved(judgement: Judgement) -> bool:
+    """Say whether tonight's number is off its reference in the verdict's direction.
+
+    A control arm may tell a loss where it is not, and the history has no control of other nights.
+    """
+    measured, reference = judgement.measured, judgement.reference
+    better, verdict = judgement.metric.better, judgement.verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        return True
+    if measured is None or reference is None or better is None or measured == reference:
+        return False
+    gained = (measured > reference) == (better.sign > 0)
+    return verdict is Verdict.ENVIRONMENT_SHIFT or gained == (verdict is Verdict.IMPROVED)
+
+
 def _of_level(
     history: History | None, subject: Subject, tonight: Tonight, now: _Session
 ) -> _Change:
@@ -138,9 +157,11 @@ def _of_level(
     judgement = subject.judgement
     levels = _Levels(judgement.reference or 0.0, judgement.measured or 0.0)
     known = [] if history is None else _comparable(history, subject, tonight, now)
-    good = _known_good(subject.baseline, known)
+    good = _known_good(subject.baseline, known, now)
     if good is not None:
         known = [one for one in known if one.began > good.began]
+    if not _has_moved(judgement):
+        return _Change(good, None)
     if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
         return _Change(known[-1] if known else good, None)
     start = _drifting_from(known, levels, now)
@@ -151,9 +172,7 @@ def _of_level(
     return _Change(
         last_good=known[start - 1] if start else good,
         since=after[0],
-        dates=frozenset(
-            one.started[:10] for one in after if is_gradual or levels.has_tonights(one)
-        ),
+        dates=frozenset(one.day for one in after if is_gradual or levels.has_tonights(one)),
         is_gradual=is_gradual,
     )
 
@@ -189,23 +208,32 @@ def _comparable(
             for night in nights
             if not differences(machines.get(night.fingerprint, {}), fingerprint.machine)
         ]
-    return [_session(night) for night in nights if not night.broken and night.median > 0]
+    return [_session(night, now) for night in nights if not night.broken and night.median > 0]
 
 
-def _session(night: Night) -> _Session:
-    return _Session(night.started, night.began, night.median, night.measurement_id)
+def _session(night: Night | AskedSession, now: _Session) -> _Session:
+    return _Session(
+        day_of(night.started, now.started),
+        night.started,
+        night.began,
+        night.median,
+        night.measurement_id,
+    )
 
 
-def _known_good(baseline: Baseline | None, known: Iterable[_Session]) -> _Session | None:
+def _known_good(
+    baseline: Baseline | None, known: Iterable[_Session], now: _Session
+) -> _Session | None:
     """Give the last session that somebody has accepted, as the history has it if it does."""
-    accepted = list(_accepted_sessions(baseline))
+    # What was accepted after tonight began, or by a wrong clock, is no earlier night.
+    accepted = [one for one in _accepted_sessions(baseline, now) if one.began < now.began]
     if not accepted:
         return None
     last = max(accepted, key=lambda one: one.began)
     return next((one for one in known if one.began == last.began), last)
 
 
-def _accepted_sessions(baseline: Baseline | None) -> Iterator[_Session]:
+def _accepted_sessions(baseline: Baseline | None, now: _Session) -> Iterator[_Session]:
     if baseline is None:
         return
     times = [(one.at, median(one.runs)) for one in baseline.sessions if one.runs]
@@ -213,7 +241,7 @@ def _accepted_sessions(baseline: Baseline | None) -> Iterator[_Session]:
         times.append((baseline.acceptance.at, baseline.accepted))
     for at, number in times:
         with suppress(ValueError):  # a file written by hand may say it in words
-            yield _Session(at, seconds_of(at), number)
+            yield _Session(day_of(at, now.started), at, seconds_of(at), number)
 
 
 def _stepped_at(known: Sequence[_Session], levels: _Levels) -> int:
@@ -248,9 +276,9 @@ def _drifting_from(known: Sequence[_Session], levels: _Levels, now: _Session) ->
 
 
 def _by_date(sessions: Iterable[_Session]) -> list[list[_Session]]:
-    days: dict[str, list[_Session]] = {}
+    days: dict[date, list[_Session]] = {}
     for one in sessions:
-        days.setdefault(one.started[:10], []).append(one)
+        days.setdefault(one.day, []).append(one)
     return list(days.values())
 
 
@@ -267,12 +295,12 @@ def _of_break(
         series, until, own = subject.series, now.began, tonight.session
         for night in asked_sessions(history, series, until=until, besides=own):
             if night.is_whole:
-                whole = _Session(*night[:4])
+                whole = _session(night, now)
                 break
-            broken.append(_Session(*night[:4]))
+            broken.append(_session(night, now))
     # What cannot be measured here may have been accepted anywhere.
     if subject.judgement.verdict is not Verdict.SKIPPED:
-        accepted = _known_good(subject.baseline, filter(None, [whole]))
+        accepted = _known_good(subject.baseline, filter(None, [whole]), now)
         whole = max(filter(None, [whole, accepted]), key=lambda one: one.began, default=None)
     if whole is None and subject.judgement.verdict is Verdict.SKIPPED:
         return _Change(None, None)
@@ -280,7 +308,7 @@ def _of_break(
     return _Change(
         last_good=whole,
         since=since[-1] if since else now,
-        dates=frozenset(one.started[:10] for one in (*since, now)),
+        dates=frozenset(one.day for one in (*since, now)),
     )
 
 
@@ -316,7 +344,7 @@ def _explanation(
         last_good=good_night,
         nights=_days_between(last_good, now) if last_good is not None else None,
         measured=len(change.dates) or 1,
-        skipped=_skipped(history, subject.series, last_good, since),
+        skipped=_skipped(history, subject.series, change, now),
         is_gradual=change.is_gradual,
         differences=differences_of(
             accepted=accepted,
@@ -335,8 +363,8 @@ def _is_seamless(
         return False
     if last_good.measurement_id is not None or _days_between(last_good, now) <= 1:
         return True
-    dates = [] if history is None else dates_of(history, series, until=now.began)
-    return bool(dates) and (_date(dates[0]) - _date(last_good.started)).days <= 1
+    days = [] if history is None else _days_of(history, series, now, until=now)
+    return bool(days) and (days[0] - last_good.day).days <= 1
 
 
 def _night(history: History | None, one: _Session) -> tuple[PastNight, Surroundings | None]:
@@ -349,29 +377,30 @@ def _night(history: History | None, one: _Session) -> tuple[PastNight, Surroundi
 
 
 def _days_between(one: _Session, other: _Session) -> int:
-    return (_date(other.started) - _date(one.started)).days
+    return (other.day - one.day).days
 
 
-def _date(started: str) -> date:
-    return date.fromisoformat(started[:10])
+def _days_of(history: History, series: Series, now: _Session, *, until: _Session) -> list[date]:
+    """List the last days on which the cluster had a session, the oldest first."""
+    starts = starts_of(history, series, until=until.began)
+    return sorted({day_of(started, now.started) for started in starts})
 
 
-def _skipped(
-    history: History | None, series: Series, last_good: _Session | None, since: _Session | None
-) -> int:
+def _skipped(history: History | None, series: Series, change: _Change, now: _Session) -> int:
     """Count nights without the metric between both, where the cluster's nights come daily.
 
     Days of the week that have none, and what lies before the history, are no such nights.
     """
+    last_good, since = change.last_good, change.since
     if history is None or last_good is None or since is None:
         return 0
     gap = _days_between(last_good, since)
     if gap <= 1:
         return 0
-    nights = sorted(map(_date, dates_of(history, series, until=since.began)))
+    nights = _days_of(history, series, now, until=since)
     gaps = [(after - before).days for before, after in pairwise(nights)]
     if not gaps or median(gaps) > 1:
         return 0
     usual = {night.weekday() for night in nights} if len(nights) >= _FEW_NIGHTS else set(range(7))
-    between = (_date(last_good.started) + timedelta(days) for days in range(1, gap))
+    between = (last_good.day + timedelta(days) for days in range(1, gap))
     return sum(day >= nights[0] and day.weekday() in usual for day in between)

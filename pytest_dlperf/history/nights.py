@@ -48,13 +48,10 @@ _ASKED: Final = f"""
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT 366
 """  # noqa: S608 - names of our own
-_DATES: Final = """
-    SELECT DISTINCT substr(started, 1, 10)
-    FROM (
-        SELECT started FROM sessions
-        WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
-        ORDER BY began DESC LIMIT 100
-    )
+_STARTS: Final = """
+    SELECT started FROM sessions
+    WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
+    ORDER BY began DESC LIMIT 100
 """
 _PARTS: Final = ("machine", "software", "hosts", "commits", "launch")
 _ORIGIN: Final = f"""
@@ -153,9 +150,9 @@ def asked_sessions(
     return [AskedSession._make(row) for row in history.tuples(_ASKED, values)]
 
 
-def dates_of(history: History, series: Series, *, until: float) -> list[str]:
-    """Give the dates of the last hundred sessions of a series' cluster, whatever they measured."""
-    return sorted(date for (date,) in history.tuples(_DATES, _values(series, until)))
+def starts_of(history: History, series: Series, *, until: float) -> list[str]:
+    """Say when the last hundred sessions of a series' cluster began, whatever they measured."""
+    return [started for (started,) in history.tuples(_STARTS, _values(series, until))]
 
 
 def origin_of(history: History, measurement: int) -> Origin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from pytest_dlperf.model.measurement import Estimator, Measurement
@@ -108,3 +108,20 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         pass
     raise ValueError(f"{text!r} is not a time with its zone, as in '2026-11-21T03:00:00+00:00'")
+
+
+def day_of(at: str, tonight: str) -> date:
+    """Give the day of a time as those see it who read of it tonight.
+
+    Of a zone an hour off, which daylight saving makes of the same one, it keeps its own day; but
+    UTC is what machines have that know no zone.
+
+    Raises:
+        ValueError: One of both is no time.
+        OverflowError: That zone has no such day.
+    """
+    time, zone = parse_time(at), parse_time(tonight).tzinfo
+    there = time.astimezone(zone)
+    ahead, tonights = time.utcoffset(), there.utcoffset()
+    is_same = ahead and tonights and abs(ahead - tonights) <= timedelta(hours=1)
+    return (time if is_same else there).date()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.differences import ABSENT
 from pytest_dlperf.model.explanation import DifferenceKind
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, status_of, telling
 from pytest_dlperf.reports.figures import difference_percent, lost
@@ -152,7 +152,7 @@ def dated(at: str, tonight: str) -> str:
 def _day(at: str, tonight: str) -> date | None:
     """Return a time's day where the session ran; ``None`` if a file says no time."""
     try:
-        return parse_time(at).astimezone(parse_time(tonight).tzinfo).date()
+        return day_of(at, tonight)
     except (ValueError, OverflowError):
         return None
 
