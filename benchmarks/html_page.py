@@ -6,7 +6,8 @@ Three sides, in turn within one run, each of which ends with a file on disk. One
 database, as a session does: that is what a user waits for. The page alone and JSON begin with the
 same results and histories in memory. Each case has throughput and speedup, and with ``--metrics``
 so many in all. With two, the first page of a process, with the reading of the database and all
-imports, has a budget of 5 s and 2 MB; the script ends with 1 where it is missed.
+imports, has a budget of 5 s and 2 MB, and the page alone one of the time that JSON takes; the script
+ends with 1 where one is missed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 MAX_SECONDS: Final = 5.0
 MAX_BYTES: Final = 2_000_000
+MAX_RATIO: Final = 1.0
 RUNS: Final = 5
 NOISE: Final = 0.005
 
@@ -64,11 +66,12 @@ def write_page(file: Path, results: Results, histories: Histories) -> None:
 
 def write_json(file: Path, results: Results, histories: Histories) -> None:
     """The floor: the same values, without a picture of them."""
-    nights = {
-        case_id: {name: asdict(history) for name, history in by_metric.items()}
-        for case_id, by_metric in histories.items()
-    }
-    file.write_text(json.dumps([encode(results), nights]), encoding="utf-8")
+    file.write_text(json.dumps([encode(results), histories], default=_fields), encoding="utf-8")
+
+
+def _fields(value: Any) -> dict[str, object]:
+    # Not asdict: that copies each night before it is written, five times the time of all else.
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def with_metrics(results: Results, names: list[str]) -> Results:
@@ -193,7 +196,8 @@ def main() -> int:
         f"{floor:.2f} s and {sizes['JSON'] / 1e6:.2f} MB; ratio of page to JSON "
         f"{page / floor:.2f} (medians of {repeats})"
     )
-    return int(not more and (first > MAX_SECONDS or sizes["page"] > MAX_BYTES))
+    is_missed = first > MAX_SECONDS or sizes["page"] > MAX_BYTES or page > MAX_RATIO * floor
+    return int(not more and is_missed)
 
 
 if __name__ == "__main__":

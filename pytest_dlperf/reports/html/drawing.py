@@ -63,6 +63,12 @@ class Scale:
         low, high, value = map(self._measure, (self.low, self.high, value))
         return round(self.start + (value - low) / (high - low) * (self.end - self.start))
 
+    def places(self, values: Sequence[float]) -> list[int]:
+        """Place many values of a scale that is not logarithmic: a history has thousands."""
+        low, start = self.low, self.start
+        unit = (self.end - start) / (self.high - low)
+        return [round(start + (value - low) * unit) for value in values]
+
     def holds(self, value: float) -> bool:
         """Whether a value lies between the ends."""
         return self.low <= value <= self.high
@@ -113,15 +119,13 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
 
 def path(points: Sequence[tuple[int, int]]) -> str:
     """Return the ``d`` of an SVG path through points, in steps from one to the next."""
-    pieces: list[str] = []
-    before = (0, 0)
-    for point in points:
-        for now, last in zip(point, before, strict=True):
-            step = now - last
-            # A minus sign parts two numbers by itself.
-            pieces.append(f" {step}" if step >= 0 and pieces else str(step))
-        before = point
-    return f"m{''.join(pieces)}"
+    steps: list[int] = []
+    before_x = before_y = 0
+    for x, y in points:
+        steps += (x - before_x, y - before_y)
+        before_x, before_y = x, y
+    # A minus sign parts two numbers by itself.
+    return "m" + "".join([f" {step}" if step >= 0 else str(step) for step in steps]).lstrip()
 
 
 def bars(tops: Sequence[tuple[int, int]], bottoms: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -82,10 +83,10 @@ def history_chart(
     along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
     low, high = _value_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
-    xs = [along.at(time) for time in times]
+    xs = along.places(times)
     changes = [_seconds(change.at) for change in history.change_points or ()]
     changed = [along.at(time) for time in changes if along.holds(time)]
-    beyond = sum(not (up.holds(point.lowest) and up.holds(point.highest)) for point in points)
+    beyond = sum(point.lowest < up.low or point.highest > up.high for point in points)
     facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
     chart = Chart(
         title=f"History of {history.case_id}: {history.metric} in {history.unit}",
@@ -123,14 +124,17 @@ def history_chart(
 
 def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
     """Draw of each session its range, the accepted number of its day, and its median."""
-    medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
-    highest = [(x, up.at(point.highest)) for x, point in zip(xs, points, strict=True)]
-    lowest = [up.at(point.lowest) for point in points]
+    medians = list(zip(xs, up.places([point.median for point in points]), strict=True))
     levels = _steps(points, xs, up)
     # A ratio has no runs, and some metrics are alike in all of them.
     if any(point.lowest != point.highest for point in points):
+        highest = up.places([point.highest for point in points])
+        lowest = up.places([point.lowest for point in points])
         yield Shape(
-            style="ranges", path=bars(highest, lowest), key="lowest to highest run", is_clipped=True
+            style="ranges",
+            path=bars(list(zip(xs, highest, strict=True)), lowest),
+            key="lowest to highest run",
+            is_clipped=True,
         )
     yield Shape(
         style="accepted-line", path=levels, key="accepted" if levels else "", is_clipped=True
@@ -192,8 +196,12 @@ def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Sha
         yield Shape(style="accepted-sign", path=diamonds, key="newly accepted")
 
 
+@lru_cache(1000)
 def _seconds(started: str) -> float:
-    """Read a time by the clock on the wall: a night has the date that its session wrote."""
+    """Read a time by the clock on the wall: a night has the date that its session wrote.
+
+    All cases of a session have the same.
+    """
     return parse_time(started).replace(tzinfo=timezone.utc).timestamp()
 
 
@@ -210,8 +218,13 @@ def _value_limits(points: Sequence[Night]) -> tuple[float, float]:
     """Find limits for all but a few that are far off; for the last nights and what was accepted."""
     ends = [point.median for point in points[-LATELY:]]
     ends += {point.accepted for point in points if point.accepted is not None}
-    for values in zip(*((p.lowest, p.median, p.highest) for p in points), strict=True):
-        ends += _usual_ends(sorted(values))
+    for values in (
+        [point.lowest for point in points],
+        [point.median for point in points],
+        [point.highest for point in points],
+    ):
+        values.sort()
+        ends += _usual_ends(values)
     return limits(ends)
 
 
@@ -251,11 +264,11 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
 def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
     """Mark the sessions that came out other than well; ``nights`` counts them from 0."""
     by_status: dict[CaseStatus, list[int]] = {}
+    # What was not judged counts as passed, which most are.
+    passed = (CaseStatus.PASS.value, None, "")
     for night, point in enumerate(points):
-        # What was not judged counts as passed.
-        status = CaseStatus(point.verdict_word or CaseStatus.PASS)
-        if status is not CaseStatus.PASS:
-            by_status.setdefault(status, []).append(night)
+        if point.verdict_word not in passed:
+            by_status.setdefault(CaseStatus(point.verdict_word), []).append(night)
     for status, nights in by_status.items():
         badge = badge_of(status)
         yield Shape(
@@ -267,13 +280,18 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
         )
 
 
-def _days(points: Iterable[Night]) -> str:
+def _days(points: Sequence[Night]) -> str:
     """Write the date of the first point, then how many days later the next are: ``1*6 2 1``."""
-    dates = [datetime.fromisoformat(point.started[:10]) for point in points]
-    gaps = ((later - date).days for date, later in pairwise(dates))
+    days = [_day(point.started[:10]) for point in points]
+    gaps = [later - day for day, later in pairwise(days)]
     counted = ((gap, len(list(same))) for gap, same in groupby(gaps))
     pieces = [str(gap) if count == 1 else f"{gap}*{count}" for gap, count in counted]
-    return " ".join([f"{dates[0]:%Y-%m-%d}", *pieces])
+    return " ".join([points[0].started[:10], *pieces])
+
+
+@lru_cache(1000)
+def _day(date: str) -> int:
+    return datetime.fromisoformat(date).toordinal()
 
 
 def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:

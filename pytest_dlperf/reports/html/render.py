@@ -58,6 +58,8 @@ def _shown(value: Any) -> Any:
         msg = "a template writes a value that is not there"
         raise TypeError(msg)
     text = value if isinstance(value, str) else str(value)
+    if text.isprintable():
+        return text
     return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
