@@ -6,8 +6,8 @@ Three sides, in turn within one run, each of which ends with a file on disk. One
 database, as a session does: that is what a user waits for. The page alone and JSON begin with the
 same results and histories in memory. Each case has throughput and speedup, and with ``--metrics``
 so many in all. With two, the first page of a process, with the reading of the database and all
-imports, has a budget of 5 s and 2 MB, and the page alone one of the time that JSON takes; the script
-ends with 1 where one is missed.
+imports, has a budget of 5 s and 2 MB, and the page alone one of the time that JSON takes; the
+script ends with 1 where one is missed.
 """
 
 from __future__ import annotations
