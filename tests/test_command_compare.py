@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import browser
 import pytest
-from results_makers import even_case, session
+from results_makers import EVEN, MEMORY, even_case, measured_case, session
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.results.encode import encode, write_json
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
     from suites import Suite
 
     from pytest_dlperf.model.records import CaseResult
@@ -176,6 +177,58 @@ def test_the_page_opens_in_a_browser(folder: Path) -> None:
         assert "<script>alert(1)</script>" in page.locator("main").inner_text()
         assert seen.nothing
         assert browser.width_beyond(page) <= 0
+
+
+@pytest.mark.browser
+@browser.needs_chromium
+def test_the_page_is_sorted_and_filtered_by_keyboard_and_whole_without_its_script(
+    folder: Path,
+) -> None:
+    eight, four = (ONE.replace("1n1g", topology) for topology in ("1n8g", "1n4g"))
+    levels = {ONE: (1.0, 0.9), four: (4.0, 4.0), eight: (8.0, 4.0)}
+    for name, place in (("a", 0), ("b", 1)):
+        memory = {MEMORY: [100.0 + place] * 5}
+        cases = [
+            measured_case(case, *(pair[place] * one for one in EVEN), more=memory)
+            for case, pair in levels.items()
+        ]
+        write_json(folder / f"{name}.json", session(*cases, name=name * 32))
+    assert main(["compare", "a.json", "b.json", "--html", "c.html"]) == 0
+
+    def shown(page: Page) -> list[str]:
+        names = page.locator("tr.row:visible > th").all_inner_texts()
+        return [name.rsplit("-", 1)[1] for name in names]
+
+    with browser.started() as chromium:
+        with browser.opened(chromium, folder / "c.html", width=1280) as (page, seen):
+            throughput = page.locator("section[data-metric=throughput]")
+            heading = throughput.get_by_role("columnheader", name="B/A", exact=True)
+            assert shown(page)[:3] == ["1n1g", "1n4g", "1n8g"]
+            heading.get_by_role("button").focus()
+            page.keyboard.press("Enter")
+            assert heading.get_attribute("aria-sort") == "ascending"
+            assert shown(page)[:3] == ["1n8g", "1n1g", "1n4g"]
+            page.keyboard.press("Enter")
+            assert heading.get_attribute("aria-sort") == "descending"
+            assert shown(page)[:3] == ["1n4g", "1n1g", "1n8g"]
+            page.get_by_role("combobox", name="metric").select_option("throughput")
+            page.get_by_role("combobox", name="verdict").select_option("worse")
+            assert shown(page) == ["1n1g", "1n8g"]
+            page.keyboard.press("/")
+            page.keyboard.type("RESNET 1n8")
+            assert shown(page) == ["1n8g"]
+            assert page.get_by_role("status").inner_text() == "1 of 8 comparisons"
+            page.keyboard.press("Escape")
+            assert len(shown(page)) == 8
+            # Where there is no room for headings, the list sorts.
+            page.set_viewport_size({"width": 390, "height": 844})
+            page.get_by_role("combobox", name="order").select_option("by verdict")
+            assert shown(page)[:3] == ["1n8g", "1n1g", "1n4g"]
+            assert browser.width_beyond(page) <= 0
+            assert seen.nothing
+        with browser.opened(chromium, folder / "c.html", with_script=False) as (page, _):
+            assert len(shown(page)) == 8
+            assert not page.locator("#filters").is_visible()
 
 
 @pytest.mark.browser

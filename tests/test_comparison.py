@@ -17,10 +17,15 @@ from pytest_dlperf.command.shell import Style
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Estimator, Fingerprint, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import median
-from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
+from pytest_dlperf.reports.comparison import (
+    NOTHING_DIFFERS,
+    comparison_markdown,
+    comparison_view,
+    side_names,
+)
 from pytest_dlperf.reports.html.comparison import comparison_page
 from pytest_dlperf.results import comparison
 from pytest_dlperf.results.comparison import compare_results, ratio_error
@@ -199,7 +204,7 @@ def test_what_cannot_be_compared_is_listed_with_what_each_side_says() -> None:
         assert case_id in shown.html
 
 
-def test_what_else_differs_is_listed() -> None:
+def test_what_differs_stands_before_the_cases() -> None:
     def side(torch: str) -> CaseResult:
         taken_on = Fingerprint(
             machine={"device": "V100"}, software={"cuda": "11.8", "torch": torch}
@@ -214,12 +219,46 @@ def test_what_else_differs_is_listed() -> None:
             environment={"host": "pc", "python": "3.12.1", "packages": {"torch": "2.13"}},
         ),
     )
-    assert shown.view.different_facts == (
+    assert [(row.name, row.first, row.second) for row in shown.view.differences] == [
         ("cluster", "office", "cloud"),
+        ("software torch", "2.12", "2.13"),
         ("pytest's python", "3.11.7", "3.12.1"),
-        ("torch", "2.12", "2.13"),
-    )
-    shown.match("what else differs  A: a.json  B: b.json", "cluster * office * cloud")
+    ]
+    shown.match(
+        "what differs * A: a.json  B: b.json", "cluster * office * cloud", "throughput (*",
+        "the two files*",
+    )  # fmt: skip
+    for text in (shown.markdown, shown.html):
+        assert text.index("2.12") < text.index("350.00")
+
+
+def test_what_differs_in_some_cases_only_names_them() -> None:
+    def side(blocking: str, driver: str) -> Results:
+        def launched(case_id: str, **environment: str) -> CaseResult:
+            facts = LaunchFacts(
+                launcher="ssh", arguments=("python", "train.py"), environment=environment
+            )
+            taken_on = Fingerprint(software={"driver": driver}, launch=facts)
+            return at(350.0, case_id, fingerprint=taken_on)
+
+        return session(launched(ONE), launched(EIGHT, NCCL_BLOCKING_WAIT=blocking), launched(BERT))
+
+    shown = Shown(side("0", "535.54"), side("1", "550.90"))
+    assert [(row.name, row.where, row.case_ids) for row in shown.view.differences] == [
+        ("environment NCCL_BLOCKING_WAIT", "in 1 of 3 cases", (EIGHT,)),
+        ("software driver", "", (ONE, EIGHT, BERT)),
+    ]
+    for text in (shown.terminal, shown.markdown, shown.html):
+        told = text.index("in 1 of 3 cases")
+        assert text.index(EIGHT, told) < text.index("350.00")
+    assert shown.terminal.count("550.90") == 1
+
+
+def test_nothing_that_differs_is_told_as_such() -> None:
+    shown = Shown(session(at(350.0)), session(at(364.0)))
+    assert shown.view.differences == ()
+    for text in (shown.terminal, shown.markdown, shown.html):
+        assert NOTHING_DIFFERS in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -281,6 +320,62 @@ def test_worse_cases_are_named_the_worst_first() -> None:
     for text in (shown.terminal, shown.markdown, shown.html):
         told = re.split("worse, the worst first", text, flags=re.IGNORECASE)[1]
         assert told.index("0.800 (") < told.index("0.900 (")
+
+
+# ----------------------------------------------------------------- what is no difference
+
+
+@pytest.mark.parametrize(
+    ("level", "difference"),
+    [
+        (0.986, "no difference seen"),
+        (0.985, "worse"),
+        (1.0142, "no difference seen"),
+        (1.016, "better"),
+    ],
+)
+def test_a_case_whose_interval_ends_at_1_as_it_is_written_is_not_called_worse(
+    level: float, difference: str
+) -> None:
+    row = Shown(session(at(1000.0)), session(at(1000.0 * level))).row(ONE)
+    low, high = row.cells[4].split(" to ")
+    assert row.case.interval is not None
+    assert not row.case.interval[0] <= 1 <= row.case.interval[1]
+    assert row.case.difference.value == difference
+    assert ("1.000" in (low, high)) == (difference == "no difference seen")
+
+
+def test_no_word_contradicts_the_decimals_beside_it() -> None:
+    """Whatever the level: neither text, Markdown nor page says more than the interval shows."""
+    for step in range(200):
+        row = Shown(session(at(1000.0)), session(at(1000.0 * (0.96 + step * 4e-4)))).row(ONE)
+        low, high = map(float, row.cells[4].split(" to "))
+        is_beyond = high < 1 or low > 1
+        assert is_beyond == (row.case.difference.value in ("better", "worse")), row.cells
+
+
+@pytest.mark.parametrize(
+    ("now", "ratio", "difference"),
+    [
+        (13392.0, "1.000", "no difference seen"),
+        (13395.0, "1.0003", "worse"),
+        (13618.0, "1.017", "worse"),
+        (13387.0, "0.9997", "better"),
+    ],
+)
+def test_what_does_not_differ_from_run_to_run_is_compared_exactly(
+    now: float, ratio: str, difference: str
+) -> None:
+    def side(memory: float) -> Results:
+        return session(measured_case(ONE, 350.0, 351.0, more={MEMORY: [memory] * 2}))
+
+    shown = Shown(side(13391.0), side(now))
+    row = shown.row(ONE, "peak_memory")
+    assert (*row.cells[3:], row.case.difference.value) == (ratio, "exact", difference)
+    assert shown.row(ONE).case.difference.value == "too few runs"
+    assert shown.by("peak_memory").mean == (
+        f"B/A is {float(ratio):.3f} in the geometric mean of 1 case"
+    )
 
 
 # ------------------------------------------------------------------------- which metric
@@ -463,13 +558,13 @@ def test_the_sides_are_called_by_their_labels() -> None:
         session(at(350.0)), session(at(364.0), cluster="cloud"), ("torch 2.12", "torch 2.13")
     )
     shown.match(
-        "A: torch 2.12: file a.json, cluster office, started 2026-11-20 22:00, *",
-        "B: torch 2.13: file b.json, cluster cloud, started 2026-11-20 22:00, *",
-        "what else differs  A: torch 2.12  B: torch 2.13",
+        "A: torch 2.12: cluster office, started 2026-11-20 22:00*",
+        "B: torch 2.13: cluster cloud, started 2026-11-20 22:00*",
+        "what differs  A: torch 2.12  B: torch 2.13",
     )
     for text in (shown.markdown, shown.html):
         assert "torch 2.13 (B) compared with torch 2.12 (A)" in text
-        # What they are, the cases, what else differs.
+        # What differs, the cases, the files.
         assert len(re.findall(r"(?:\| |<th[^>]*>)B: torch 2.13(?: *\||</th>)", text)) == 3
 
 
@@ -481,20 +576,21 @@ def test_files_of_one_name_are_told_by_their_paths() -> None:
 def test_the_reports_say_what_either_session_is() -> None:
     origin = {"commit": "4f1c09d2a6be", "ci_run": "https://ci.example.org/runs/811"}
     shown = Shown(session(at(350.0), environment=origin), session(at(350.0), cluster="cloud"))
-    assert shown.view.facts == (
+    assert shown.view.sides == (
+        "A: a.json: cluster office, started 2026-11-20 22:00, commit 4f1c09d2a6be",
+        "B: b.json: cluster cloud, started 2026-11-20 22:00",
+    )
+    assert shown.view.files == (
         ("file", "a.json", "b.json"),
-        ("cluster", "office", "cloud"),
-        ("started", *["2026-11-20 22:00"] * 2),
         ("estimator", *["steady"] * 2),
         ("session", "a" * 32, "b" * 32),
-        ("commit", "4f1c09d2a6be", "-"),
         ("CI run", "https://ci.example.org/runs/811", "-"),
     )
     for text in (shown.markdown, shown.html):
         rows = [re.sub(r"<[^>]*>|[|` ]+", " ", line).split() for line in text.splitlines()]
-        for row in shown.view.facts:
+        for row in shown.view.files:
             assert " ".join(row).split() in rows
-        assert "href" not in text.replace('href="#', "")
+        assert "href" not in text.replace('href="#', "").split("<script>")[0]
 
 
 def test_a_label_is_one_short_line() -> None:
@@ -556,12 +652,13 @@ def test_names_that_look_like_markup_are_shown_and_do_nothing() -> None:
     shown = Shown(side("a", 1.0), side("b", 1.1))
     assert "\x1b" not in shown.terminal
     assert not [line for line in shown.lines if line.startswith("# heading")]
-    for text in (shown.markdown, shown.html):
+    for text in (re.sub(r"`[^`]*`", "", shown.markdown), shown.html):
         assert "<script>alert" not in text
+    for text in (shown.markdown, shown.html):
         assert "\x1b" not in text
         assert "script" in text
     rows = [line for line in shown.markdown.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {9, 4}
+    assert {line.count("|") for line in rows} == {9, 5, 4}
     assert "\n# heading" not in shown.markdown
 
 
@@ -571,4 +668,4 @@ def test_the_page_has_a_picture_for_each_case_and_loads_nothing() -> None:
     assert page.count('role="img"') == 2
     assert 'aria-label="B/A 1.040, 95 % interval ' in page
     assert "http" not in page.replace("http-equiv", "")
-    assert "<script" not in page
+    assert page.count("<script>") == 1

@@ -12,8 +12,13 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
 from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
-from pytest_dlperf.reports.numbers import ABSENT, printable
+from pytest_dlperf.reports.comparison import (
+    NOTHING_DIFFERS,
+    comparison_markdown,
+    comparison_view,
+    side_names,
+)
+from pytest_dlperf.reports.numbers import named, printable
 from pytest_dlperf.reports.tables import GAP, stacked, wrapped
 from pytest_dlperf.results.comparison import Difference, compare_results
 from pytest_dlperf.results.decode import read_results
@@ -94,7 +99,10 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
 
 def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
     """Write a comparison for a terminal."""
-    yield from _sessions(view, style)
+    for side in view.sides:
+        yield from wrapped(printable(side), style.width, indent=3)
+    yield ""
+    yield from _differences(view, style)
     for metric in view.metrics:
         yield ""
         yield from _metric(metric, view, style)
@@ -102,18 +110,40 @@ def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
         yield ""
         yield style(printable(why), "yellow")
         yield from _some(case_ids)
-    yield from _different_facts(view, style)
     for remark in view.remarks:
         yield ""
         yield from wrapped(remark, style.width)
+    yield ""
+    yield from _table(("the two files", *_headings(view)), view.files, style)
 
 
-def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
-    """Say in a paragraph for each side what its session is."""
-    for number, name in enumerate(view.names, start=1):
-        facts = [f"{row[0]} {row[number]}" for row in view.facts if row[number] != ABSENT]
-        text = printable(f"{name.heading}: {', '.join(facts)}")
-        yield from wrapped(text, style.width, indent=3)
+def _differences(view: ComparisonView, style: Style) -> Iterator[str]:
+    if not view.differences:
+        yield from wrapped(NOTHING_DIFFERS, style.width)
+        return
+    heading = ("what differs", *_headings(view))
+    rows = [(row.name, row.first, row.second) for row in view.differences]
+    head, *below = stacked([heading, *_printable(rows)], "l", names=1, width=style.width)
+    yield from (style(line, "bold") for line in head)
+    for row, lines in zip(view.differences, below, strict=True):
+        yield from lines
+        if row.where:
+            said = f"{row.where}: {named(row.case_ids, _SHOWN)}"
+            yield from (f"    {line}" for line in wrapped(said, style.width - 4, indent=2))
+
+
+def _headings(view: ComparisonView) -> tuple[str, ...]:
+    return tuple(name.heading for name in view.names)
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
+    head, *below = stacked([heading, *_printable(rows)], "l", names=1, width=style.width)
+    yield from (style(line, "bold") for line in head)
+    yield from chain(*below)
+
+
+def _printable(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return [tuple(map(printable, row)) for row in rows]
 
 
 def _metric(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
@@ -142,16 +172,6 @@ def _cases(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[s
         word = style(difference.value, *_MARKUP[difference])
         yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
         yield from rest
-
-
-def _different_facts(view: ComparisonView, style: Style) -> Iterator[str]:
-    rows = [tuple(map(printable, row)) for row in view.different_facts]
-    if rows:
-        heading = ("what else differs", *(name.heading for name in view.names))
-        head, *below = stacked([heading, *rows], "l", names=1, width=style.width)
-        yield ""
-        yield from (style(line, "bold") for line in head)
-        yield from chain(*below)
 
 
 def _some(names: Sequence[str]) -> Iterator[str]:

@@ -8,17 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.explanation_words import told_difference
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
-from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, ComparedMetric, Difference
+from pytest_dlperf.results.comparison import (
+    DECIMALS,
+    MIN_RUNS,
+    ComparedCase,
+    ComparedMetric,
+    Difference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.results.comparison import Comparison, Side
+    from pytest_dlperf.results.differing import SharedDifference
 
 SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""
+NOTHING_DIFFERS: Final = "Nothing that both files tell of differs beside the numbers."
+
+_EXACT: Final = "exact"
+"""Stands for the interval where there is no noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +76,17 @@ class CaseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceRow:
+    """What is not the same in A and B; ``where`` says in which cases, empty: in all of them."""
+
+    name: str
+    first: str
+    second: str
+    where: str
+    case_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricView:
     """One metric, and the cases that are compared by it."""
 
@@ -87,36 +110,50 @@ class ComparisonView:
     names: SideNames
     title: str
     found: str
-    facts: tuple[tuple[str, str, str], ...]
-    """Facts of both sessions: name, A, B."""
+    sides: tuple[str, str]
+    """Which sessions these are, in a line each."""
+    differences: tuple[DifferenceRow, ...]
+    """The most suspicious first."""
     headings: tuple[str, ...]
     metrics: tuple[MetricView, ...]
     remarks: tuple[str, ...]
-    different_facts: tuple[tuple[str, str, str], ...]
-    """Everything else that differs: name, A, B."""
     not_compared: tuple[tuple[str, tuple[str, ...]], ...]
     """Cases that are not compared, or not by some metric, by why."""
+    files: tuple[tuple[str, str, str], ...]
+    """Where the results can be found: name, A, B."""
 
 
 def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
     """Put a comparison into words."""
     one, other = names
+    sides = (comparison.first, comparison.second)
+    cases = len({case.case_id for metric in comparison.metrics for case in metric.cases})
     return ComparisonView(
         names=names,
         title=f"{other.label} (B) compared with {one.label} (A)",
         found="; ".join(f"{metric.name}: {_found(metric)}" for metric in comparison.metrics),
-        facts=tuple(_session_facts(comparison, names)),
+        sides=(_session(comparison.first, one), _session(comparison.second, other)),
+        differences=tuple(_difference_row(shared, cases) for shared in comparison.differences),
         headings=("runs", one.heading, other.heading, "B/A", "95 % interval"),
         metrics=tuple(map(_metric_view, comparison.metrics)),
         remarks=tuple(_remarks(comparison)),
-        different_facts=tuple(
-            (name, ours or numbers.ABSENT, theirs or numbers.ABSENT)
-            for name, ours, theirs in comparison.different_facts
-        ),
         not_compared=tuple(
             (f"{numbers.counted(len(case_ids), 'case')} {why}", tuple(case_ids))
             for why, case_ids in comparison.not_compared.items()
         ),
+        files=tuple(_files(sides, names)),
+    )
+
+
+def _difference_row(shared: SharedDifference, cases: int) -> DifferenceRow:
+    told = told_difference(shared.difference)
+    count = len(shared.case_ids)
+    return DifferenceRow(
+        name=told.name if shared.case_ids else shared.difference.name,
+        first=told.accepted,
+        second=told.tonight,
+        where=f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else "",
+        case_ids=shared.case_ids,
     )
 
 
@@ -141,7 +178,9 @@ def _markdown_parts(view: ComparisonView) -> Iterator[str]:
     sides = [inline(name.heading) for name in view.names]
     yield f"# dlperf: {inline(view.title)}"
     yield f"**{inline(view.found)}.**"
-    yield table(("", *sides), [tuple(map(_cell, row)) for row in view.facts])
+    yield "\n".join(f"- {inline(side)}" for side in view.sides)
+    yield "## What differs"
+    yield from _markdown_differences(view)
     for metric in view.metrics:
         yield f"## {inline(metric.name)}"
         yield f"{metric.found} ({metric.direction})."
@@ -166,11 +205,28 @@ def _markdown_parts(view: ComparisonView) -> Iterator[str]:
             right="  rrrrr",
         )
     yield from view.remarks
-    if view.different_facts:
-        yield "## What else differs"
-        yield table(("", *sides), [tuple(map(_cell, row)) for row in view.different_facts])
     for why, case_ids in view.not_compared:
         yield details(inline(why), "\n".join(f"- {code(case_id)}" for case_id in case_ids))
+    yield "## The two files"
+    yield table(("", *sides), [tuple(map(_cell, row)) for row in view.files])
+
+
+def _markdown_differences(view: ComparisonView) -> Iterator[str]:
+    if not view.differences:
+        yield NOTHING_DIFFERS
+        return
+    sides = [inline(name.heading) for name in view.names]
+    rows = [
+        (inline(row.name), code(row.first), code(row.second), _markdown_where(row))
+        for row in view.differences
+    ]
+    yield table(("", *sides, ""), rows)
+
+
+def _markdown_where(row: DifferenceRow) -> str:
+    if not row.where:
+        return ""
+    return f"{row.where}: {numbers.named([code(case_id) for case_id in row.case_ids], SHOWN)}"
 
 
 def _cell(fact: str) -> str:
@@ -179,7 +235,9 @@ def _cell(fact: str) -> str:
 
 def _case_row(case: ComparedCase) -> CaseRow:
     interval = numbers.ABSENT if case.interval is None else _ends(case.interval)
-    ratio = _ratio(case.ratio)
+    if case.is_exact:
+        interval = _EXACT
+    ratio = _exact_ratio(case) if case.is_exact else _ratio(case.ratio)
     return CaseRow(
         case=case,
         cells=(
@@ -193,6 +251,13 @@ def _case_row(case: ComparedCase) -> CaseRow:
     )
 
 
+def _exact_ratio(case: ComparedCase) -> str:
+    """Write one decimal more where a difference that is there would not show."""
+    ratio = _ratio(case.ratio)
+    is_hidden = ratio == _ratio(1.0) and case.difference is not Difference.NONE_SEEN
+    return f"{case.ratio:.{DECIMALS + 1}f}" if is_hidden else ratio
+
+
 def _runs(side: Side) -> str:
     """Count the runs that count, among broken ones: ``4 of 5``."""
     count = len(side.numbers)
@@ -200,10 +265,10 @@ def _runs(side: Side) -> str:
 
 
 def _ratio(value: float) -> str:
-    """Write three decimals; four digits of a large ratio, three of a small one."""
+    """Write the usual decimals; four digits of a large ratio, three of a small one."""
     if value >= 1000:  # noqa: PLR2004 - large
         return f"{value:.4g}"
-    return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
+    return f"{value:.{DECIMALS}f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
 
 
 def _ends(ends: tuple[float, float]) -> str:
@@ -221,31 +286,37 @@ def _mean(metric: ComparedMetric) -> str | None:
     if mean is None:
         return None
     cases = numbers.counted(mean.cases, "case")
-    return (
-        f"B/A is {_ratio(mean.ratio)} in the geometric mean of {cases}, "
-        f"95 % interval {_ends(mean.interval)}"
+    said = f"B/A is {_ratio(mean.ratio)} in the geometric mean of {cases}"
+    return said if mean.interval is None else f"{said}, 95 % interval {_ends(mean.interval)}"
+
+
+def _session(side: Results, name: SideName) -> str:
+    """Say in a line which session a side is."""
+    facts = [f"cluster {side.cluster}", f"started {side.started[:16].replace('T', ' ')}"]
+    commit = _origin(side, "commit")
+    if commit:
+        facts.append(f"commit {commit}")
+    return f"{name.heading}: {', '.join(facts)}"
+
+
+def _files(sides: Sequence[Results], names: SideNames) -> Iterator[tuple[str, str, str]]:
+    first, second = (
+        {
+            "file": name.file,
+            "estimator": side.estimator.value,
+            "session": side.session,
+            "CI run": _origin(side, "ci_run"),
+        }
+        for side, name in zip(sides, names, strict=True)
     )
-
-
-def _session_facts(comparison: Comparison, names: SideNames) -> Iterator[tuple[str, str, str]]:
-    sides = (comparison.first, comparison.second)
-    first, second = (_facts_of(side, name) for side, name in zip(sides, names, strict=True))
     for fact in first:
         if first[fact] or second[fact]:
             yield fact, first[fact] or numbers.ABSENT, second[fact] or numbers.ABSENT
 
 
-def _facts_of(side: Results, name: SideName) -> dict[str, str]:
-    commit, ci_run = (side.environment.get(key) for key in ("commit", "ci_run"))
-    return {
-        "file": name.file,
-        "cluster": side.cluster,
-        "started": side.started[:16].replace("T", " "),
-        "estimator": side.estimator.value,
-        "session": side.session,
-        "commit": commit if isinstance(commit, str) else "",
-        "CI run": ci_run if isinstance(ci_run, str) else "",
-    }
+def _origin(side: Results, key: str) -> str:
+    value = side.environment.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
@@ -262,6 +333,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             "show says by how much), and a case often looks better or worse here though nothing "
             "has changed. For a verdict run both interleaved, with the control arm."
         )
+    if any(case.is_exact for case in cases):
+        yield f"{_EXACT.capitalize()}: the runs of a side do not differ, so there is no interval."
     if any(case.difference is Difference.TOO_FEW for case in cases):
         yield f"An interval needs {MIN_RUNS} runs on both sides."
     if any(case.difference is Difference.BROKEN for case in cases):

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
+from pytest_dlperf.gate.noise import (
+    StandardError,
+    are_alike,
+    is_noise_free,
+    median_variance,
+    pooled_noise,
+)
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import Source
+from pytest_dlperf.results.differing import differing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,14 +28,17 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Better, Metric
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
+    from pytest_dlperf.results.differing import SharedDifference
 
 MIN_RUNS: Final = 3
 """Runs that an interval needs on either side; fewer do not show how much they differ."""
 
+DECIMALS: Final = 3
+"""Decimals of a ratio that people read; nothing is concluded from what they do not show."""
+
 _NAMED: Final = 3
 _MAX_ERROR: Final = 138.0
 """Runs that agree on nothing have no larger error, as a logarithm: it could not be squared."""
-_FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 
 
 class Difference(str, Enum):
@@ -68,7 +79,10 @@ class ComparedCase:
     is_whole: bool
     """Whether no run of either side is broken, and no test of it was lost with its worker."""
     error: StandardError | None
-    """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side."""
+    """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side, and
+    where the ratio is exact."""
+    is_exact: bool = False
+    """Whether the runs of neither side differ, as those of allocated memory do not."""
 
     @property
     def metric(self) -> Metric:
@@ -92,28 +106,39 @@ class ComparedCase:
 
     @property
     def difference(self) -> Difference:
-        """The conclusion from ratio and interval."""
+        """The conclusion from ratio and interval: never one that their decimals contradict.
+
+        The whole interval has to lie beyond 1 as it is written: one that ends at 1.0004 ends at
+        1.000 for who reads it, and noise is not known well enough to tell it from 1.
+        """
         if not self.is_whole:
             return Difference.BROKEN
-        if self.interval is None:
+        if self.interval is None and not self.is_exact:
             return Difference.TOO_FEW
-        low, high = self.interval
-        if low <= 1 <= high:
+        if self._is_nothing:
             return Difference.NONE_SEEN
         if self.metric.better is None:
             return Difference.DIFFERENT
         return Difference.WORSE if self.loss > 0 else Difference.BETTER
+
+    @property
+    def _is_nothing(self) -> bool:
+        if self.interval is None:
+            return are_alike((self.first.median, self.second.median))
+        low, high = (round(end, DECIMALS) for end in self.interval)
+        return low <= 1 <= high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanRatio:
     """Geometric mean of the ratios of so many cases, and its 95 % interval.
 
-    The interval holds for these cases, and knows the noise of single runs only.
+    The interval holds for these cases, and knows the noise of single runs only. There is none where
+    every ratio is exact.
     """
 
     ratio: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     cases: int
 
 
@@ -136,16 +161,19 @@ class ComparedMetric:
 
     @property
     def mean_ratio(self) -> MeanRatio | None:
-        """The mean over the cases that have an interval and were measured whole, if any."""
+        """The mean over the cases that have an interval or are exact, and whole, if any."""
         known = [
-            (math.log(case.ratio), case.error)
+            case
             for case in self.cases
-            if case.error and case.difference is not Difference.BROKEN
+            if case.difference not in (Difference.BROKEN, Difference.TOO_FEW)
         ]
         if not known:
             return None
-        ratio = math.exp(math.fsum([logarithm for logarithm, _ in known]) / len(known))
-        whole = StandardError.of_both([error for _, error in known])
+        ratio = math.exp(math.fsum([math.log(case.ratio) for case in known]) / len(known))
+        errors = [case.error for case in known if case.error]
+        if not errors:
+            return MeanRatio(ratio=ratio, interval=None, cases=len(known))
+        whole = StandardError.of_both(errors)
         error = StandardError(value=whole.value / len(known), dof=whole.dof)
         return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
@@ -159,8 +187,8 @@ class Comparison:
     metrics: tuple[ComparedMetric, ...]
     not_compared: Mapping[str, Sequence[str]]
     """Ids of cases by why they are not compared, or not by some metric."""
-    different_facts: tuple[tuple[str, str | None, str | None], ...]
-    """What else differs: a name and its values on both sides, ``None`` where it is unknown."""
+    differences: tuple[SharedDifference, ...]
+    """What differs beside the numbers, the most suspicious first."""
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
@@ -200,7 +228,9 @@ def compare_results(first: Results, second: Results) -> Comparison:
         second=second,
         metrics=_by_metric(compared),
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
-        different_facts=_different_facts(first, second, {case.case_id for case in compared}),
+        differences=differing(
+            first, second, tuple(dict.fromkeys(case.case_id for case in compared))
+        ),
     )
 
 
@@ -273,12 +303,15 @@ def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> Compared
     ratio = b.median / a.median if min(a.numbers + b.numbers) > 0 else 0.0
     if not 0 < ratio < math.inf:
         return f"not compared by {name} (A: {a.median:.4g}, B: {b.median:.4g})"
+    # As the gate has it: times that agree do so by chance.
+    is_exact = a.metric.source is Source.LOG and is_noise_free((a.numbers, b.numbers))
     return ComparedCase(
         case_id=one.case.id,
         first=a,
         second=b,
         is_whole=one.is_whole and other.is_whole and not (a.broken or b.broken),
-        error=_error(a.metric, one, other),
+        error=None if is_exact else _error(a.metric, one, other),
+        is_exact=is_exact,
     )
 
 
@@ -342,35 +375,6 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
 def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
     reach = math.exp(min(error.interval, _MAX_ERROR))
     return ratio / reach, ratio * reach
-
-
-# ---------------------------------------------------------------------- what else differs
-
-
-def _different_facts(
-    first: Results, second: Results, ids: set[str]
-) -> tuple[tuple[str, str | None, str | None], ...]:
-    ours, theirs = (
-        {
-            "cluster": side.cluster,
-            **_pytest_facts(side),
-            **measured_facts(result for result in side.cases if result.case.id in ids),
-        }
-        for side in (first, second)
-    )
-    return tuple(
-        (name, ours.get(name), theirs.get(name))
-        for name in dict.fromkeys([*ours, *theirs])
-        if ours.get(name) != theirs.get(name)
-    )
-
-
-def _pytest_facts(results: Results) -> dict[str, str]:
-    environment = results.environment
-    packages: Mapping[str, Any] = environment.get("packages") or {}
-    facts = {f"pytest's {name}": environment.get(name) for name in _FACTS_OF_PYTEST}
-    facts |= {f"{name} of pytest's Python": version for name, version in packages.items()}
-    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def measured_facts(cases: Iterable[CaseResult]) -> dict[str, str]:

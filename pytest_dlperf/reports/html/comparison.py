@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports.comparison import SHOWN, CaseRow, ComparisonView
+from pytest_dlperf.reports.comparison import NOTHING_DIFFERS, SHOWN, CaseRow, ComparisonView
 from pytest_dlperf.reports.html.drawing import Badge, Scale
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.results.comparison import Difference
@@ -24,18 +24,22 @@ _LARGEST_RATIO: Final = 8.0
 _LOGARITHMIC_FROM: Final = 2.0
 
 _BADGES: Final = {
-    Difference.BETTER: ("pass", "+"),
     Difference.WORSE: ("regressed", "-"),
-    Difference.DIFFERENT: ("inconclusive", "≠"),
-    Difference.NONE_SEEN: ("not-judged", "="),
-    Difference.TOO_FEW: ("inconclusive", "?"),
     Difference.BROKEN: ("failed", "✕"),
+    Difference.DIFFERENT: ("inconclusive", "≠"),
+    Difference.TOO_FEW: ("inconclusive", "?"),
+    Difference.NONE_SEEN: ("not-judged", "="),
+    Difference.BETTER: ("pass", "+"),
 }
+"""Style and sign, the worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
     badge: Badge
+    """Its rank is the row's place among all of the page, the worst being 0."""
+    values: tuple[float | None, ...]
+    """What the cells are sorted by; ``None``: not by them."""
     at: int
     low: int | None
     high: int | None
@@ -43,14 +47,19 @@ class _Picture:
 
 
 def comparison_page(view: ComparisonView) -> str:
-    """Write the whole page: it opens offline and needs no script."""
-    scale = _scale(row for metric in view.metrics for row in metric.cases)
+    """Write the whole page: it opens offline, and is a plain table without its script."""
+    rows = [row for metric in view.metrics for row in metric.cases]
+    scale = _scale(rows)
+    worst_first = sorted(rows, key=lambda row: (_rank(row), -row.case.loss))
+    places = {id(row): place for place, row in enumerate(worst_first)}
     return render(
         "comparison.html.j2",
         view=view,
         shown=SHOWN,
+        nothing_differs=NOTHING_DIFFERS,
+        sorts=[value is not None for value in _values(rows[0])],
         metrics=[
-            (metric, [(row, _picture(row, scale)) for row in metric.cases])
+            (metric, [(row, _picture(row, scale, places[id(row)])) for row in metric.cases])
             for metric in view.metrics
         ],
         ticks=scale.ticks(4),
@@ -75,12 +84,23 @@ def _scale(rows: Iterable[CaseRow]) -> Scale:
     )
 
 
-def _picture(row: CaseRow, scale: Scale) -> _Picture:
+def _rank(row: CaseRow) -> int:
+    return list(_BADGES).index(row.case.difference)
+
+
+def _values(row: CaseRow) -> tuple[float | None, ...]:
+    """Give the numbers of those cells that rows are sorted by."""
+    case = row.case
+    return None, case.first.median, case.second.median, case.ratio, None
+
+
+def _picture(row: CaseRow, scale: Scale, place: int) -> _Picture:
     style, sign = _BADGES[row.case.difference]
     *_, ratio, interval = row.cells
     low, high = row.case.interval or (None, None)
     return _Picture(
-        badge=Badge(word=row.case.difference.value, style=style, sign=sign),
+        badge=Badge(word=row.case.difference.value, style=style, sign=sign, rank=place),
+        values=_values(row),
         at=scale.within(row.case.ratio),
         low=None if low is None else scale.within(low),
         high=None if high is None else scale.within(high),
