@@ -483,6 +483,7 @@ def test_the_interval_of_the_mean_holds_the_true_one_as_often_as_it_says(
         mean = compare_results(*sides).metrics[0].mean_ratio
         assert mean is not None
         assert mean.cases == cases
+        assert mean.interval is not None
         held += mean.interval[0] <= 1 <= mean.interval[1]
     assert 275 <= held <= 300
 
