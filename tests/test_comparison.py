@@ -254,6 +254,45 @@ def test_what_differs_in_some_cases_only_names_them() -> None:
     assert shown.terminal.count("550.90") == 1
 
 
+def test_many_values_of_one_thing_share_a_line_and_a_version_that_one_side_tells_comes_last() -> (
+    None
+):
+    ids = [EIGHT.replace("1n8g", f"{nodes}n8g") for nodes in range(1, 6)]
+
+    def side(name: str, **more: str) -> Results:
+        return session(
+            *(
+                at(
+                    350.0,
+                    case_id,
+                    fingerprint=Fingerprint(
+                        software={"cuda": "12", **more}, hosts=(f"{name}{number}",)
+                    ),
+                )
+                for number, case_id in enumerate(ids)
+            )
+        )
+
+    shown = Shown(side("old"), side("new", apex="0.1"))
+    assert [(row.name, row.first, row.second, row.where) for row in shown.view.differences] == [
+        ("hosts", "old0, old1, old2, old3, old4", "new0, new1, new2, new3, new4", ""),
+        ("software apex", "unknown", "0.1", ""),
+    ]
+
+
+def test_of_hundreds_of_versions_the_first_stand_before_the_cases() -> None:
+    def side(version: str) -> Results:
+        versions = {f"package{number:03}": version for number in range(200)} | {"driver": version}
+        return session(at(350.0, fingerprint=Fingerprint(software=versions)))
+
+    shown = Shown(side("1"), side("2"))
+    assert shown.view.differences[0].name == "software driver"
+    shown.match("software driver *", "and 186 more, in --markdown and --html")
+    for text in (shown.markdown, shown.html):
+        folded = text.split("<summary>and 186 more</summary>")
+        assert [part.count("software package") for part in folded] == [14, 186]
+
+
 def test_nothing_that_differs_is_told_as_such() -> None:
     shown = Shown(session(at(350.0)), session(at(364.0)))
     assert shown.view.differences == ()

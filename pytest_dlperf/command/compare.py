@@ -13,6 +13,7 @@ from pytest_dlperf.command.shell import Style, file_argument, text_argument, wri
 from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.comparison import (
+    DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
     comparison_markdown,
     comparison_view,
@@ -122,14 +123,17 @@ def _differences(view: ComparisonView, style: Style) -> Iterator[str]:
         yield from wrapped(NOTHING_DIFFERS, style.width)
         return
     heading = ("what differs", *_headings(view))
-    rows = [(row.name, row.first, row.second) for row in view.differences]
+    shown = view.differences[:DIFFERENCES_SHOWN]
+    rows = [(row.name, row.first, row.second) for row in shown]
     head, *below = stacked([heading, *_printable(rows)], "l", names=1, width=style.width)
     yield from (style(line, "bold") for line in head)
-    for row, lines in zip(view.differences, below, strict=True):
+    for row, lines in zip(shown, below, strict=True):
         yield from lines
         if row.where:
             said = f"{row.where}: {named(row.case_ids, _SHOWN)}"
             yield from (f"    {line}" for line in wrapped(said, style.width - 4, indent=2))
+    if len(view.differences) > len(shown):
+        yield f"and {len(view.differences) - len(shown)} more, in --markdown and --html"
 
 
 def _headings(view: ComparisonView) -> tuple[str, ...]:

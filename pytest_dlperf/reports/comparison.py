@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""
+DIFFERENCES_SHOWN: Final = 15
+"""Differences that stand before the cases at once; of the others there may be hundreds."""
 NOTHING_DIFFERS: Final = "Nothing that both files tell of differs beside the numbers."
 
 _EXACT: Final = "exact"
@@ -215,12 +217,15 @@ def _markdown_differences(view: ComparisonView) -> Iterator[str]:
     if not view.differences:
         yield NOTHING_DIFFERS
         return
-    sides = [inline(name.heading) for name in view.names]
+    headings = ("", *(inline(name.heading) for name in view.names), "")
     rows = [
         (inline(row.name), code(row.first), code(row.second), _markdown_where(row))
         for row in view.differences
     ]
-    yield table(("", *sides, ""), rows)
+    yield table(headings, rows[:DIFFERENCES_SHOWN])
+    more = rows[DIFFERENCES_SHOWN:]
+    if more:
+        yield details(f"and {len(more)} more", table(headings, more))
 
 
 def _markdown_where(row: DifferenceRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.differences import ABSENT, Surroundings, differences_of
+from pytest_dlperf.model.differences import Surroundings, differences_of
 from pytest_dlperf.model.explanation import Difference, DifferenceKind
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def _ranked(found: Mapping[Difference, _Found]) -> Iterator[SharedDifference]:
 
 
 def _joined(alike: Sequence[Difference]) -> Difference:
+    if len(alike) == 1:
+        return alike[0]
     return Difference(
         kind=alike[0].kind,
         name=alike[0].name,
@@ -112,9 +114,8 @@ def _joined(alike: Sequence[Difference]) -> Difference:
 
 
 def _all_of(values: Iterable[str | None]) -> str | None:
-    """Write the values of several cases, each once."""
-    known = dict.fromkeys(ABSENT if value is None else value for value in values)
-    return ", ".join(known)
+    """Write the values of several cases, each once; ``None`` where nobody knows any."""
+    return ", ".join(dict.fromkeys(value for value in values if value is not None)) or None
 
 
 def _of_session(

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports.comparison import NOTHING_DIFFERS, SHOWN, CaseRow, ComparisonView
+from pytest_dlperf.reports.comparison import (
+    DIFFERENCES_SHOWN,
+    NOTHING_DIFFERS,
+    SHOWN,
+    CaseRow,
+    ComparisonView,
+)
 from pytest_dlperf.reports.html.drawing import Badge, Scale
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.results.comparison import Difference
@@ -56,6 +62,7 @@ def comparison_page(view: ComparisonView) -> str:
         "comparison.html.j2",
         view=view,
         shown=SHOWN,
+        differences_shown=DIFFERENCES_SHOWN,
         nothing_differs=NOTHING_DIFFERS,
         sorts=[value is not None for value in _values(rows[0])],
         metrics=[
