@@ -158,11 +158,13 @@ def _since(
     if since is None or at is None:
         return
     # It begins between the last night of the level before and the first of this one.
+    word = points[-1].verdict_word
     left = (xs[at - 1] + xs[at]) // 2 if at else FRAME.left
     yield Shape(
         style="since-band",
         path=f"M{min(left, FRAME.right - 8)} {FRAME.top}V{FRAME.bottom}H{FRAME.right}V{FRAME.top}z",
         key=f"since {dated(since.at, points[-1].started)}",
+        tone=badge_of(CaseStatus(word)).style if word else "",
     )
 
 
