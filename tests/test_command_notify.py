@@ -232,6 +232,14 @@ def test_each_cluster_has_to_come(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no whole session of labb is known" in printed
 
 
+def test_only_an_address_becomes_a_link(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+    last = came(1, timedelta(days=3))
+    command = history_of(replace(last, environment={"ci_run": "javascript:alert(1)"}))
+    assert run(capsys, *command, "--within", "26h", "--to", "json=HOOK")[0] == FAULTS
+    assert web.asked[0].json["ci_run"] is None
+    assert "javascript:alert(1)" in web.asked[0].json["text"]
+
+
 def test_results_files_tell_it_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     Path("nights").mkdir()
     results_file(came(1, timedelta(hours=50)), "nights/a.json")

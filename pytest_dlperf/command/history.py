@@ -224,7 +224,7 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
 
 
 def _commit_of(database: History, night: Night) -> str | None:
-    return origin_of(database, night.measurement_id).commit
+    return origin_of(database, night.measurement_id)[0].commit
 
 
 def _case_lines(

@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
 
-_OF_LEVELS: Final = (
-    Verdict.REGRESSED,
-    Verdict.INCONCLUSIVE,
-    Verdict.IMPROVED,
-    Verdict.ENVIRONMENT_SHIFT,
-)
-"""Verdicts on a number that was compared."""
-_BROKEN: Final = (Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED)
-"""Verdicts on what has no number that could be compared."""
 _NO_CHANGE: Final = 0.01
 """What is inconclusive and no further from its reference, as a part of that, began nowhere."""
 _MOST_OF: Final = 0.5
@@ -102,11 +93,6 @@ class _Change(NamedTuple):
     is_gradual: bool = False
 
 
-def needs_explanation(judgement: Judgement) -> bool:
-    """Say whether there is anything to explain: a night that passes costs nothing."""
-    return judgement.verdict in (*_OF_LEVELS, *_BROKEN)
-
-
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
     """Explain a judgement, as far as the history tells; without one, by the accepted number alone.
 
@@ -117,11 +103,11 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
         ValueError: Tonight's session began at no time.
     """
     judgement = subject.judgement
-    if not needs_explanation(judgement):
+    if not (judgement.verdict.is_of_change or judgement.verdict.is_of_nothing):
         return None
     at = tonight.started
     now = _Session(day_of(at, at), at, seconds_of(at), judgement.measured)
-    if judgement.verdict in _OF_LEVELS and judgement.measured and judgement.reference:
+    if judgement.verdict.is_of_change and judgement.measured and judgement.reference:
         change = _of_level(history, subject, tonight, now)
     else:
         change = _of_break(history, subject, tonight, now)
@@ -371,9 +357,9 @@ def _night(history: History | None, one: _Session) -> tuple[PastNight, Surroundi
     """Tell what is known of an earlier session, and what it was measured on."""
     if history is None or one.measurement_id is None:
         return PastNight(at=one.started, median=one.median), None
-    origin = origin_of(history, one.measurement_id)
+    origin, fingerprint = origin_of(history, one.measurement_id)
     night = PastNight(at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median)
-    return night, Surroundings.of_night(origin.fingerprint, origin.commit)
+    return night, Surroundings.of_night(fingerprint, origin.commit)
 
 
 def _days_between(one: _Session, other: _Session) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import Origin, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,8 +34,7 @@ class PastSession:
     interrupted: bool
     cases: int
     """How many cases have a number."""
-    commit: str | None = None
-    ci_run: str | None = None
+    origin: Origin
 
     @property
     def began_s(self) -> float:
@@ -67,7 +66,7 @@ def sessions_of_history(history: History) -> Iterator[PastSession]:
         except ValueError:
             environment = {}
         row["interrupted"] = bool(row["interrupted"])
-        yield PastSession(**row, **_origin(environment))
+        yield PastSession(**row, origin=Origin.of(environment))
 
 
 def session_of_results(results: Results) -> PastSession:
@@ -81,7 +80,7 @@ def session_of_results(results: Results) -> PastSession:
             any(known.median is not None for known in result.metrics().values())
             for result in results.cases
         ),
-        **_origin(results.environment),
+        origin=results.origin,
     )
 
 
@@ -104,12 +103,6 @@ def last_sessions(sessions: Iterable[PastSession], *, least_cases: int) -> list[
 def _is_whole(session: PastSession, least_cases: int) -> bool:
     is_ended = session.ended is not None and not session.interrupted
     return is_ended and session.cases >= least_cases
-
-
-def _origin(environment: object) -> dict[str, Any]:
-    known = environment if isinstance(environment, dict) else {}
-    found = {name: known.get(name) for name in ("commit", "ci_run")}
-    return {name: value if isinstance(value, str) else None for name, value in found.items()}
 
 
 def _seconds(text: str) -> float:

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import fingerprint_of, text
-from pytest_dlperf.history.series import AcceptedChange, AskedSession, Night, Origin, Series
+from pytest_dlperf.history.series import AcceptedChange, AskedSession, Night, Series
 from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.results import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.history.store import History
+    from pytest_dlperf.model.measurement import Fingerprint
 
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a measurement's fingerprint."""
@@ -155,16 +157,11 @@ def starts_of(history: History, series: Series, *, until: float) -> list[str]:
     return [started for (started,) in history.tuples(_STARTS, _values(series, until))]
 
 
-def origin_of(history: History, measurement: int) -> Origin:
-    """Tell where a measurement comes from, by its id."""
+def origin_of(history: History, measurement: int) -> tuple[Origin, Fingerprint | None]:
+    """Tell where a measurement comes from, by its id, and what it was taken on."""
     (row,) = history.rows(_ORIGIN, {"id": measurement})
-    environment = json.loads(row.pop("environment"))
-    commit, ci_run = (environment.get(name) for name in ("commit", "ci_run"))
-    return Origin(
-        commit=commit if isinstance(commit, str) else None,
-        ci_run=ci_run if isinstance(ci_run, str) else None,
-        fingerprint=fingerprint_of(row) if any(row.values()) else None,
-    )
+    origin = Origin.of(json.loads(row.pop("environment")))
+    return origin, fingerprint_of(row) if any(row.values()) else None
 
 
 def machines_of(history: History, fingerprints: Iterable[int | None] | None = None) -> Machines:

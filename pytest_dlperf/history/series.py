@@ -12,13 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.metric import Better, Metric
 
-_NOT_WHOLE: Final = (
-    LOST,
-    *(v.value for v in (Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED)),
-)
+_NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.is_of_nothing))
 """What stands for a verdict where nothing was measured, or nothing that could be judged."""
 
 
@@ -107,15 +103,6 @@ class AskedSession(NamedTuple):
     def is_whole(self) -> bool:
         """Whether the metric was measured, and nothing broke."""
         return self.median is not None and not self.broken and self.verdict_word not in _NOT_WHOLE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What a measurement comes from: the suite's commit, the CI's run, and what it was taken on."""
-
-    commit: str | None
-    ci_run: str | None
-    fingerprint: Fingerprint | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,21 @@ class Verdict(str, Enum):
         return self in {Verdict.PASS, Verdict.IMPROVED, Verdict.ENVIRONMENT_SHIFT}
 
     @property
+    def is_of_change(self) -> bool:
+        """Whether a number was compared, and did not simply pass."""
+        return self in {
+            Verdict.IMPROVED,
+            Verdict.ENVIRONMENT_SHIFT,
+            Verdict.REGRESSED,
+            Verdict.INCONCLUSIVE,
+        }
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Whether there was no number that could be compared."""
+        return self in {Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED}
+
+    @property
     def gravity(self) -> int:
         """Where the verdict stands among all of them, 0 being the worst."""
         return _WORST_FIRST.index(self)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pytest_dlperf.model.measurement import Estimator, Measurement
 from pytest_dlperf.model.metric import Metric
@@ -47,6 +47,24 @@ class BaselineChange:
         return None if self.old is None else (self.new / self.old - 1) * 100
 
 
+class Origin(NamedTuple):
+    """Where a session comes from, as far as its environment says."""
+
+    commit: str | None
+    """The suite's."""
+    commit_url: str | None
+    """The address of the commit's page."""
+    ci_run: str | None
+    """The address of the CI's run."""
+
+    @classmethod
+    def of(cls, environment: object) -> Origin:
+        """Read it from what a results file or the database has; that may be anything."""
+        known = environment if isinstance(environment, Mapping) else {}
+        found = (known.get(name) for name in cls._fields)
+        return cls(*(value if isinstance(value, str) and value else None for value in found))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """A session's results."""
@@ -72,6 +90,11 @@ class Results:
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
     baseline_changes: tuple[BaselineChange, ...] = ()
+
+    @property
+    def origin(self) -> Origin:
+        """Where the session comes from."""
+        return Origin.of(self.environment)
 
     @property
     def reference_measurements(self) -> tuple[Measurement, ...]:

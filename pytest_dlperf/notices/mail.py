@@ -144,7 +144,7 @@ class Mail(Notifier):
 def _html(notice: Notice, subject: str, text: str) -> str:
     colour = "#b3261e" if notice.is_red else "#1b6e3c"
     link = ""
-    if notice.ci_run is not None and notice.ci_run.startswith(("https://", "http://")):
+    if notice.ci_run is not None:
         link = f'<p><a href="{html.escape(notice.ci_run)}">CI run</a></p>'
     return (
         '<!DOCTYPE html><html><head><meta charset="utf-8"></head>'

@@ -31,7 +31,7 @@ class Notice:
     is_due: bool = True
     """Whether this session is one of those that ``--dlperf-notify-on`` asks for."""
     ci_run: str | None = None
-    """The address of the CI's run."""
+    """The address of the CI's run, which may become a link."""
     results: Results | None = None
     """All of the session; ``None`` where there was none: that is what is told."""
 

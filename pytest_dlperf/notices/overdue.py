@@ -8,7 +8,7 @@ from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.reports.explanation_words import dated, short_commit
 from pytest_dlperf.reports.markdown_text import bullets, inline
-from pytest_dlperf.reports.numbers import counted, printable
+from pytest_dlperf.reports.numbers import address, counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,14 +33,14 @@ def overdue_notice(overdue: Sequence[LastSessions], now: datetime, within_s: flo
         since = f"; the last ended {_when(whole, now)}" if whole else "; there was none before"
     subject = f"dlperf {named}: no whole session within {lasting(within_s)}{since}"
     lines = [line for last in overdue for line in _lines(last, now)]
-    ci_runs = [one.ci_run for last in overdue for one in (last.later, last.whole) if one]
+    sessions = [one for last in overdue for one in (last.later, last.whole) if one]
     return Notice(
         subject=subject,
         text="\n".join(lines),
         markdown=f"**{inline(subject)}.**\n\n{bullets(map(inline, lines))}\n",
         cluster=overdue[0].cluster if len(overdue) == 1 else None,
         is_red=True,
-        ci_run=next(filter(None, ci_runs), None),
+        ci_run=next(filter(None, (address(one.origin.ci_run) for one in sessions)), None),
     )
 
 
@@ -88,10 +88,11 @@ def _later_line(session: PastSession, now: datetime) -> str:
 
 def _facts(session: PastSession) -> Iterator[str]:
     yield f"{counted(session.cases, 'case')} measured"
-    if session.commit:
-        yield f"commit {short_commit(session.commit)}"
-    if session.ci_run:
-        yield session.ci_run
+    commit, _, ci_run = session.origin
+    if commit:
+        yield f"commit {short_commit(commit)}"
+    if ci_run:
+        yield ci_run
 
 
 def _when(session: PastSession, now: datetime) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.notices import is_address
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.reports.brief import ten_seconds
 from pytest_dlperf.reports.case_status import (
@@ -16,7 +15,7 @@ from pytest_dlperf.reports.case_status import (
     worst_first,
 )
 from pytest_dlperf.reports.markdown_text import inline
-from pytest_dlperf.reports.numbers import plain
+from pytest_dlperf.reports.numbers import address, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +44,6 @@ def notice_of(
     what the history shows, ``page`` where the page lies.
     """
     brief = ten_seconds(results, drifts=drifts, page=page)
-    ci_run = str(results.environment.get("ci_run", ""))
     return Notice(
         subject=brief.subject,
         text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
@@ -53,7 +51,7 @@ def notice_of(
         cluster=results.cluster,
         is_red=is_red(results) or bool(faults),
         is_due=is_due,
-        ci_run=ci_run if is_address(ci_run) else None,
+        ci_run=address(results.origin.ci_run),
         results=results,
     )
 
@@ -107,7 +105,7 @@ def notice_data(notice: Notice) -> dict[str, Any]:
             "ended": results.ended,
             "interrupted": results.interrupted,
             "strict": results.strict,
-            "commit": results.environment.get("commit"),
+            "commit": results.origin.commit,
             "counts": {status.value: count for status, count in counts(results.cases).items()},
         },
         "cases": [_case(case) for case in cases[:_MOST_CASES]],

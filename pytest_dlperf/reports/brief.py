@@ -7,7 +7,6 @@ however bad the night was.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,7 @@ from pytest_dlperf.reports.groups import CASES_NAMED, DIFFERENCES_SHOWN, groups_
 from pytest_dlperf.reports.markdown_text import bullets, code, inline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.history.series import Drift, Series
     from pytest_dlperf.model.records import CaseResult
@@ -38,8 +37,6 @@ LONGEST_TEXT: Final = 3000
 LONGEST_SUBJECT: Final = 160
 GROUPS_SHOWN: Final = 8
 _ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
-# An address that may become a link: nothing in it ends one, or stands in for another.
-_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +109,7 @@ def _quiet_lines(
     for status in (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.IMPROVED):
         cases = [result for result in rest if status_of(result) is status]
         shown = groups_of(cases, results.started)
-        yield from (_named_group(group) for group in shown[:CASES_NAMED])
+        yield from (group.line for group in shown[:CASES_NAMED])
         if len(shown) > CASES_NAMED:
             left = sum(len(group.cases) for group in shown[CASES_NAMED:])
             yield f"{numbers.counted(left, 'more case')} {status.value}"
@@ -126,10 +123,6 @@ def _quiet_lines(
     for status in _ABSENT:
         yield from _absent([result for result in rest if status_of(result) is status], status)
     yield from _accepted(results)
-
-
-def _named_group(group: Group) -> str:
-    return group.title if len(group.cases) == 1 else f"{group.title} of {group.names()}"
 
 
 def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> str:
@@ -195,11 +188,10 @@ def _summed_up(groups: Sequence[Group], tonight: str) -> str:
 
 
 def _places(results: Results, page: str | None) -> list[tuple[str, str]]:
-    known: Mapping[str, object] = results.environment
-    commit, ci_run = known.get("commit"), known.get("ci_run")
+    commit, _, ci_run = results.origin
     found = [("page", page), ("CI run", ci_run)]
-    told = [(name, numbers.printable(str(place))) for name, place in found if place]
-    return [*told, *([("commit", words.short_commit(str(commit)))] if commit else [])]
+    told = [(name, numbers.printable(place)) for name, place in found if place]
+    return [*told, *([("commit", words.short_commit(commit))] if commit else [])]
 
 
 def _text(told: _Told) -> str:
@@ -238,9 +230,7 @@ def _item(group: Group, tonight: str) -> str:
 
 
 def _linked(name: str, place: str) -> str:
-    if _ADDRESS.fullmatch(place):
-        return f"[{name}]({place})"
-    return f"{name} {code(place)}"
+    return f"[{name}]({place})" if numbers.address(place) else f"{name} {code(place)}"
 
 
 def _cut(line: str) -> str:

@@ -42,13 +42,6 @@ _WEEKDAYS: Final = (
 )  # fmt: skip
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
-_MOVED: Final = (
-    Verdict.REGRESSED,
-    Verdict.INCONCLUSIVE,
-    Verdict.ENVIRONMENT_SHIFT,
-    Verdict.IMPROVED,
-)
-"""Verdicts on a number that was compared and lies elsewhere."""
 _DRIFTING: Final = "drifting "
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
 _LONGEST_VALUE: Final = 48
@@ -95,7 +88,7 @@ def moved(*judgements: Judgement) -> str:
 
 def _told_percent(judgement: Judgement) -> float | None:
     loss, verdict = lost(judgement), judgement.verdict
-    if verdict not in _MOVED:
+    if not verdict.is_of_change:
         return None
     if loss is not None and verdict is not Verdict.INCONCLUSIVE:
         is_expected = loss < 0 if verdict is Verdict.IMPROVED else loss > 0
@@ -237,6 +230,11 @@ class ToldDifference:
     """What a line tells: the sides that are known and do not repeat another, by their names."""
     came_with_it: bool
 
+    @property
+    def line(self) -> str:
+        """The sides that a line tells."""
+        return ", ".join(f"{side} {value}" for side, value in self.sides)
+
 
 def told_difference(difference: Difference) -> ToldDifference:
     """Put a difference into words, ``unknown`` for a side of which nobody knows."""
@@ -264,18 +262,18 @@ def difference_lines(
     told = [told_difference(one) for one in differences[:most]]
     room = max((len(one.name) for one in told), default=0)
     for one in told:
-        sides = ", ".join(f"{side} {value}" for side, value in one.sides)
         came = f"   {came_with(judgement)}" if one.came_with_it else ""
-        yield f"{one.name:{room}}  {sides}{came}"
+        yield f"{one.name:{room}}  {one.line}{came}"
     if len(differences) > most:
         yield f"and {len(differences) - most} more"
 
 
 def came_with(judgement: Judgement) -> str:
     """Say of a difference that it began in the same night as what was judged."""
-    moved = judgement.verdict in _MOVED
-    what = "the gain" if judgement.verdict is Verdict.IMPROVED else "the loss" if moved else "it"
-    return f"came with {what}"
+    verdict = judgement.verdict
+    if not verdict.is_of_change:
+        return "came with it"
+    return f"came with the {'gain' if verdict is Verdict.IMPROVED else 'loss'}"
 
 
 def _named(difference: Difference) -> str:

@@ -51,6 +51,11 @@ class Group:
         return f"{self.subject}: {words.case_named(self.metric, self.cases[0].case.id)}"
 
     @property
+    def line(self) -> str:
+        """The title, and which cases of several."""
+        return self.title if len(self.cases) == 1 else f"{self.title} of {self.names()}"
+
+    @property
     def judgement(self) -> Judgement | None:
         """What was judged of the metric of the first case."""
         return self.known.judgement if self.known is not None else None

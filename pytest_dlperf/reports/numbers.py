@@ -21,7 +21,9 @@ _OBEYED: Final = re.compile(
     re.MULTILINE,
 )
 
-_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
+_MAIL_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
+# In HTML and Markdown, nothing in it ends a link, or stands in for another address.
+_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 _LONGEST_NAME: Final = 60
 _LONGEST_REASON: Final = 200
 
@@ -93,13 +95,18 @@ def person(by: str | None) -> str:
     """Name who accepted a number; the address that Git has stays in the file."""
     if by is None:
         return ABSENT
-    return cut(printable(_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)
+    return cut(printable(_MAIL_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)
 
 
 def reason(why: str) -> str:
     """Write why somebody accepted a number, who may have had much to say."""
     # Unlike of a log, the first lines count.
     return cut(printable(" ".join(why.split())), _LONGEST_REASON)
+
+
+def address(text: str | None) -> str | None:
+    """Return a text that is nothing but an address, and may become a link; ``None`` else."""
+    return text if text is not None and _ADDRESS.fullmatch(text) else None
 
 
 def printable(text: str) -> str:

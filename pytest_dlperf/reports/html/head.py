@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import Origin, parse_time
 from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import CaseStatus, status_of, worst_first
@@ -31,9 +30,6 @@ LINES_SHOWN: Final = 10
 _RECENT_DAYS: Final = 30
 _AT_SEVEN: Final = ("cluster", "started", "took")
 """Facts of the session that stand in the head; the others stand at the foot."""
-_ORIGIN: Final = ("commit", "commit_url", "ci_run")
-# What a results file says becomes a link only if it is nothing but an address.
-_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%\[\]-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +67,7 @@ class HeadFact:
 
     name: str
     value: str
-    address: str = ""
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,8 @@ def head_of(results: Results, histories: Histories) -> Head:
     told = {result.case.id for result in bad}
     facts = session_facts(results)
     suspicions = list(_suspicions(results, histories, told))
-    known = results.environment
+    known = results.environment.items()
+    others = {name: one for name, one in known if name not in Origin._fields}
     return Head(
         facts=tuple(_facts(results, facts)),
         groups=tuple(
@@ -102,9 +99,7 @@ def head_of(results: Results, histories: Histories) -> Head:
         suspicions=tuple(suspicions[:LINES_SHOWN]),
         folds=tuple(_folds(results, histories, suspicions[LINES_SHOWN:])),
         foot=tuple(fact for fact in facts if fact[0] not in _AT_SEVEN),
-        environment=tuple(
-            environment_facts({name: one for name, one in known.items() if name not in _ORIGIN})
-        ),
+        environment=tuple(environment_facts(others)),
     )
 
 
@@ -115,18 +110,13 @@ def _facts(results: Results, facts: Iterable[tuple[str, str]]) -> Iterator[HeadF
             yield HeadFact(name=name, value=f"{day} {value}" if day != value[:10] else value)
         elif name in _AT_SEVEN:
             yield HeadFact(name=name, value=value)
-    known = results.environment
-    commit, run = known.get("commit"), known.get("ci_run")
+    commit, page, run = results.origin
     if commit:
-        page = _address(known.get("commit_url"))
-        yield HeadFact(name="commit", value=words.short_commit(str(commit)), address=page)
+        address = numbers.address(page)
+        yield HeadFact(name="commit", value=words.short_commit(commit), address=address)
     if run:
-        address = _address(run)
-        yield HeadFact(name="CI", value="run" if address else str(run), address=address)
-
-
-def _address(text: object) -> str:
-    return str(text) if _ADDRESS.fullmatch(str(text)) else ""
+        address = numbers.address(run)
+        yield HeadFact(name="CI", value="run" if address else run, address=address)
 
 
 def _head_group(group: Group, tonight: str, *, strict: bool) -> HeadGroup:
@@ -139,15 +129,11 @@ def _head_group(group: Group, tonight: str, *, strict: bool) -> HeadGroup:
         metric=group.metric,
         case_ids=tuple(result.case.id for result in group.cases),
         lines=tuple(group.lines(tonight)),
-        difference=f"{first.name}: {_sides(first)}" if first else "",
+        difference=f"{first.name}: {first.line}" if first else "",
         came=words.came_with(judgement) if first and first.came_with_it and judgement else "",
         more=f"and {len(differences) - 1} more" if len(differences) > 1 else "",
         accepted=group.accepted(tonight) if judgement and judgement.reference else "",
     )
-
-
-def _sides(told: words.ToldDifference) -> str:
-    return ", ".join(f"{side} {value}" for side, value in told.sides)
 
 
 # ------------------------------------------------------------------------- worth knowing
@@ -161,7 +147,7 @@ def _suspicions(results: Results, histories: Histories, told: set[str]) -> Itera
         cases = [result for result in results.cases if status_of(result) is status]
         rest = [result for result in cases if result.case.id not in told]
         for group in groups_of(rest, results.started):
-            yield group.title if len(group.cases) == 1 else f"{group.title} of {group.names()}"
+            yield group.line
     yield from suspicion_lines(results.cases)
     quiet = [result for result in results.cases if result.case.id not in told]
     yield from _changes(_judged(quiet, histories), results.started)
