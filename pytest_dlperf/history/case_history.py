@@ -25,19 +25,21 @@ _MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
 
 
-def histories_of(file: Path, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
+def histories_of(file: Path | None, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
     """Give the history of each judged metric of these results, by case and name.
 
     It is that of their cluster and estimator, ends with the session of the results, and reaches a
-    year back. What no session has measured has none.
+    year back. What no session has measured has none, nor has anything without a database.
 
     Raises:
         HistoryError: The database cannot be read.
     """
     # Who holds the database was waited for before, at the session's end.
-    with History.read(file, busy_s=1.0) as history:
-        until, machines = _began(results), machines_of(history)
+    with History.read_if_there(file, busy_s=1.0) as history:
         histories: dict[str, dict[str, CaseHistory]] = {}
+        if history is None:
+            return histories
+        until, machines = _began(results), machines_of(history)
         for series in _series_of(results):
             known = history_of(history, series, until=until, machines=machines)
             if known.nights:

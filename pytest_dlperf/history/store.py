@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
@@ -66,6 +66,19 @@ class History(AbstractContextManager["History"]):
         if not file.exists():
             raise HistoryError(f"there is no history {file}")
         return cls(file, open_database(file, busy_s, create=False))
+
+    @classmethod
+    def read_if_there(
+        cls, file: Path | None, *, busy_s: float = BUSY_S
+    ) -> AbstractContextManager[History | None]:
+        """Open a database that may not be there yet, or that nobody keeps: then give ``None``.
+
+        Raises:
+            HistoryError: It cannot be read.
+        """
+        if file is None or not file.exists():
+            return nullcontext()
+        return cls.read(file, busy_s=busy_s)
 
     def close(self) -> None:
         """Close it; nothing more can be asked."""

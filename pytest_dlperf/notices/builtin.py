@@ -69,11 +69,9 @@ def _page(results: Results, history_file: Path | None) -> str:
     from pytest_dlperf.reports.html.page import html_page
 
     try:
-        is_there = history_file is not None and history_file.exists()
-        histories = histories_of(history_file, results) if history_file and is_there else {}
+        return html_page(results, histories_of(history_file, results))
     except HistoryError:
-        histories = {}
-    return html_page(results, histories)
+        return html_page(results, {})
 
 
 def _at_address(kind: str, where: str) -> Notifier:

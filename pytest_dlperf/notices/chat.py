@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.notices.notice import Notice, Notifier
-from pytest_dlperf.notices.posting import host_of, post_json
+from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.notices.summary import notice_data
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Webhook(Notifier):
 
     def send(self, notice: Notice) -> None:
         """Post it."""
-        post_json(self._address, self._payload(notice))
+        call("POST", self._address, self._payload(notice))
 
 
 def slack_message(notice: Notice) -> dict[str, Any]:
@@ -106,11 +106,6 @@ def mattermost_message(notice: Notice) -> dict[str, Any]:
     if notice.ci_run is not None:
         attachment |= {"title": "CI run", "title_link": notice.ci_run}
     return {"username": "pytest-dlperf", "attachments": [attachment]}
-
-
-def clipped(text: str, most: int) -> str:
-    """Cut a text to so many characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 WEBHOOKS: Final[Mapping[str, Callable[[Notice], Mapping[str, Any]]]] = {

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote, urlencode
 
 from pytest_dlperf.config.notices import is_address
-from pytest_dlperf.notices.chat import clipped
 from pytest_dlperf.notices.notice import NoticeError, Notifier
-from pytest_dlperf.notices.posting import RefusedError, call, host_of
+from pytest_dlperf.notices.posting import RefusedError, call, clipped, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -129,7 +128,10 @@ class Comments(Notifier):
         if not is_address(address):
             raise NoticeError("the CI names no address of its interface")
         answer = call(method, address, payload, headers=self._headers())
-        return answer.json(host_of(address)) if answer.body else None
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            raise NoticeError(f"{host_of(address)} answers with what is no JSON") from None
 
     def _token(self, *names: str) -> str:
         for name in names:

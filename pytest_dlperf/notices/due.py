@@ -56,23 +56,21 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
         return red
     if is_bad or results.interrupted or not any(map(is_measured, results.cases)):
         return True
-    if history_file is None or not history_file.exists():
-        return red
     try:
-        return _has_changed(results, history_file)
+        with History.read_if_there(history_file) as history:
+            return red if history is None else _has_changed(results, history)
     except (HistoryError, ValueError):
         return red
 
 
-def _has_changed(results: Results, file: Path) -> bool:
+def _has_changed(results: Results, history: History) -> bool:
     values = {
         "began": seconds_of(results.started),
         "cluster": results.cluster,
         "estimator": results.estimator.value,
         "session": results.session,
     }
-    with History.read(file) as history:
-        rows = history.tuples(_BEFORE, values)
+    rows = history.tuples(_BEFORE, values)
     before = {(case, metric): _Before(*rest) for case, metric, *rest in rows}
     last = max((one.began for one in before.values()), default=0.0)
     return any(

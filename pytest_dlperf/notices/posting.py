@@ -8,7 +8,6 @@ import json
 import socket
 import ssl
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ from urllib import error, request
 from urllib.parse import urlsplit
 
 from pytest_dlperf.notices.notice import NoticeError
-from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.reports.numbers import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,25 +40,6 @@ class RefusedError(NoticeError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a service has answered."""
-
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self, host: str) -> Any:
-        """Read it as JSON.
-
-        Raises:
-            NoticeError: It is none.
-        """
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            raise NoticeError(f"{host} answers with what is no JSON") from None
-
-
 class _NoRedirect(request.HTTPRedirectHandler):
     """Follows no redirect: what is sent holds secrets, and was meant for that host alone."""
 
@@ -73,13 +53,9 @@ def host_of(address: str) -> str:
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
-def post_json(address: str, payload: Any) -> Answer:
-    """Post JSON to a webhook.
-
-    Raises:
-        NoticeError: It was not taken.
-    """
-    return call("POST", address, payload)
+def clipped(text: str, most: int) -> str:
+    """Cut a text to so many characters, which is how services count."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def call(
@@ -89,7 +65,7 @@ def call(
     *,
     headers: Mapping[str, str] | None = None,
     tries: int = 2,
-) -> Answer:
+) -> bytes:
     """Send a request, once more if the service is busy, and return its answer.
 
     ``payload`` is sent as JSON, or as it is if it is ``bytes``.
@@ -114,7 +90,7 @@ def call(
         tries -= 1
         try:
             with opener.open(asked, timeout=TIMEOUT_S) as answer:
-                return Answer(dict(answer.headers.items()), answer.read(_LARGEST_ANSWER))
+                return answer.read(_LARGEST_ANSWER)  # type: ignore[no-any-return]
         except error.HTTPError as refused:
             with refused:
                 if tries > 0 and refused.code in _AGAIN:
@@ -176,7 +152,7 @@ def _said(refused: error.HTTPError, secrets: list[str]) -> str:
     text = printable(" ".join(text.split()))
     if "<" in text or any(secret in text for secret in secrets):
         return ""
-    return text if len(text) <= _SAID_LENGTH else f"{text[:_SAID_LENGTH]}…"
+    return cut(text, _SAID_LENGTH)
 
 
 def _secrets(address: str, headers: Mapping[str, str] | None) -> list[str]:

@@ -58,15 +58,13 @@ def notice_of(
 
 def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]:
     """Look for slow changes in the history; nobody misses them where it cannot be read."""
-    if file is None or not file.exists():
-        return []
     from pytest_dlperf.history.case_history import drifts_of
     from pytest_dlperf.history.opening import HistoryError
     from pytest_dlperf.history.store import History
 
     try:
-        with History.read(file) as history:
-            return list(drifts_of(history, results))
+        with History.read_if_there(file) as history:
+            return [] if history is None else list(drifts_of(history, results))
     except HistoryError:
         return []
 

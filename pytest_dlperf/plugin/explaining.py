@@ -50,11 +50,8 @@ class Explaining:
 
         file = self._suite.settings.history_file
         try:
-            if file is None or not file.exists():
-                self._explain_all(notes, judgements, None)
-            else:
-                with History.read(file, busy_s=_BUSY_S) as history:
-                    self._explain_all(notes, judgements, history)
+            with History.read_if_there(file, busy_s=_BUSY_S) as history:
+                self._explain_all(notes, judgements, history)
         except HistoryError as error:
             self.fault = str(error)
 

@@ -113,13 +113,12 @@ class Page(FileReport):
 
     def write(self, results: Results) -> Iterator[Note]:
         """Write the page; it lacks the history where that cannot be read."""
-        if self._history_file is not None and self._history_file.exists():
-            from pytest_dlperf.history.case_history import histories_of
+        from pytest_dlperf.history.case_history import histories_of
 
-            try:
-                self._histories = histories_of(self._history_file, results)
-            except Exception as error:  # noqa: BLE001 - a page without a history is still a page
-                yield Note(f"the page shows no history: {error}")
+        try:
+            self._histories = histories_of(self._history_file, results)
+        except Exception as error:  # noqa: BLE001 - a page without a history is still a page
+            yield Note(f"the page shows no history: {error}")
         yield from super().write(results)
 
 

@@ -298,9 +298,8 @@ def _mean(metric: ComparedMetric) -> str | None:
 def _session(side: Results, name: SideName) -> str:
     """Say in a line which session a side is."""
     facts = [f"cluster {side.cluster}", f"started {side.started[:16].replace('T', ' ')}"]
-    commit = _origin(side, "commit")
-    if commit:
-        facts.append(f"commit {commit}")
+    if side.origin.commit:
+        facts.append(f"commit {side.origin.commit}")
     return f"{name.heading}: {', '.join(facts)}"
 
 
@@ -310,18 +309,13 @@ def _files(sides: Sequence[Results], names: SideNames) -> Iterator[tuple[str, st
             "file": name.file,
             "estimator": side.estimator.value,
             "session": side.session,
-            "CI run": _origin(side, "ci_run"),
+            "CI run": side.origin.ci_run,
         }
         for side, name in zip(sides, names, strict=True)
     )
     for fact in first:
         if first[fact] or second[fact]:
             yield fact, first[fact] or numbers.ABSENT, second[fact] or numbers.ABSENT
-
-
-def _origin(side: Results, key: str) -> str:
-    value = side.environment.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:

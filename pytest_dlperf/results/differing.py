@@ -48,7 +48,7 @@ def differing(
     What cases share is told once. A fact that only one side knows comes behind what both know.
     """
     ours, theirs = ({result.case.id: result for result in side.cases} for side in (first, second))
-    commits = [_text(side.environment.get("commit")) for side in (first, second)]
+    commits = [side.origin.commit for side in (first, second)]
     both_know: dict[Difference, _Found] = {}
     one_knows: dict[Difference, _Found] = {}
     for case_id in case_ids:
