@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -165,9 +166,16 @@ def test_json_has_the_session_as_data(web: Web) -> None:
     assert by_id[SECOND]["metrics"]["throughput"]["reason"] == "exit code 1"
     metric = by_id[CASE]["metrics"]["throughput"]
     assert (metric["verdict"], metric["median"], metric["reference"]) == ("regressed", 901, 1000)
-    assert metric["since"]["commit"] == "abcdef1234567"
+    assert metric["explanation"]["since"]["commit"] == "abcdef1234567"
     assert data["more_cases"] == 0
     assert CASE in data["text"]
+
+
+def test_a_number_that_is_none_is_null(web: Web) -> None:
+    broken = make.measured_case(CASE, math.nan, verdict=Verdict.INVALID, baseline=1.0)
+    payload(web, "json", make.session(broken))
+    data = json.loads(web.asked[0].body, parse_constant=pytest.fail)
+    assert data["cases"][0]["metrics"]["throughput"]["median"] is None
 
 
 def test_json_of_a_green_session_lists_no_case(web: Web) -> None:

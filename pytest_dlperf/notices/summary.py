@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.reports.brief import ten_seconds
 from pytest_dlperf.reports.case_status import (
@@ -16,14 +16,14 @@ from pytest_dlperf.reports.case_status import (
 )
 from pytest_dlperf.reports.markdown_text import inline
 from pytest_dlperf.reports.numbers import address, plain
+from pytest_dlperf.results.encode import metric_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_dlperf.history.series import Drift, Series
-    from pytest_dlperf.model.explanation import PastNight
-    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
 _MOST_CASES: Final = 200
@@ -112,37 +112,17 @@ def notice_data(notice: Notice) -> dict[str, Any]:
 
 
 def _case(result: CaseResult) -> dict[str, Any]:
+    words = metric_words(result)
     return {
         "id": result.case.id,
         "status": status_of(result).value,
-        "metrics": dict(_metrics(result)),
+        "metrics": {
+            name: {
+                **metric_entry(known),
+                "verdict": words[name][0],
+                "explanation": to_plain(known.explanation),
+            }
+            for name, known in result.metrics().items()
+            if name in words and not words[name][1].is_good
+        },
     }
-
-
-def _metrics(result: CaseResult) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    words = metric_words(result)
-    for name, known in result.metrics().items():
-        if name in words and not words[name][1].is_good:
-            yield name, _metric(known, words[name][0])
-
-
-def _metric(known: MetricResult, word: str) -> dict[str, Any]:
-    judgement, explanation = known.judgement, known.explanation
-    return {
-        "verdict": word,
-        "unit": known.metric.unit,
-        "better": known.metric.better.value if known.metric.better else None,
-        "median": known.median,
-        "accepted": known.accepted.number if known.accepted else None,
-        "reference": known.reference,
-        "difference_percent": judgement.difference_percent if judgement else None,
-        "reason": judgement.reason if judgement else None,
-        "since": _night(explanation.since) if explanation else None,
-        "last_good": _night(explanation.last_good) if explanation else None,
-        "nights": explanation.nights if explanation else None,
-        "differences": [asdict(one) for one in explanation.differences] if explanation else [],
-    }
-
-
-def _night(night: PastNight | None) -> dict[str, Any] | None:
-    return asdict(night) if night is not None else None
