@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 SMTP_VARIABLE: Final = "DLPERF_SMTP"
 """Names the mail server, with its password: not an option, as options are seen by all users."""
-ADDRESSES: Final = ("slack", "teams", "mattermost", "json", "ping", "healthchecks")
+PINGS: Final = ("ping", "healthchecks")
+ADDRESSES: Final = ("slack", "teams", "mattermost", "json", *PINGS)
 """Kinds that go to an address, which is a secret."""
 MAILS: Final = ("mail", "mail+page")
 COMMENTS: Final = ("github", "gitlab")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a measurement's fingerprint."""
 
+_YEAR: Final = 366
+
 # Fields of a night whose column has another name, or is one of two tables.
 _COLUMNS: Final = {
     "measurement_id": "measurements.id",
@@ -28,28 +30,26 @@ _COLUMNS: Final = {
     "runs": "counted",
     "verdict_word": "verdict",
 }
+
+
+def _columns(fields: Iterable[str]) -> str:
+    return ", ".join(_COLUMNS.get(field, field) for field in fields)
+
+
+_OF_METRIC: Final = """
+    FROM measurements
+    JOIN sessions ON sessions.id = measurements.session_id
+    WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
+    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
+    AND sessions.cluster = :cluster AND sessions.estimator = :estimator
+"""
+_LAST_FIRST: Final = "ORDER BY measurements.began DESC, measurements.id DESC LIMIT :most"
 _NIGHTS: Final = f"""
-    SELECT {", ".join(_COLUMNS.get(field, field) for field in Night._fields)}
-    FROM measurements
-    JOIN sessions ON sessions.id = measurements.session_id
-    WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
-    AND sessions.cluster = :cluster AND sessions.estimator = :estimator
+    SELECT {_columns(Night._fields)} {_OF_METRIC}
     AND unit = :unit AND better IS :better AND reference_topology IS :reference_topology
-    AND median IS NOT NULL
-    ORDER BY measurements.began DESC, measurements.id DESC
-    LIMIT :most
-"""  # noqa: S608 - names of our own
-_ASKED: Final = f"""
-    SELECT {", ".join(_COLUMNS.get(field, field) for field in AskedSession._fields)}
-    FROM measurements
-    JOIN sessions ON sessions.id = measurements.session_id
-    WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
-    AND sessions.cluster = :cluster AND sessions.estimator = :estimator
-    ORDER BY measurements.began DESC, measurements.id DESC
-    LIMIT 366
-"""  # noqa: S608 - names of our own
+    AND median IS NOT NULL {_LAST_FIRST}
+"""
+_ASKED: Final = f"SELECT {_columns(AskedSession._fields)} {_OF_METRIC} {_LAST_FIRST}"
 _STARTS: Final = """
     SELECT started FROM sessions
     WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
@@ -125,7 +125,7 @@ def nights_of(
     series: Series,
     *,
     until: float,
-    most: int = 366,
+    most: int = _YEAR,
     besides: str | None = None,
 ) -> list[Night]:
     """Give the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
@@ -148,7 +148,7 @@ def asked_sessions(
 
     The unit may have been another one. The session ``besides`` is left out.
     """
-    values = {**_values(series, until), "besides": besides}
+    values = {**_values(series, until), "most": _YEAR, "besides": besides}
     return [AskedSession._make(row) for row in history.tuples(_ASKED, values)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.config.notices import ADDRESSES, MAILS, SMTP_VARIABLE, receivers
+from pytest_dlperf.config.notices import ADDRESSES, COMMENTS, MAILS, PINGS, SMTP_VARIABLE, receivers
 from pytest_dlperf.notices.notice import Notifier
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class _Named(Notifier):
 
     def __init__(self, target: Target, page: Callable[[Results], str]) -> None:
         self.name = target.kind
-        self.is_told_always = target.kind in ("ping", "healthchecks", "github", "gitlab")
+        self.is_told_always = target.kind in (*PINGS, *COMMENTS)
         self._target = target
         self._page = page
 
@@ -75,7 +75,7 @@ def _page(results: Results, history_file: Path | None) -> str:
 
 
 def _at_address(kind: str, where: str) -> Notifier:
-    if kind in ("ping", "healthchecks"):
+    if kind in PINGS:
         from pytest_dlperf.notices.pings import Healthchecks, Ping
 
         return Ping(where) if kind == "ping" else Healthchecks(where)

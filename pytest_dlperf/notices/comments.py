@@ -35,8 +35,6 @@ _QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
 class Comments(Notifier):
     """Keeps one comment up to date, also when it turns green."""
 
-    is_told_always = True
-
     def __init__(
         self, kind: str, label: str = "", environment: Mapping[str, str] = os.environ
     ) -> None:

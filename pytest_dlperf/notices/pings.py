@@ -19,8 +19,6 @@ _MOST_BYTES: Final = 10_000
 class Ping(Notifier):
     """Asks for an address at the end of each whole session, red or green: the night has come."""
 
-    is_told_always = True
-
     def __init__(self, address: str) -> None:
         """Take the address, which no message shows."""
         self.name = f"ping ({host_of(address)})"
@@ -41,8 +39,6 @@ class Healthchecks(Notifier):
     ``/start`` at the first test, the address itself at the end of a whole session, ``/fail`` at
     that of one that was broken off; https://healthchecks.io/docs/http_api.
     """
-
-    is_told_always = True
 
     def __init__(self, address: str) -> None:
         """Take the check's address, which no message shows."""
