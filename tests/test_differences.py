@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -120,6 +121,20 @@ def test_of_a_shell_s_script_the_changed_word_is_told() -> None:
     found = {name: values for name, values in side_by_side(lines) if len(set(values)) > 1}
 
     assert found == {"OMP_NUM_THREADS": ("4", "8"), "--lr": ("0.1", "0.2")}
+
+
+def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told_at_once() -> None:
+    """All pairs of equal words would take a minute, while a test reports."""
+    before = [f"word{(number * 7) % 53}" for number in range(10_000)]
+    began = time.process_time()
+
+    found = list(side_by_side([before, [*before[:5000], "new", *before[5001:]]]))
+
+    assert [one for one in found if len(set(one[1])) > 1] == [
+        ("argument 5000", (before[5000], "new"))
+    ]
+    list(side_by_side([before, [f"word{(number * 3) % 47}" for number in range(10_000)]]))
+    assert time.process_time() - began < 5
 
 
 def test_words_keep_their_place_when_others_come_before_them() -> None:

@@ -18,6 +18,8 @@ _ASSIGNMENT: Final = re.compile(r"([+~]*[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 _SHELLS: Final = ("sh", "bash", "dash", "zsh")
 _SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _NUMBER: Final = re.compile(r"[-+]?[0-9.][0-9.,eE_+-]*")
+_LONG: Final = 1000
+"""From so many words on frequent ones are not looked for: all pairs of them would take minutes."""
 
 
 class _Item(NamedTuple):
@@ -164,7 +166,8 @@ def _placed(read: Sequence[Sequence[_Item]]) -> Iterator[tuple[str, tuple[str | 
     found: dict[tuple[int, int], list[str | None]] = {}
     last = lines[-1]
     for index, line in enumerate(lines):
-        blocks = difflib.SequenceMatcher(None, last, line, autojunk=False).get_opcodes()
+        is_long = len(last) + len(line) > _LONG
+        blocks = difflib.SequenceMatcher(None, last, line, autojunk=is_long).get_opcodes()
         for _, at, end, other_at, other_end in blocks:
             for offset, value in enumerate(line[other_at:other_end]):
                 # Those for which the last line has no place follow the last that it has.
