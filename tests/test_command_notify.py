@@ -232,6 +232,16 @@ def test_each_cluster_has_to_come(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no whole session of labb is known" in printed
 
 
+def test_a_session_of_a_clock_ahead_does_not_stand_for_nights_to_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong, skewed = came(2, -timedelta(days=300)), came(3, -timedelta(minutes=5))
+    code, printed = run(capsys, *history_of(came(1, timedelta(hours=40)), wrong), "--within", "26h")
+    assert code == FAULTS
+    assert "(40 h ago)" in printed
+    assert run(capsys, *history_of(skewed), "--within", "26h")[0] == FINE
+
+
 def test_only_an_address_becomes_a_link(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     last = came(1, timedelta(days=3))
     command = history_of(replace(last, environment={"ci_run": "javascript:alert(1)"}))

@@ -80,10 +80,11 @@ def run(
             raise UsageError(f"there is no history {file}; name one with --history")
         with History.read(file) as history:
             sessions = list(sessions_of_history(history))
-    found = _chosen(last_sessions(sessions, least_cases=options.cases), options.cluster)
+    now = datetime.now().astimezone()
+    last_ones = last_sessions(sessions, least_cases=options.cases, now_s=now.timestamp())
+    found = _chosen(last_ones, options.cluster)
     if not found:
         raise UsageError("no session is known here; name the cluster that is missed: --cluster")
-    now = datetime.now().astimezone()
     style = Style(sys.stdout)
     overdue = [last for last in found if is_overdue(last, now, options.within)]
     if not overdue:

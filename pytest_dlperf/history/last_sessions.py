@@ -21,6 +21,9 @@ _SESSIONS: Final = """
     FROM sessions
 """
 
+_CLOCKS_DIFFER_S: Final = 3600.0
+"""By how much a session's clock may be ahead of that which asks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastSession:
@@ -84,13 +87,20 @@ def session_of_results(results: Results) -> PastSession:
     )
 
 
-def last_sessions(sessions: Iterable[PastSession], *, least_cases: int) -> list[LastSessions]:
-    """Find the last sessions of each cluster; one of fewer cases is not whole."""
+def last_sessions(
+    sessions: Iterable[PastSession], *, least_cases: int, now_s: float
+) -> list[LastSessions]:
+    """Find the last sessions of each cluster; one of fewer cases is not whole.
+
+    One that ended after now had a wrong clock, and would be the last one until then: it is left
+    out.
+    """
     by_cluster: dict[str, list[PastSession]] = {}
     for session in sessions:
         by_cluster.setdefault(session.cluster, []).append(session)
     found = []
-    for cluster, known in sorted(by_cluster.items()):
+    for cluster, all_known in sorted(by_cluster.items()):
+        known = [one for one in all_known if one.ended_s <= now_s + _CLOCKS_DIFFER_S]
         whole = [one for one in known if _is_whole(one, least_cases)]
         last = max(whole, key=lambda one: one.ended_s, default=None)
         later = [one for one in known if last is None or one.began_s > last.began_s]
