@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import results_makers as make
+from explained import DELAY
 
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
@@ -19,14 +20,6 @@ TUESDAY = Explanation(
     last_good=PastNight(at="2026-11-16T03:00:00+01:00", commit="9f8e7d6c5b4a"),
     nights=4,
     measured=4,
-)
-DELAY = Difference(
-    kind=DifferenceKind.COMMAND,
-    name="--step-delay-ms",
-    accepted="-",
-    last_good="-",
-    tonight="1000",
-    came_with_it=True,
 )
 
 

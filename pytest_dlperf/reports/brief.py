@@ -21,7 +21,7 @@ from pytest_dlperf.reports.case_status import (
 )
 from pytest_dlperf.reports.explanation_markdown import differences, titled
 from pytest_dlperf.reports.figures import alike
-from pytest_dlperf.reports.groups import CASES_NAMED, DIFFERENCES_SHOWN, groups_of
+from pytest_dlperf.reports.groups import CASES_NAMED, DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.reports.markdown_text import bullets, code, inline
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def ten_seconds(
     or the place of the session's page.
     """
     night = words.dated(results.started, results.started)
-    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
-    groups = groups_of(bad, results.started)
+    groups = bad_groups(results)
     told = _Told(
         headline=f"{numbers.printable(results.cluster)}, {night}: {headline(results)}",
         groups=groups[:GROUPS_SHOWN],

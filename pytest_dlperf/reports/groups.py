@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.explanation import Difference, Explanation
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import Results
 
 CASES_NAMED: Final = 3
 DIFFERENCES_SHOWN: Final = 3
@@ -126,6 +127,12 @@ class Group:
         like_it = f"; and {more} more like it" if more else ""
         reason = judgement.reason.removeprefix(f"{self.cases[0].case.id}, ")
         return f"{numbers.cut(numbers.in_short(reason), words.LONGEST_LINE)}{like_it}"
+
+
+def bad_groups(results: Results) -> list[Group]:
+    """Put together the cases that make a session red, the worst first."""
+    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
+    return groups_of(bad, results.started)
 
 
 def groups_of(cases: Iterable[CaseResult], tonight: str) -> list[Group]:

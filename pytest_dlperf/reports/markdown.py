@@ -48,7 +48,7 @@ from pytest_dlperf.reports.figures import (
     summed_up,
     with_unit,
 )
-from pytest_dlperf.reports.groups import groups_of
+from pytest_dlperf.reports.groups import bad_groups
 from pytest_dlperf.reports.markdown_text import (
     Part,
     assembled,
@@ -134,8 +134,7 @@ def _head(results: Results) -> str:
 
 def _worst(results: Results) -> Iterator[str]:
     """Yield a line for what is bad, by the size of the loss: how much, since when, the suspect."""
-    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
-    for group in groups_of(bad, results.started):
+    for group in bad_groups(results):
         told = (titled(group), inline(group.reason()), *islice(differences(group, most=1), 1))
         yield "; ".join(filter(None, told))
 

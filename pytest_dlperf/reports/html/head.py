@@ -11,7 +11,7 @@ from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import CaseStatus, status_of, worst_first
 from pytest_dlperf.reports.environment import environment_facts, session_facts
-from pytest_dlperf.reports.groups import groups_of
+from pytest_dlperf.reports.groups import bad_groups, groups_of
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.remarks import suspicion_lines, to_be_expected
 
@@ -84,18 +84,15 @@ class Head:
 
 def head_of(results: Results, histories: Histories) -> Head:
     """Gather the head of a session's page."""
-    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
-    told = {result.case.id for result in bad}
+    bad = bad_groups(results)
+    told = {result.case.id for group in bad for result in group.cases}
     facts = session_facts(results)
     suspicions = list(_suspicions(results, histories, told))
     known = results.environment.items()
     others = {name: one for name, one in known if name not in Origin._fields}
     return Head(
         facts=tuple(_facts(results, facts)),
-        groups=tuple(
-            _head_group(group, results.started, strict=results.strict)
-            for group in groups_of(bad, results.started)
-        ),
+        groups=tuple(_head_group(group, results.started, strict=results.strict) for group in bad),
         suspicions=tuple(suspicions[:LINES_SHOWN]),
         folds=tuple(_folds(results, histories, suspicions[LINES_SHOWN:])),
         foot=tuple(fact for fact in facts if fact[0] not in _AT_SEVEN),
