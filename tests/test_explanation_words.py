@@ -185,6 +185,10 @@ def test_a_loss_without_a_new_commit_says_so() -> None:
     assert said.count("commit 1a2b3c4+changes") == 2
 
 
+def test_a_commit_of_any_length_fits_a_line() -> None:
+    assert len(words.short_commit("v1-" + "x" * 1_000_000)) == 48
+
+
 def test_days_are_those_of_the_place_of_the_session() -> None:
     late = Explanation(since=PastNight(at="2026-11-17T23:30:00+00:00"))
     assert words.subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"

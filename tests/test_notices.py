@@ -18,13 +18,13 @@ from notice_servers import LOOPBACK, Said, Web, self_signed, web_server
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import Given
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.explanation import Explanation, PastNight
+from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.notices import posting, sending
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.notice import NoticeError, Notifier
 from pytest_dlperf.notices.sending import begin_all, lines_of, send_all
-from pytest_dlperf.notices.summary import notice_of
+from pytest_dlperf.notices.summary import notice_data, notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +169,24 @@ def test_json_has_the_session_as_data(web: Web) -> None:
     assert metric["explanation"]["since"]["commit"] == "abcdef1234567"
     assert data["more_cases"] == 0
     assert CASE in data["text"]
+
+
+def test_json_stays_small_whatever_differs() -> None:
+    """A new virtual environment is hundreds of differences in each of a hundred red cases."""
+    long = tuple(
+        Difference(kind=DifferenceKind.COMMAND, name=f"--x{number}", tonight="y" * 100_000)
+        for number in range(300)
+    )
+    [result, *_] = red().cases
+    explanation = replace(result.explanations["throughput"], differences=long)
+    results = make.session(replace(result, explanations={"throughput": explanation}))
+
+    data = notice_data(notice_of(results))
+
+    told = data["cases"][0]["metrics"]["throughput"]["explanation"]
+    assert [one["name"] for one in told["differences"]] == [one.name for one in long[:20]]
+    assert told["more_differences"] == 280
+    assert len(json.dumps(data)) < 20_000
 
 
 def test_a_number_that_is_none_is_null(web: Web) -> None:

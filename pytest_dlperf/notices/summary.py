@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.notices.posting import clipped
 from pytest_dlperf.reports.brief import ten_seconds
 from pytest_dlperf.reports.case_status import (
     counts,
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.history.series import Drift, Series
+    from pytest_dlperf.model.explanation import Explanation
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
 _MOST_CASES: Final = 200
+_MOST_DIFFERENCES: Final = 20
+_LONGEST_VALUE: Final = 500
 _FORM: Final = 1
 
 
@@ -120,9 +125,22 @@ def _case(result: CaseResult) -> dict[str, Any]:
             name: {
                 **metric_entry(known),
                 "verdict": words[name][0],
-                "explanation": to_plain(known.explanation),
+                "explanation": _explanation(known.explanation),
             }
             for name, known in result.metrics().items()
             if name in words and not words[name][1].is_good
         },
     }
+
+
+def _explanation(explanation: Explanation | None) -> dict[str, Any] | None:
+    """Give the most suspicious differences alone: a service takes no message of megabytes."""
+    if explanation is None:
+        return None
+    suspicious = explanation.differences[:_MOST_DIFFERENCES]
+    data: dict[str, Any] = to_plain(replace(explanation, differences=suspicious))
+    data["differences"] = [
+        {key: clipped(it, _LONGEST_VALUE) if isinstance(it, str) else it for key, it in one.items()}
+        for one in data["differences"]
+    ]
+    return data | {"more_differences": len(explanation.differences) - len(suspicious)}

@@ -207,7 +207,9 @@ def _commit(commit: str | None) -> str:
 def short_commit(commit: str) -> str:
     """Shorten a commit's digest to what people compare."""
     found = _COMMIT.fullmatch(commit)
-    return f"{found[1]}{found[2] or ''}" if found else numbers.printable(commit)
+    if found is None:  # as a file may have it that was not written here
+        return numbers.cut(numbers.printable(commit), _LONGEST_VALUE)
+    return f"{found[1]}{found[2] or ''}"
 
 
 def _is_same(first: str | None, second: str | None) -> bool:
