@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import Results
 
 FINE, FAULTS, MISUSE = 0, 1, 2
-NOW = datetime.now().astimezone().replace(microsecond=0)
 
 
 @pytest.fixture(autouse=True)
@@ -145,11 +144,15 @@ def test_misuse_is_told(
 # ----------------------------------------------------------------------------- overdue
 
 
+def now() -> datetime:
+    return datetime.now().astimezone().replace(microsecond=0)
+
+
 def came(
     number: int, ended_ago: timedelta, *, cluster: str = "lab", cases: int = 2, **more: object
 ) -> Results:
     """A session that ended so long ago, after an hour."""
-    ended = NOW - ended_ago
+    ended = now() - ended_ago
     return session(
         number,
         [case_result(f"tiny-mlp-fp32-b4-1n{2**each}g", [400.0]) for each in range(cases)],
@@ -180,7 +183,7 @@ def test_a_night_that_came_is_fine(web: Web, capsys: pytest.CaptureFixture[str])
 def test_a_night_that_did_not_come_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     last = came(1, timedelta(days=2, hours=3))
     command = history_of(last)
-    began = NOW - timedelta(hours=20)
+    began = now() - timedelta(hours=20)
     with History.open(Path("h.sqlite3")) as history:
         row = session_row(
             uid="killed", cluster="lab", estimator="steady", started=began.isoformat()
