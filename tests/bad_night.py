@@ -75,15 +75,15 @@ def past(nights_ago: int, commit: str) -> PastNight:
     return PastNight(at=(TONIGHT - timedelta(days=nights_ago)).isoformat(), commit=commit)
 
 
-def explained(since: int, *differences: Difference, skipped: int = 0) -> Explanation:
+def explained(since: int, *differences: Difference, unmeasured: int = 0) -> Explanation:
     """Why a number moved so many nights ago."""
-    last_good = since + 1 + skipped
+    last_good = since + 1 + unmeasured
     return Explanation(
         since=past(since, "1a2b3c4d5e6f"),
         last_good=past(last_good, "77aa00bb11cc"),
         nights=last_good,
-        measured=since + 1,
-        skipped=skipped,
+        nights_at_level=since + 1,
+        unmeasured_nights=unmeasured,
         differences=differences,
     )
 
@@ -121,7 +121,7 @@ def _explained(result: CaseResult) -> CaseResult:
     if result.case.id in ALIKE:
         why = explained(0, XLA)
     elif result.case.id.startswith("paddle-resnet50-fp32-b128"):
-        why = explained(3, ALGORITHM, HOSTS, NCCL, skipped=1)
+        why = explained(3, ALGORITHM, HOSTS, NCCL, unmeasured=1)
     else:
         why = explained(9)
     passed = (Verdict.PASS, Verdict.NO_BASELINE, Verdict.SKIPPED)

@@ -34,7 +34,7 @@ TORCH = Difference(
     kind=DifferenceKind.SOFTWARE, name="torch", accepted="2.12", last_good="2.13", tonight="2.14"
 )
 SINCE_TUESDAY = Explanation(
-    since=TUESDAY, last_good=MONDAY, nights=4, measured=4, differences=(DELAY, TORCH)
+    since=TUESDAY, last_good=MONDAY, nights=4, nights_at_level=4, differences=(DELAY, TORCH)
 )
 ACCEPTANCE = Acceptance(
     at="2026-11-03T22:00:00+01:00",

@@ -120,7 +120,7 @@ def test_a_loss_is_dated_with_the_commits_of_both_nights(file: Path) -> None:
     assert (found.since.at, found.since.commit, found.since.median) == (night(2), "c2", BAD)
     assert found.last_good.commit == "c1"
     assert found.last_good.ci_run == "https://ci.example/1"
-    assert (found.nights, found.measured, found.skipped) == (3, 3, 0)
+    assert (found.nights, found.nights_at_level, found.unmeasured_nights) == (3, 3, 0)
     assert ("suite", "c1", "tonights") in {
         (one.name, one.last_good, one.tonight) for one in found.differences
     }
@@ -133,7 +133,7 @@ def test_what_is_new_tonight_has_tonights_commit(file: Path) -> None:
     assert found is not None
     assert found.since is not None
     assert found.since.commit == "tonights"
-    assert (found.nights, found.measured) == (1, 1)
+    assert (found.nights, found.nights_at_level) == (1, 1)
 
 
 def test_tonight_itself_is_no_earlier_night(file: Path) -> None:
@@ -175,7 +175,7 @@ def test_nights_count_by_the_days_that_the_reader_sees(
     found = explained(file, 0, baseline=accepted(-60), started=tonight)
     assert since(found) == (tonight, before)
     assert found is not None
-    assert (found.nights, found.skipped) == (1, 0)
+    assert (found.nights, found.unmeasured_nights) == (1, 0)
     assert since_line(found, tonight).endswith(", 1 night ago")
 
 
@@ -205,9 +205,20 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(
     assert found is not None
     assert found.last_good is not None
     assert (found.last_good.commit, found.last_good.median) == ("of-acceptance", GOOD)
-    assert (found.nights, found.skipped) == (5, 0)
+    assert (found.nights, found.unmeasured_nights) == (5, 0)
     last_night = explained(file if has_history else None, 3, baseline=accepted(2))
     assert since(last_night) == (night(3), night(2))
+
+
+@pytest.mark.parametrize(("first", "or_earlier"), [(1, False), (6, True)])
+def test_a_history_that_begins_bad_says_at_the_latest(
+    file: Path, first: int, *, or_earlier: bool
+) -> None:
+    kept(file, {first: BAD, 7: BAD})
+    found = explained(file, 8, baseline=accepted(0))
+    assert since(found) == (night(first), night(0))
+    assert found is not None
+    assert found.or_earlier is or_earlier
 
 
 def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file: Path) -> None:
@@ -217,7 +228,7 @@ def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file: Pa
     found = explained(file, 7, baseline=accepted(2))
     assert since(found) == (night(7), night(2))
     assert found is not None
-    assert (found.nights, found.skipped) == (5, 4)
+    assert (found.nights, found.unmeasured_nights) == (5, 4)
 
 
 def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -> None:
@@ -228,7 +239,7 @@ def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -
     found = explained(file, 4, baseline=accepted(0))
     assert since(found) == (night(1), night(0))
     assert found is not None
-    assert found.measured == 3
+    assert found.nights_at_level == 3
 
 
 def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) -> None:
@@ -240,7 +251,7 @@ def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) ->
     found = explained(file, 2, baseline=accepted(0))
     assert since(found) == (night(1).replace("T02", "T09"), night(1).replace("T02", "T05"))
     assert found is not None
-    assert (found.nights, found.measured) == (1, 2)
+    assert (found.nights, found.nights_at_level) == (1, 2)
 
 
 def test_imported_results_and_logs_have_no_fingerprints(file: Path) -> None:
@@ -283,7 +294,7 @@ def test_what_passes_and_what_has_no_baseline_is_not_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "tonight", "skipped"),
+    ("there", "tonight", "unmeasured"),
     [
         ([*range(10)], 13, 3),  # every night
         ([0, 7, 14, 21], 28, 0),  # every week
@@ -292,14 +303,14 @@ def test_what_passes_and_what_has_no_baseline_is_not_explained() -> None:
         ([day for day in range(37) if day % 7 not in (2, 3)], 40, 1),
     ],
 )
-def test_nights_between_count_as_skipped_where_they_come_daily(
-    file: Path, there: Sequence[int], tonight: int, skipped: int
+def test_nights_between_count_as_unmeasured_where_they_come_daily(
+    file: Path, there: Sequence[int], tonight: int, unmeasured: int
 ) -> None:
     kept(file, dict.fromkeys(there, GOOD))
     found = explained(file, tonight, baseline=accepted(0))
     assert found is not None
     assert found.nights == tonight - there[-1]
-    assert found.skipped == skipped
+    assert found.unmeasured_nights == unmeasured
 
 
 # --------------------------------------------------------------------- what broke
@@ -315,7 +326,7 @@ def test_a_failure_is_dated_from_the_last_whole_night(file: Path) -> None:
     assert since(found) == (night(2), night(1))
     assert found is not None
     assert found.since is not None
-    assert (found.since.commit, found.since.median, found.measured) == ("c2", None, 3)
+    assert (found.since.commit, found.since.median, found.nights_at_level) == ("c2", None, 3)
 
 
 def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path) -> None:
@@ -330,7 +341,7 @@ def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path
     found = explained(file, 3, SKIPPED)
     assert since(found) == (night(2), night(0))
     assert found is not None
-    assert (found.nights, found.measured, found.skipped) == (3, 2, 1)
+    assert (found.nights, found.nights_at_level, found.unmeasured_nights) == (3, 2, 1)
 
 
 def test_cases_that_are_always_skipped_do_not_fill_the_history(file: Path) -> None:

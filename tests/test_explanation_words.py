@@ -19,7 +19,7 @@ TUESDAY = Explanation(
     since=PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f"),
     last_good=PastNight(at="2026-11-16T03:00:00+01:00", commit="9f8e7d6c5b4a"),
     nights=4,
-    measured=4,
+    nights_at_level=4,
 )
 
 
@@ -139,10 +139,17 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
             ),
         ),
         (
-            replace(TUESDAY, measured=2, skipped=2),
+            replace(TUESDAY, nights_at_level=2, unmeasured_nights=2),
             (
                 "since Tuesday 2026-11-17, on 2 nights, commit 1a2b3c4; last good Monday "
                 "2026-11-16, commit 9f8e7d6, 4 nights ago (2 nights between were not measured)"
+            ),
+        ),
+        (
+            replace(TUESDAY, or_earlier=True),
+            (
+                "since Tuesday 2026-11-17 or earlier, commit 1a2b3c4; last good Monday "
+                "2026-11-16, commit 9f8e7d6, 4 nights ago"
             ),
         ),
         (

@@ -50,7 +50,9 @@ def without_code(markdown: str) -> str:
 
 def red(reason: str = "the log has ended", **environment: str) -> Results:
     """A session with a loss, and a case that failed for this reason."""
-    explanation = Explanation(since=PastNight(at=make.STARTED, commit="abcdef1234567"), measured=1)
+    explanation = Explanation(
+        since=PastNight(at=make.STARTED, commit="abcdef1234567"), nights_at_level=1
+    )
     slow = make.measured_case(CASE, 901.0, 901.0, verdict=Verdict.REGRESSED, baseline=1000.0)
     slow = replace(slow, explanations={"throughput": explanation})
     failed = make.unmeasured_case(SECOND, Verdict.FAILED, reason)

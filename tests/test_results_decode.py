@@ -239,8 +239,9 @@ explained = st.builds(
     since=nights,
     last_good=nights,
     nights=st.none() | st.integers(0, 400),
-    measured=st.integers(1, 400),
-    skipped=st.integers(0, 400),
+    nights_at_level=st.integers(1, 400),
+    unmeasured_nights=st.integers(0, 400),
+    or_earlier=st.booleans(),
     differences=st.lists(
         st.builds(
             Difference,

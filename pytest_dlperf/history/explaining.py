@@ -329,8 +329,9 @@ def _explanation(
         since=since_night,
         last_good=good_night,
         nights=_days_between(last_good, now) if last_good is not None else None,
-        measured=len(change.dates) or 1,
-        skipped=_skipped(history, subject.series, change, now),
+        nights_at_level=len(change.dates) or 1,
+        or_earlier=_may_be_earlier(history, subject.series, change),
+        unmeasured_nights=_unmeasured(history, subject.series, change, now),
         is_gradual=change.is_gradual,
         differences=differences_of(
             accepted=accepted,
@@ -341,10 +342,18 @@ def _explanation(
     )
 
 
+def _may_be_earlier(history: History | None, series: Series, change: _Change) -> bool:
+    """Say whether the history begins after the last good night, and with what has changed."""
+    since, good = change.since, change.last_good
+    if since is None or good is None or since.measurement_id is None:
+        return False
+    return not _is_seamless(history, series, good, since)
+
+
 def _is_seamless(
     history: History | None, series: Series, last_good: _Session | None, now: _Session
 ) -> bool:
-    """Say whether the history would know of nights between the last good one and tonight."""
+    """Say whether the history would know of nights between the last good one and another."""
     if last_good is None:
         return False
     if last_good.measurement_id is not None or _days_between(last_good, now) <= 1:
@@ -372,7 +381,7 @@ def _days_of(history: History, series: Series, now: _Session, *, until: _Session
     return sorted({day_of(started, now.started) for started in starts})
 
 
-def _skipped(history: History | None, series: Series, change: _Change, now: _Session) -> int:
+def _unmeasured(history: History | None, series: Series, change: _Change, now: _Session) -> int:
     """Count nights without the metric between both, where the cluster's nights come daily.
 
     Days of the week that have none, and what lies before the history, are no such nights.

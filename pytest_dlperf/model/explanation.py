@@ -71,11 +71,13 @@ class Explanation:
     """The night before that; where the history has none, that of the accepted number."""
     nights: int | None = None
     """Calendar nights from the last good one to tonight."""
-    measured: int = 1
+    nights_at_level: int = 1
     """How many nights there were at this level, tonight included."""
-    skipped: int = 0
+    unmeasured_nights: int = 0
     """Calendar nights between the last good one and ``since`` on which nothing was measured: the
     change may be as old as the first of them."""
+    or_earlier: bool = False
+    """Whether ``since`` is only the first night that the history knows after the last good one."""
     is_gradual: bool = False
     """Whether it came little by little since then: ``since`` is when that began, and the last good
     night the one before."""

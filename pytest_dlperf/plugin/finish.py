@@ -200,7 +200,7 @@ def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> 
             ):
                 known = result.explanations.get(name)
                 # What is new tonight needs no day.
-                is_older = known is not None and known.measured > 1
+                is_older = known is not None and known.nights_at_level > 1
                 since = since_words(known, tonight) if is_older else ""
                 told = f"{result.case.id} ({since})" if since else result.case.id
                 better.setdefault(name, []).append(told)

@@ -43,6 +43,7 @@ _WEEKDAYS: Final = (
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
 _DRIFTING: Final = "drifting "
+_OR_EARLIER: Final = " or earlier"
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
 _LONGEST_VALUE: Final = 48
 _AROUND: Final = 12
@@ -131,7 +132,9 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     else:
         is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
         named = _WEEKDAYS[day.weekday()] if is_near else day.isoformat()
-    return f"{_DRIFTING * explanation.is_gradual}since {named}"
+    return (
+        f"{_DRIFTING * explanation.is_gradual}since {named}{_OR_EARLIER * explanation.or_earlier}"
+    )
 
 
 def dated(at: str, tonight: str) -> str:
@@ -166,7 +169,7 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         commit = "the same commit" if is_same else _commit(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
         said = ", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago)))
-        told.append(f"{said}{_gap(explanation.skipped)}")
+        told.append(f"{said}{_gap(explanation.unmeasured_nights)}")
     elif since is not None:
         told.append("no good night is known")
     return "; ".join(told)
@@ -178,9 +181,10 @@ def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     begun = "new tonight, " if is_new else f"{_DRIFTING * explanation.is_gradual}since "
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
-    count = explanation.measured
+    count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
-    said = (f"{begun}{dated(night.at, tonight)}", nights, _commit(night.commit))
+    earlier = _OR_EARLIER * explanation.or_earlier
+    said = (f"{begun}{dated(night.at, tonight)}{earlier}", nights, _commit(night.commit))
     return ", ".join(filter(None, said))
 
 
