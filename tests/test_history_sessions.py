@@ -207,7 +207,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     told = found["explanation"]
     assert (told["since"]["at"], told["since"]["commit"]) == (begun[1], "c1")
     assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
-    assert (told["nights"], told["measured"]) == (3, 3)
+    assert (told["nights"], told["nights_at_level"]) == (3, 3)
     # The worker's own message has both nights.
     assert [line for line in ended.outlines if begun[1][:10] in line and begun[0][:10] in line]
 
