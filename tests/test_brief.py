@@ -41,6 +41,39 @@ FAILED = explained(
 )
 
 
+def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
+    known = replace(TORCH, name="nccl", last_good="2.14")
+    why = replace(SINCE_TUESDAY, differences=(DELAY, known))
+    brief = ten_seconds(make.session(moved_case(case_id(1), -9.9, why)))
+    for text in (brief.text, brief.markdown):
+        assert "--step-delay-ms" in text
+        assert "nccl" not in text
+
+
+def test_a_gain_says_what_came_with_it() -> None:
+    gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
+    text = ten_seconds(make.session(gain)).text
+    assert "--step-delay-ms: accepted -, tonight 1000, came with the gain" in text
+
+
+def test_a_drift_that_is_an_alarm_is_told_once() -> None:
+    why = replace(SINCE_TUESDAY, is_gradual=True)
+    result = moved_case(case_id(1), -9.9, why)
+    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-14.0, percent_per_week=-3.0)
+    series = Series(
+        case_id=case_id(1),
+        metric="throughput",
+        unit="images/s",
+        better=Better.HIGHER,
+        reference_topology=None,
+        cluster="office",
+        estimator="steady",
+    )
+    text = ten_seconds(make.session(result), drifts=[(series, drift)]).text
+    assert "drifting since Tuesday" in text
+    assert "-14.0 %" not in text
+
+
 def test_a_single_loss_is_told_in_full() -> None:
     brief = ten_seconds(
         make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),

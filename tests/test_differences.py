@@ -238,3 +238,11 @@ def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it() -> No
     (found,) = changed(tonight, accepted=replace(BEFORE, launch=None))
 
     assert (found.accepted, found.last_good, found.tonight) == (None, ABSENT, "''")
+
+
+def test_hosts_of_the_accepted_number_are_beyond_suspicion() -> None:
+    good, tonight = replace(BEFORE, hosts=("node3",)), replace(BEFORE, hosts=("node1",))
+
+    (found,) = changed(tonight, accepted=replace(BEFORE, hosts=("node1",)), last_good=good)
+
+    assert (found.name, found.last_good, found.came_with_it) == ("hosts", "node3", False)

@@ -276,7 +276,7 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
         "2 cases regressed -4.4 to -6.4 % since Tuesday throughput of",
         "since Tuesday 2026-11-17, commit 1a2b3c4; last good Sunday 2026-11-15, commit 77aa00b",
         "5 nights ago (1 night between was not measured)",
-        "NCCL_ALGO: accepted -, tonight Tree came with the loss and 2 more",
+        "NCCL_ALGO: accepted -, tonight Tree came with the loss and 1 more",
         "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",
     ):
         assert told in slower, told

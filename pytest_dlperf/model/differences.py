@@ -96,7 +96,12 @@ class _Sides:
 
     @property
     def came_with_it(self) -> bool:
-        """Whether it changed when the number did, and has not been changed back since."""
+        """Whether it changed when the number did, and has not been changed back since.
+
+        Hosts come and go with the night: those that the accepted number is of are beyond suspicion.
+        """
+        if self.kind is DifferenceKind.HOSTS and self.accepted == self.tonight:
+            return False
         return _differ(self.last_good, self.first_bad) and _differ(self.last_good, self.tonight)
 
     @property

@@ -8,6 +8,7 @@ import smtplib
 import socket
 import ssl
 from dataclasses import dataclass, field
+from email import policy
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
@@ -122,7 +123,8 @@ class Mail(Notifier):
         return connection
 
     def _message(self, notice: Notice) -> EmailMessage:
-        message = EmailMessage()
+        # A subject that is folded at its first word begins with a space for some readers.
+        message = EmailMessage(policy.SMTP.clone(max_line_length=_SUBJECT_LENGTH + 80))
         # A line end in a header would begin another header.
         message["Subject"] = _line(notice.subject)[:_SUBJECT_LENGTH]
         message["From"] = self._server.sender or _own_address()

@@ -128,7 +128,9 @@ class Reporting:
             # What has a traceback is told by pytest.
             if getattr(call.excinfo.value, "pytrace", True) is False:
                 failure = call.excinfo.value
-            notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+                notes.failed(str(failure))
+            else:
+                notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
         self._explaining.explain(notes)
         if failure is not None:
             report.longrepr = self._failure(notes, failure)

@@ -108,12 +108,18 @@ def _quiet_lines(
     for status in (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.IMPROVED):
         cases = [result for result in rest if status_of(result) is status]
         shown = groups_of(cases, results.started)
-        yield from (group.line for group in shown[:CASES_NAMED])
+        yield from map(_quiet, shown[:CASES_NAMED])
         if len(shown) > CASES_NAMED:
             left = sum(len(group.cases) for group in shown[CASES_NAMED:])
             yield f"{numbers.counted(left, 'more case')} {status.value}"
-    if drifts:
-        yield _drifts(drifts)
+    drifting = {
+        result.case.id
+        for group in groups
+        if group.explanation is not None and group.explanation.is_gradual
+        for result in group.cases
+    }
+    if others := [one for one in drifts if one[0].case_id not in drifting]:
+        yield _drifts(others)
     for host, faults in sorted(results.unfit_hosts.items())[:CASES_NAMED]:
         fault = numbers.printable("; ".join(faults))
         yield f"host {numbers.printable(host)} cannot be used: {fault}"
@@ -122,6 +128,15 @@ def _quiet_lines(
     for status in _ABSENT:
         yield from _absent([result for result in rest if status_of(result) is status], status)
     yield from _accepted(results)
+
+
+def _quiet(group: Group) -> str:
+    """Say in one line what moved without harm, with what came with it first."""
+    first = next((one for one in group.suspects if one.came_with_it), None)
+    if first is None or group.judgement is None:
+        return group.line
+    told = words.told_difference(first)
+    return f"{group.line}; {told.name}: {told.line}, {words.came_with(group.judgement)}"
 
 
 def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> str:
@@ -206,9 +221,8 @@ def _text(told: _Told) -> str:
 
 
 def _differences(group: Group) -> Iterator[str]:
-    if group.explanation is not None and group.judgement is not None:
-        differences = group.explanation.differences
-        yield from words.difference_lines(differences, group.judgement, most=DIFFERENCES_SHOWN)
+    if group.judgement is not None:
+        yield from words.difference_lines(group.suspects, group.judgement, most=DIFFERENCES_SHOWN)
 
 
 def _markdown(told: _Told) -> str:

@@ -28,10 +28,10 @@ def titled(group: Group) -> str:
 
 
 def differences(group: Group, *, most: int) -> Iterator[str]:
-    """Yield a line for each of the first differences; the last counts the others."""
-    if group.explanation is None or group.judgement is None:
+    """Yield a line for each of the first suspects; the last counts the others."""
+    if group.judgement is None:
         return
-    found = group.explanation.differences
+    found = group.suspects
     for one in found[:most]:
         told = words.told_difference(one)
         sides = ", ".join(f"{side} {_value(value)}" for side, value in told.sides)

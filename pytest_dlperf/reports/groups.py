@@ -75,6 +75,12 @@ class Group:
         found = [one.acceptance for one in held if one is not None and one.acceptance is not None]
         return max(found, key=lambda acceptance: acceptance.at, default=None)
 
+    @property
+    def suspects(self) -> tuple[Difference, ...]:
+        """What differs, without what was there on the last good night too."""
+        found = self.explanation.differences if self.explanation is not None else ()
+        return tuple(one for one in found if one.last_good is None or one.last_good != one.tonight)
+
     def names(self, write: Callable[[str], str] = str) -> str:
         """Name the first cases, and count the others."""
         return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)

@@ -117,8 +117,7 @@ def _facts(results: Results, facts: Iterable[tuple[str, str]]) -> Iterator[HeadF
 
 
 def _head_group(group: Group, tonight: str, *, strict: bool) -> HeadGroup:
-    judgement, explanation = group.judgement, group.explanation
-    differences = explanation.differences if explanation else ()
+    judgement, differences = group.judgement, group.suspects
     first = words.told_difference(differences[0]) if differences else None
     return HeadGroup(
         badge=badge_of(group.status, strict=strict),
