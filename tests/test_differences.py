@@ -246,3 +246,13 @@ def test_hosts_of_the_accepted_number_are_beyond_suspicion() -> None:
     (found,) = changed(tonight, accepted=replace(BEFORE, hosts=("node1",)), last_good=good)
 
     assert (found.name, found.last_good, found.came_with_it) == ("hosts", "node3", False)
+
+
+def test_a_commit_that_had_changed_before_without_harm_goes_behind() -> None:
+    accepted = Surroundings(commit="a" * 12, commits={"code": "a" * 40})
+    good = Surroundings(commit="b" * 12, commits={"code": "a" * 40})
+    tonight = Surroundings(commit="c" * 12, commits={"code": "d" * 40})
+
+    found = changed(tonight, accepted=accepted, last_good=good)
+
+    assert [one.name for one in found] == ["code", "suite"]

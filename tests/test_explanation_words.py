@@ -100,7 +100,9 @@ def test_a_loss_that_came_little_by_little_is_no_step() -> None:
     drifting = replace(since("2026-10-20"), is_gradual=True)
     said = words.subject(regressed(), drifting, TONIGHT)
     assert said == "regressed -9.9 % drifting since 2026-10-20"
-    assert words.since_line(drifting, TONIGHT).startswith("drifting since Tuesday 2026-10-20, ")
+    begun, good = words.since_line(drifting, TONIGHT).split("; ")
+    assert begun.startswith("drifting since Tuesday 2026-10-20")
+    assert ("commit" in begun, "commit" in good) == (False, True)
 
 
 def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:

@@ -127,8 +127,10 @@ class _Sides:
             return kind, 2 if below else 0 if _STACK.fullmatch(self.name.lower()) else 1
         seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None}
         if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _RESTLESS:
-            return _KINDS.index(DifferenceKind.COMMIT), 1
-        return kind, 0
+            return _KINDS.index(DifferenceKind.COMMIT), 2
+        # What had changed since the number was accepted, and did no harm, is less of a suspect.
+        moved_before = self.kind is DifferenceKind.COMMIT and _differ(self.accepted, self.last_good)
+        return kind, int(moved_before)
 
     def difference(self) -> Difference:
         return Difference(

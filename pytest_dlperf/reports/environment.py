@@ -56,7 +56,7 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     if differing:
         summary = f"Other than when the number was accepted: {', '.join(differing)}."
     elif any(ABSENT not in (fact.measured, fact.accepted) for fact in facts):
-        summary = "As when the number was accepted, as far as both sides are known."
+        summary = "Machine and versions as when the number was accepted, as far as is known."
     else:
         summary = "Nothing is known that could be compared with the accepted number's environment."
     return Surroundings(

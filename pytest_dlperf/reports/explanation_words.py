@@ -184,7 +184,9 @@ def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
     earlier = _OR_EARLIER * explanation.or_earlier
-    said = (f"{begun}{dated(night.at, tonight)}{earlier}", nights, _commit(night.commit))
+    # What came little by little came with no commit.
+    commit = "" if explanation.is_gradual else _commit(night.commit)
+    said = (f"{begun}{dated(night.at, tonight)}{earlier}", nights, commit)
     return ", ".join(filter(None, said))
 
 
