@@ -681,6 +681,13 @@ def test_it_is_readable_at_80_columns_and_a_table_where_there_is_room(
     assert line.endswith("no difference seen")
 
 
+def test_a_case_of_a_metric_without_a_unit_has_no_empty_brackets() -> None:
+    shown = Shown(session(at(1.5, unit="")), session(at(1.5, unit="")))
+
+    assert ONE in shown.terminal
+    assert "()" not in shown.terminal
+
+
 HOSTILE = "<script>alert(1)</script>|\n# heading\x1b[31m \ud800 @somebody"
 
 

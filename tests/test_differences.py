@@ -190,6 +190,15 @@ def test_what_is_another_value_each_night_is_not_what_somebody_has_changed() -> 
     assert [one.name for one in found] == ["NCCL_DEBUG", "RUN_NAME"]
 
 
+def test_what_the_accepted_launch_lacked_is_set_by_hand_though_it_has_changed_since() -> None:
+    last_good = replace(arguments(*TRAIN, "--delay-ms=45"), commit="1" * 12)
+    tonight = replace(arguments(*TRAIN, "--delay-ms=10"), commit="2" * 12)
+
+    found = changed(tonight, last_good=last_good)
+
+    assert [one.name for one in found] == ["--delay-ms", "suite"]
+
+
 def test_what_changed_after_the_number_has_not_come_with_it() -> None:
     tonight = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1", "nccl": "2.28"})
     first_bad = replace(BEFORE, software={**BEFORE.software, "nccl": "2.28"})

@@ -19,6 +19,7 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
+from pytest_dlperf.reports.remarks import to_be_expected
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -298,6 +299,18 @@ def test_a_dozen_cases_alike_are_one_entry_of_the_head() -> None:
     assert "12 cases regressed -5.0 % tonight throughput of" in entry.text
     assert "and 9 more cases" in entry.text
     assert all(result.case.id in entry.text for result in many)
+
+
+@pytest.mark.parametrize(("judged", "told"), [(1, "with 1 verdict"), (2, "with 2 verdicts")])
+def test_the_alarms_to_expect_count_the_verdicts(judged: int, told: str) -> None:
+    result = next(one for one in bad_night().cases if len(one.judgements) > 1)
+    known = dict(list(result.judgements.items())[:judged])
+    [alarms] = [
+        line
+        for line in to_be_expected([replace(result, judgements=known)])
+        if line.startswith("false alarms")
+    ]
+    assert alarms.partition(";")[0].endswith(told)
 
 
 def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:

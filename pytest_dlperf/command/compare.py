@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.reports.comparison import ComparisonView, MetricView
+    from pytest_dlperf.results.comparison import ComparedCase
 
 _SHOWN: Final = 5
 """Cases of one kind that are named; the reports name all of them."""
@@ -161,13 +162,15 @@ def _metric(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[
         yield from _some([f"{row.ratio}  {row.case.case_id}" for row in metric.worse])
 
 
+def _named(case: ComparedCase) -> str:
+    unit = printable(case.metric.unit)
+    return f"{case.case_id} ({unit})" if unit else case.case_id
+
+
 def _cases(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
     letters = {name.heading: name.letter for name in view.names}
     headings = [letters.get(heading, heading) for heading in view.headings]
-    cells = [
-        (f"{row.case.case_id} ({printable(row.case.metric.unit)})", *row.cells)
-        for row in metric.cases
-    ]
+    cells = [(_named(row.case), *row.cells) for row in metric.cases]
     room = len(GAP) + max(len(difference.value) for difference in Difference)
     head, *below = stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
     yield from (style(line, "bold") for line in head)

@@ -125,7 +125,8 @@ class _Sides:
         if self.kind is DifferenceKind.SOFTWARE:
             below = self.name in _BELOW
             return kind, 2 if below else 0 if _STACK.fullmatch(self.name.lower()) else 1
-        seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None}
+        # What a side lacks is no value: it is not set each night.
+        seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None, ABSENT}
         if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _RESTLESS:
             return _KINDS.index(DifferenceKind.COMMIT), 2
         # What had changed since the number was accepted, and did no harm, is less of a suspect.

@@ -72,7 +72,7 @@ def _lines(last: LastSessions, now: datetime) -> Iterator[str]:
     if last.later is not None:
         yield _later_line(last.later, now)
     else:
-        yield f"none of {printable(last.cluster)} has begun since, as far as is known here"
+        yield f"no session of {printable(last.cluster)} has begun since, as far as is known here"
 
 
 def _later_line(session: PastSession, now: datetime) -> str:

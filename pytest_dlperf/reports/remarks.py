@@ -99,7 +99,7 @@ def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
         unknown = f"; {expected.unknown} more have too few runs to say" if expected.unknown else ""
         yield (
             f"false alarms to expect, by the noise of single runs: {_few(expected.number)} in a "
-            f"session of these {expected.judged} verdicts{unknown}"
+            f"session with {numbers.counted(expected.judged, 'verdict')}{unknown}"
         )
 
 
