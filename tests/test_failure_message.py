@@ -11,7 +11,7 @@ from results_makers import STARTED
 
 from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import Question, Settled
-from pytest_dlperf.model.explanation import Explanation
+from pytest_dlperf.model.explanation import DifferenceKind, Explanation
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.reports.failure import FailureText, failure_message, why_lines
 
@@ -59,6 +59,14 @@ def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() ->
     assert message(slower, SINCE_TUESDAY, metric=TIME)[0].startswith(
         "regressed +6.0 % since Tuesday: step_time;"
     )
+
+
+def test_the_first_line_does_not_blame_tonights_commit_for_tuesdays_loss() -> None:
+    commit = replace(DELAY, kind=DifferenceKind.COMMIT, name="suite", tonight="c4196e5a9b78")
+    first = message(
+        measured(*(0.9 * one for one in EVEN)), replace(SINCE_TUESDAY, differences=(commit,))
+    )[0]
+    assert first.endswith("; a new commit of suite came with the loss")
 
 
 def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line() -> None:

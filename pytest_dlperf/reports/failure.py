@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.explanation import DifferenceKind
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import numbers
@@ -109,7 +110,10 @@ def headline(
     if suspect is None or not suspect.came_with_it:
         return said
     told = words.told_difference(suspect)
-    return f"{said}; {told.name} {told.tonight} {words.came_with(judgement)}"
+    # Tonight's commit may be a later one than that which it came with.
+    is_commit = suspect.kind is DifferenceKind.COMMIT
+    what = f"a new {told.name}" if is_commit else f"{told.name} {told.tonight}"
+    return f"{said}; {what} {words.came_with(judgement)}"
 
 
 def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
