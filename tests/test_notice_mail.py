@@ -53,8 +53,9 @@ def test_a_mail_has_the_words_as_text_and_as_html(monkeypatch: pytest.MonkeyPatc
     assert mail["Subject"] == notice.subject
     assert mail["From"] == "dlperf@example.org"
     assert mail["To"] == "team@example.org, boss@example.org"
-    assert [said for said in server.said if said.startswith("rcpt")] == [
-        "rcpt TO:<team@example.org>", "rcpt TO:<boss@example.org>"
+    # Pythons write the word before the colon in different cases.
+    assert [said.lower() for said in server.said if said.startswith("rcpt")] == [
+        "rcpt to:<team@example.org>", "rcpt to:<boss@example.org>"
     ]  # fmt: skip
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail.get_content_type() == "multipart/alternative"

@@ -167,8 +167,11 @@ def _made(marker: str) -> "int | None":
     """Make the file of a roster, locked while this process lives; ``None`` where that cannot be."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
-        file = os.open(_path(marker), flags, 0o600)
+        # Under a name that nobody looks for: one that is found unlocked is taken for a dead run's.
+        new = _path(marker) + "new"
+        file = os.open(new, flags, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(new, _path(marker))  # noqa: PTH104 - as above
         return file
     return None
 
