@@ -231,15 +231,7 @@ class Lab:
         words = [sys.executable, "-m", "pytest", "bench_tests", "-q", "-p", "no:cacheprovider"]
         words += ["--dlperf-set", f"*.python={self.folder / 'venv' / 'bin' / 'python'}"]
         words += ["-p", "xdist.plugin", "-p", "pytest_dlperf.plugin", "--dlperf-json", str(file)]
-        done = subprocess.run(
-            [*words, *arguments],
-            cwd=self.bench,
-            env={**self._environment(), **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self._run([*words, *arguments], environment)
         (self.folder / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         if not file.exists():
             raise RuntimeError(f"no results: {done.stdout}\n{done.stderr}")
@@ -247,8 +239,13 @@ class Lab:
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``pytest-dlperf`` in the suite's folder."""
+        return self._run([sys.executable, "-c", COMMAND, *arguments], environment)
+
+    def _run(
+        self, words: list[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", COMMAND, *arguments],
+            words,
             cwd=self.bench,
             env={**self._environment(), **environment},
             stdin=subprocess.DEVNULL,
