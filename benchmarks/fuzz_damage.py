@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fuzz_disturbances import NOISE, STACK, Mutant, Unfit, another, content_of
 from fuzz_training import NEVER, Line, happens, make_log, printed, taking_turns
+from msgspec.structs import replace
 
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Estimator

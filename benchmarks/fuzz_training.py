@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Rule
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Window
-from pytest_dlperf.model.timing import Kind
+from pytest_dlperf.model.work import TimeKind
 
 if TYPE_CHECKING:
     import random
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 NEVER: Final = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step that a rank prints a record of."""
 
     number: int
@@ -42,8 +43,7 @@ class Step:
     training: Training
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """What happened."""
 
     case: Case
@@ -93,8 +93,7 @@ class Training:
         return self.case.global_batch * len(counted) / math.fsum(counted)
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """A line of a log, without its end."""
 
     text: str
@@ -108,8 +107,7 @@ class Line:
     """What the record calls its step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trainer:
+class Trainer(Struct, frozen=True, kw_only=True):
     """How one trainer prints."""
 
     name: str
@@ -150,8 +148,7 @@ class Trainer:
         return lambda case: case.topology.devices_per_node if local else 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Log:
+class Log(Struct, frozen=True, kw_only=True):
     """A log, and the truth."""
 
     trainer: Trainer
@@ -160,7 +157,7 @@ class Log:
     estimator: Estimator
     case: Case
     """What it is said to be of."""
-    lines: list[Line] = field(repr=False)
+    lines: list[Line]
     span: tuple[int, int]
     """The step before the window, and its last."""
     throughput: float
@@ -174,13 +171,13 @@ class Log:
         """
         kind, of = self.trainer.log_format.timing.kind, self.training.case
         after, last = self.span
-        if kind is Kind.MOMENT or self.estimator is Estimator.PUBLISHED:
+        if kind is TimeKind.MOMENT or self.estimator is Estimator.PUBLISHED:
             return ()
         seconds: dict[int, list[float]] = {}
         for line in lines:
             if after < line.step <= last:
                 shown = self.trainer.value(line.time, of)
-                each = shown if kind is Kind.DURATION else of.global_batch / shown
+                each = shown if kind is TimeKind.DURATION else of.global_batch / shown
                 seconds.setdefault(line.rank, []).append(each)
         ranks = [*seconds.values(), [each for rank in seconds.values() for each in rank]]
         return tuple(of.global_batch * len(rank) / math.fsum(rank) for rank in ranks if rank)

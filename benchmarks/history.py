@@ -18,12 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
 from pytest_dlperf.history.explaining import Subject, Tonight, explain
@@ -31,7 +33,6 @@ from pytest_dlperf.history.nights import machines_of, nights_of
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, Recorder
-from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import (
@@ -43,8 +44,7 @@ from pytest_dlperf.model.measurement import (
     RunStatus,
 )
 from pytest_dlperf.model.metric import Metric, RuleName, throughput
-from pytest_dlperf.model.records import CaseResult, TestRecord
-from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.results import CaseResult, Results, TestRecord
 from pytest_dlperf.reports import history_words
 
 CASES = 115
@@ -172,7 +172,7 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
         def plain(case: Case) -> object:
             return bare.execute(BARE, (case.id, 366)).fetchall()
 
-        history_of(history, series, until=until, machines=machines_of(history))  # imports Otava
+        history_of(history, series, until=until, machines=machines_of(history))  # imports NumPy
         compare(
             "the last 366 nights of a case; floor: a bare query",
             interleaved(
@@ -181,9 +181,8 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
                 floor=lambda: plain(cases[7]),
             ),
         )
-        found = "all" if is_available() else "all but change points"
         compare(
-            f"{found} that the history says of a case; floor: the same",
+            "all that the history says of a case; floor: the same",
             interleaved(
                 repeats,
                 ours=lambda: history_of(
@@ -263,9 +262,9 @@ def writing(
             history.add(results)
 
     def write(results: Results) -> None:
-        from pytest_dlperf.results.encode import encode
+        from pytest_dlperf.results.file import results_file
 
-        as_json.write_text(json.dumps(encode(results)), encoding="utf-8")
+        as_json.write_text(json.dumps(to_builtins(results_file(results))), encoding="utf-8")
 
     for count in (CASES, 3):
         prepared = [night(cases[:count], next(more)) for _ in range(repeats + 1)]

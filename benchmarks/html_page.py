@@ -18,10 +18,12 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -36,12 +38,11 @@ from published_session import (  # noqa: E402
 
 from pytest_dlperf.history.case_history import histories_of  # noqa: E402
 from pytest_dlperf.history.store import History  # noqa: E402
-from pytest_dlperf.history.trends import is_available  # noqa: E402
 from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
 from pytest_dlperf.model.metric import THROUGHPUT  # noqa: E402
-from pytest_dlperf.model.records import CaseResult, with_measurements  # noqa: E402
+from pytest_dlperf.model.results import CaseResult, with_measurements  # noqa: E402
 from pytest_dlperf.reports.html.page import html_page  # noqa: E402
-from pytest_dlperf.results.encode import encode  # noqa: E402
+from pytest_dlperf.results.file import results_file  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,12 +67,8 @@ def write_page(file: Path, results: Results, histories: Histories) -> None:
 
 def write_json(file: Path, results: Results, histories: Histories) -> None:
     """The floor: the same values, without a picture of them."""
-    file.write_text(json.dumps([encode(results), histories], default=_fields), encoding="utf-8")
-
-
-def _fields(value: Any) -> dict[str, object]:
-    # Not asdict: that copies each night before it is written, five times the time of all else.
-    return {each.name: getattr(value, each.name) for each in fields(value)}
+    values = to_builtins([results_file(results), histories])
+    file.write_text(json.dumps(values), encoding="utf-8")
 
 
 def with_metrics(results: Results, names: list[str]) -> Results:
@@ -188,9 +185,8 @@ def main() -> int:
         )
     first = taken["all"][0]
     everything, page, floor = (median(times[1:]) for times in taken.values())
-    found = "with" if is_available() else "without"
     print(
-        f"{len(results.cases)} cases, {points} nights of metrics, {found} change points: reading "
+        f"{len(results.cases)} cases, {points} nights of metrics, with change points: reading "
         f"the database and writing the page {everything:.2f} s (the first time in a process "
         f"{first:.2f} s); the page alone {page:.2f} s and {sizes['page'] / 1e6:.2f} MB; JSON "
         f"{floor:.2f} s and {sizes['JSON'] / 1e6:.2f} MB; ratio of page to JSON "

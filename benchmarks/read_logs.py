@@ -136,10 +136,10 @@ def compare(path: Path, records: int, repeats: int) -> None:
     head = WARMUP + SETTLING + MEASURED
     script = Path(log_readers.__file__).resolve()
     here = str(script.parents[1])
-    # What declared expressions run on is a package of its own.
+    # Without site, so that its files cost neither reader; values and expressions are packages.
     packages = os.pathsep.join((here, sysconfig.get_path("platlib")))
 
-    def reader(name: str, last: int, packages: str = here) -> Command:
+    def reader(name: str, last: int) -> Command:
         command = [sys.executable, "-S", str(script), name, str(path), str(last)]
         return command, {"PYTHONPATH": packages}
 
@@ -151,10 +151,10 @@ def compare(path: Path, records: int, repeats: int) -> None:
             "ours, window to the last record": reader("ours", records),
             "all lines in memory": reader("memory", records),
             "ours, window at the head": reader("ours", head),
-            "declared, all steps": reader("declared", records, packages),
-            "   with five metrics": reader("declared-metrics", records, packages),
-            f"declared, the last {USUAL_WINDOW:,} steps": reader("window", records, packages),
-            "   with five metrics ": reader("window-metrics", records, packages),
+            "declared, all steps": reader("declared", records),
+            "   with five metrics": reader("declared-metrics", records),
+            f"declared, the last {USUAL_WINDOW:,} steps": reader("window", records),
+            "   with five metrics ": reader("window-metrics", records),
         },
         repeats,
     )

@@ -26,7 +26,7 @@ from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
-from pytest_dlperf.model.timing import Covers
+from pytest_dlperf.model.work import Covers
 from pytest_dlperf.node.relay import ANCHOR_BYTES, MERGED_S
 
 if TYPE_CHECKING:

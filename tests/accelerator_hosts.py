@@ -6,11 +6,8 @@ The outputs are recorded ones, cut down to a few devices.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path
 
 # amd-smi static --asic --driver --json, of ROCm 6 (a list) and of ROCm 7 (under gpu_data).
 MI300X = {
@@ -45,6 +42,12 @@ ROCM_SMI = json.dumps(
         "system": {"Driver version": "6.8.5"},
     }
 )
+
+NVIDIA_SMI_TOPOLOGY = """\
+\t\x1b[4mGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tSYS\t0-31\t0\t\tN/A
+NIC0\tSYS\t X
+"""
 
 NPU_SMI_MAPPING = "".join(
     "\t" + "".join(f"{word:<31}" for word in row).rstrip() + "\n"
@@ -211,7 +214,7 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
             *("amd", "amd_rocm_7", "amd_old_tool", "amd_no_tool", "amd_sibling", "amd_container"),
             *("amd_laptop", "amd_slurm", "ascend", "ascend_no_tool", "tpu", "tpu_vfio", "tpu_v3"),
             *("tpu_container", "intel", "intel_cards", "intel_no_tool", "gaudi", "gaudi_no_tool"),
-            *("two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
+            *("nvidia_single", "two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
         )
     }
     amd_smi = {"static --asic --driver --json": AMD_SMI}
@@ -286,6 +289,7 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
             }
         )
     one_nvidia = "GPU 0: NVIDIA T400 4GB (UUID: GPU-1)\n"
+    hosts["nvidia_single"].tool("nvidia-smi", {"-L": one_nvidia, "topo -m": NVIDIA_SMI_TOPOLOGY})
     hosts["two_kinds"].kfd(1, target=90402, device=0x74A1).tool("nvidia-smi", {"-L": one_nvidia})
     listed = "".join(f"GPU {number}: NVIDIA H100 (UUID: GPU-{number})\n" for number in range(8))
     for name in ("hidden", "all_hidden"):
@@ -296,7 +300,7 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
         "npu-smi", "yes '| 3 3 | OK |'\n"
     ).program("xpu-smi", "echo null\n").program("hl-smi", "echo module_id, name; echo 1\n")
     for name in ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi", "xpu-smi", "hl-smi"):
-        hosts["hanging"].program(name, "trap '' TERM\nexec sleep 60\n")
+        hosts["hanging"].program(name, "trap '' TERM\necho $0 >> $RECORDED/asked\nexec sleep 600\n")
     hosts["hanging"].files({f"dev/nvidia{number}": "" for number in range(2)})
     return hosts
 

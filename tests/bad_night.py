@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from msgspec.structs import replace
 from published_session import (
     PEAK_MEMORY,
     PLENTY,
@@ -17,13 +17,15 @@ from published_session import (
     year_of_nights,
 )
 
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
-from pytest_dlperf.model.judgement import Verdict
-
-if TYPE_CHECKING:
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+from pytest_dlperf.history.series import CaseHistory
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.results import CaseResult, Results
 
 SLOWER: Final = "paddle-resnet50-fp32-b128-4n8g"
 GREEDY: Final = "paddle-resnet50-fp32-b128-1n8g"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.baselines.recording import Change, ChangeKind, Recorded, record
+from pytest_dlperf.baselines.reading import Baselines, load_baselines
+from pytest_dlperf.baselines.recording import Change, ChangeKind, RecordOutcome, record
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, LaunchFacts
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.baselines.reading import Baselines
 SYSTEM = "paddle-resnet50"
 NIGHT = "2026-11-21T03:00:00+00:00"
 RUNS = {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5}
@@ -170,5 +167,5 @@ def extend(
     )
 
 
-def do(cluster: Cluster, changes: Sequence[Change]) -> Recorded:
+def do(cluster: Cluster, changes: Sequence[Change]) -> RecordOutcome:
     return record(cluster, SYSTEM, changes, provenance={"source": "a test"})

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -30,7 +26,7 @@ needs_chromium = pytest.mark.skipif(
 
 
 @dataclass(slots=True)
-class Seen:
+class PageEvents:
     """What a page has done besides being shown; a good page does nothing."""
 
     messages: list[str] = field(default_factory=list)
@@ -68,7 +64,7 @@ def opened(  # noqa: PLR0913 - a browser's settings, by name
     scheme: str = "light",
     with_script: bool = True,
     fragment: str = "",
-) -> Iterator[tuple[Page, Seen]]:
+) -> Iterator[tuple[Page, PageEvents]]:
     """A page from a file, and what it does besides."""
     context: BrowserContext = browser.new_context(
         viewport={"width": width, "height": 900},
@@ -77,7 +73,7 @@ def opened(  # noqa: PLR0913 - a browser's settings, by name
         offline=True,
         reduced_motion="reduce",
     )
-    seen = Seen()
+    seen = PageEvents()
     try:
         page = context.new_page()
         own = file.resolve().as_uri()

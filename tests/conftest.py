@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import fork_server
 import pytest
 from clusters.kubernetes import Kubernetes
 from clusters.network import Network
@@ -17,10 +19,9 @@ from clusters.ports import free_ports, worker_number
 from clusters.requirements import missing
 from clusters.slurm import Slurm
 from clusters.ssh import SshHosts
-from suites import Suite
+from suites import Command, Suite, import_package, ran_command
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pytest_dlperf.files.ci import ENGINES
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,6 +55,9 @@ OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
 # What the extra of the same name installs.
 TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
+# What only .ci/run runs: real training, containers, and whole CI files of examples/ (``checkout``).
+CI_ONLY = {"training", "trainers", "podman", "checkout"}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _yaml_stays() -> None:
@@ -65,9 +69,16 @@ def _yaml_stays() -> None:
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
     ours = ("DLPERF_HISTORY", "DLPERF_NOTIFY", "DLPERF_NOTIFY_ON", "DLPERF_SMTP")
-    of_github = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_REPOSITORY")
-    for name in (*ours, *of_github, "CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
+    of_github = ("GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_REPOSITORY")
+    for name in (*ours, *of_github, *(engine.mark for engine in ENGINES)):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Have ``runpytest_subprocess`` fork instead of importing all anew."""
+    monkeypatch.setattr(pytester, "popen", partial(fork_server.popen, pytester.popen))
+    return pytester
 
 
 @pytest.fixture
@@ -95,8 +106,18 @@ def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
 
 
+@pytest.fixture(scope="session")
+def _package_stays() -> None:
+    import_package()
+
+
 @pytest.fixture
-def suite(pytester: pytest.Pytester, own_environment: None) -> Suite:
+def suite(
+    request: pytest.FixtureRequest,
+    _package_stays: None,
+    pytester: pytest.Pytester,
+    own_environment: None,
+) -> Suite:
     """A copy of ``bench_tests`` and of the published baselines."""
     del own_environment
     shutil.copytree(
@@ -107,7 +128,13 @@ def suite(pytester: pytest.Pytester, own_environment: None) -> Suite:
     shutil.copytree(ROOT / "baselines" / "dlperf-v100", pytester.path / "baselines/dlperf-v100")
     # Strict as the project itself is: a warning of ours would fail here.
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
-    return Suite(pytester)
+    return Suite(pytester, in_process=request.node.get_closest_marker("in_process") is not None)
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs ``pytest-dlperf`` with its arguments, in this process and folder."""
+    return lambda *arguments: ran_command(capfd, arguments)
 
 
 @pytest.fixture
@@ -118,7 +145,7 @@ def with_benchmark(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _what_does_not_ship(folder: str, names: list[str]) -> set[str]:
-    """Byte code, and system files that somebody has added to the checkout."""
+    """Byte code, and system files that a user has added to the checkout."""
     added = set(names) - SYSTEM_FILES if Path(folder).name == "systems" else set()
     return {"__pycache__", *added}
 
@@ -247,6 +274,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(CLUSTERS[fixture])
             if fixture == "pytester":
                 item.add_marker("session")
+        marks = {mark.name for mark in item.iter_markers()}
+        if CI_ONLY & marks.union(getattr(item, "fixturenames", ())):
+            item.add_marker("ci")
     if os.environ.get("CI") == "true":
         return
     for kind, reason in _what_is_missing().items():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import results_makers as make
+from msgspec.structs import replace
 
 from pytest_dlperf.model.baseline import Acceptance
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.records import Accepted
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.results import Accepted, CaseResult
 
 # Tonight, by results_makers.STARTED, is Friday.
 TUESDAY = PastNight(

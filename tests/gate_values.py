@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.rules import Terms
-from pytest_dlperf.gate.verdicts import End, Question, decide
+from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
+from pytest_dlperf.model.judgement import Judgement
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.judgement import Judgement
 
 CASE = "paddle-resnet50-fp32-b128-1n8g"
 SINGLE = "paddle-resnet50-fp32-b128-1n1g"
@@ -43,15 +41,17 @@ def sound_run(number: int, value: float, metric: Metric = METRIC) -> Run:
     return Run(run=number, metrics={metric.name: value}, status=RunStatus.OK)
 
 
-def end(measurement: Measurement, *baselines: Baseline | None) -> End:
+def end(measurement: Measurement, *baselines: Baseline | None) -> MeasuredCase:
     """A measurement, and what is accepted of its case."""
-    return End(measurement, {known.metric: known for known in baselines if known is not None})
+    return MeasuredCase(
+        measurement, {known.metric: known for known in baselines if known is not None}
+    )
 
 
 def judge(measurement: Measurement, baseline: Baseline | None, **terms: Any) -> Judgement:
     """The verdict on what was measured by these terms."""
     (metric,) = measurement.metrics
-    return decide(Question(metric, end(measurement, baseline), Terms(**terms)))
+    return decide(GateInput(metric, end(measurement, baseline), Terms(**terms)))
 
 
 def judge_speedup(
@@ -68,7 +68,7 @@ def judge_speedup(
         speedup = accepted_speedup(speedup)
     case = end(measurement, baseline, speedup)
     over = end(replace(reference, case_id=SINGLE), reference_baseline)
-    return decide(Question(SPEEDUP_METRIC, case, Terms(**terms), over))
+    return decide(GateInput(SPEEDUP_METRIC, case, Terms(**terms), over))
 
 
 def interleaved(

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from results_makers import judged, metrics_of
 
+from pytest_dlperf.history.case_history import drifts_of
 from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric, throughput
-from pytest_dlperf.model.records import Accepted, CaseResult
-from pytest_dlperf.model.results import Results
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from pytest_dlperf.model.results import Accepted, CaseResult, Results
+from pytest_dlperf.reports import history_words
 
 CASE = "tiny-mlp-fp32-b4-1n1g"
 UNIT = "samples/s"
@@ -118,10 +118,29 @@ def days(nights: Sequence[Sequence[float]]) -> list[Day]:
     ]
 
 
+def add(file: Path, *nights: Results) -> None:
+    """Put sessions into a database, without a wait for the disk after each."""
+    with History.open(file) as history:
+        history.tuples("PRAGMA synchronous = OFF")
+        for results in nights:
+            history.add(results)
+
+
 def fill(file: Path, nights: Sequence[Sequence[float | None]], case_id: str = CASE) -> Results:
     """Put one session for each night into a database, and give the last one."""
+    sessions = [session(number, {case_id: runs}) for number, runs in enumerate(nights)]
+    add(file, *sessions)
+    return sessions[-1]
+
+
+def drift_lines(file: Path, results: Results) -> list[str]:
+    """The cases of these results that drift, in the words of reports."""
     with History.open(file) as history:
-        for number, runs in enumerate(nights):
-            last = session(number, {case_id: runs})
-            history.add(last)
-    return last
+        found = drifts_of(history, results)
+        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
+
+
+def rows_of(file: Path, query: str) -> list[tuple[object, ...]]:
+    """The rows that SQLite itself gives for a query."""
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(query).fetchall()

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from pytest_dlperf.config.variables import LaunchVariables
+from pytest_dlperf.config.assignments import LaunchVariables
+from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import plan_run, run_dir
+from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
+from pytest_dlperf.launch.plan import NodeCommand, plan_run, run_dir
+from pytest_dlperf.launch.record import LaunchOutcome
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
 
 THIS_MACHINE = Host(name="localhost", address=ADDRESS, devices=None)
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import log_makers
 import yaml
+from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.model.case import Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from suites import Suite
 
 BATCH = 4
 STEPS = 10

@@ -8,18 +8,17 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from email import message_from_bytes
+from email.message import EmailMessage
 from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from email.message import EmailMessage
-    from pathlib import Path
+from msgspec import Struct
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,8 +36,7 @@ def self_signed(folder: Path) -> Path:
     return file
 
 
-@dataclass(frozen=True)
-class Asked:
+class Request(Struct, frozen=True):
     """A request as it came."""
 
     method: str
@@ -51,29 +49,27 @@ class Asked:
         return json.loads(self.body)
 
 
-@dataclass(frozen=True)
-class Said:
-    """What is answered."""
+class Response(Struct, frozen=True):
+    """The answer to a request."""
 
     status: int = 200
     body: bytes = b"ok"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     delay_s: float = 0.0
 
 
-@dataclass
-class Web:
+class Web(Struct):
     """A web service that keeps what it was asked, and answers as it is told."""
 
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
-    answer: Callable[[Asked], Said] = lambda _: Said()
+    asked: list[Request] = []
+    answer: Callable[[Request], Response] = lambda _: Response()
 
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    def answers(self, *said: Said) -> None:
+    def answers(self, *said: Response) -> None:
         """Answer these in turn, the last one for good."""
         left = list(said)
         self.answer = lambda _: left.pop(0) if len(left) > 1 else left[0]
@@ -88,7 +84,7 @@ def web_server(certificate: Path | None = None) -> Iterator[Web]:
         def _any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
-            asked = Asked(self.command, self.path, dict(self.headers.items()), body)
+            asked = Request(self.command, self.path, dict(self.headers.items()), body)
             web.asked.append(asked)
             said = web.answer(asked)
             time.sleep(said.delay_s)
@@ -156,7 +152,7 @@ class Forge:
             self.comments.append(comment)
             return comment
 
-    def _answer(self, asked: Asked) -> Said:
+    def _answer(self, asked: Request) -> Response:
         url = urlsplit(asked.path)
         *_, last = url.path.split("/")
         known: dict[str, Any] = {
@@ -175,11 +171,11 @@ class Forge:
             return _json({"message": "Not Found"}, 404)
         if asked.method == "DELETE":
             self.comments.remove(comment)
-            return Said(204, b"")
+            return Response(204, b"")
         comment["body"] = asked.json["body"]
         return _json(comment)
 
-    def _all(self, asked: Asked, query: Mapping[str, list[str]]) -> Said:
+    def _all(self, asked: Request, query: Mapping[str, list[str]]) -> Response:
         if asked.method == "POST":
             self.before_creation()
             return _json(self.add(asked.json["body"]), 201)
@@ -187,18 +183,17 @@ class Forge:
         return _json(self.comments[size * (number - 1) : size * number])
 
 
-def _json(data: Any, status: int = 200) -> Said:
-    return Said(status, json.dumps(data).encode(), {"Content-Type": "application/json"})
+def _json(data: Any, status: int = 200) -> Response:
+    return Response(status, json.dumps(data).encode(), {"Content-Type": "application/json"})
 
 
-@dataclass
-class MailServer:
+class MailServer(Struct):
     """A mail server that keeps what it was given."""
 
     port: int = 0
-    said: list[str] = field(default_factory=list)
+    said: list[str] = []
     """The commands of all clients."""
-    mails: list[EmailMessage] = field(default_factory=list)
+    mails: list[EmailMessage] = []
     refuses: str | None = None
     """The command that it refuses."""
 

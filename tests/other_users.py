@@ -7,14 +7,11 @@ import shutil
 import tempfile
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OTHER = 54321
 """The number of a user that no machine has."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.gate.rules import Terms
-from pytest_dlperf.gate.verdicts import End, Question, decide
+from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
@@ -33,11 +36,15 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-from pytest_dlperf.model.records import Accepted, CaseResult, MetricResult, with_measurements
-from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pytest_dlperf.model.results import (
+    Accepted,
+    BaselineChange,
+    CaseResult,
+    IgnoredLog,
+    MetricResult,
+    Results,
+    with_measurements,
+)
 
 ROOT: Final = Path(__file__).parent.parent
 TONIGHT: Final = datetime(2026, 11, 20, 2, 0, tzinfo=timezone.utc)
@@ -268,10 +275,10 @@ def _result(
             reason="it needs 4 hosts of 8 devices, and 3 are there; --dlperf-hosts names more",
         )
         return replace(result, judgements={THROUGHPUT: skipped})
-    end = End(measurement, known)
+    end = MeasuredCase(measurement, known)
     terms = Terms(tolerance_percent=TOLERANCE)
     judgements = {
-        metric.name: decide(Question(metric, end, _terms(metric)))
+        metric.name: decide(GateInput(metric, end, _terms(metric)))
         for metric in measurement.metrics
         if metric.is_judged
     }
@@ -285,8 +292,8 @@ def _result(
         judgements[THROUGHPUT] = judged
         result = replace(result, interleaved=both)
     elif over is not None and case.is_scaled:
-        reference = End(over, baselines[over.case_id])
-        judgements[SPEEDUP] = decide(Question(SPEEDUP_METRIC, end, terms, reference))
+        reference = MeasuredCase(over, baselines[over.case_id])
+        judgements[SPEEDUP] = decide(GateInput(SPEEDUP_METRIC, end, terms, reference))
     return with_measurements(replace(result, judgements=judgements), measured)
 
 

@@ -6,10 +6,9 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 SCRIPTS: Final = Path(__file__).parent / "own_repository"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
-from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import (
     SPEEDUP_METRIC,
     Better,
@@ -16,13 +18,7 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-from pytest_dlperf.model.records import Accepted, CaseResult
-from pytest_dlperf.model.results import Results
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.results import Accepted, CaseResult, Results
 
 STARTED = "2026-11-20T22:00:00+01:00"
 MEMORY = Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG)

@@ -5,18 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from clusters.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from suites import Suite
-
-LIMIT_S = 60.0
+from clusters.processes import LONG_S, wait_until
+from suites import Suite
 
 
 class BackgroundSession:
@@ -47,15 +41,13 @@ class BackgroundSession:
             TimeoutError: It did not hold in time.
             RuntimeError: The session ended before; with what it has printed.
         """
-        wait_until(
-            lambda: condition() or self.process.poll() is not None, what=what, limit_s=LIMIT_S
-        )
+        wait_until(lambda: condition() or self.process.poll() is not None, what=what)
         if not condition():
             raise RuntimeError(f"the session ended before {what}:\n{self.output}")
 
     def result(self) -> int:
         """Wait for its end, and give its exit code."""
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(LONG_S)
 
 
 @contextmanager

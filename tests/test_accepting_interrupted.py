@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from nights import Nights
 from sessions import in_background
+from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
-
-if TYPE_CHECKING:
-    from suites import Suite
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +109,7 @@ def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> Non
     # Who comes later is refused, or was held already against what the first has accepted.
     for code, output in zip(codes, outputs, strict=True):
         if code:
-            assert "run again to be held against" in output or "needs --dlperf-reason" in output
+            assert "run again to be judged against" in output or "needs --dlperf-reason" in output
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 from nights import Nights
 from sessions import in_background
+from suites import Suite
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 CREATE, UPDATE, EXTEND = (f"--dlperf-{word}-baselines" for word in ("create", "update", "extend"))
 METRICS = """\
@@ -48,9 +46,9 @@ def accepted(nights: Nights, topology: str = "1n2g") -> dict[str, float]:
 
 
 def test_metrics_are_recorded_together_and_say_once_where_they_come_from(
-    suite: Suite, nights: Nights, workers: list[str]
+    suite: Suite, nights: Nights
 ) -> None:
-    result = suite.run(*nights.usual("first", printed=memory(1000)), CREATE, *workers)
+    result = suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
 
     assert result.ret == 0
     assert yaml.safe_load(nights.text)["metrics"] == {

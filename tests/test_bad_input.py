@@ -6,18 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import log_makers
 import pytest
+from suites import Suite
 
 from pytest_dlperf.logs.tree import LogSource, index_logs
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.reports import markdown
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 CASE = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
 
@@ -35,10 +35,7 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
     [
         (
             ["--dlperf-logs", "tensorflow-bert=logs"],
-            (
-                "*--dlperf-logs tensorflow-bert: there is no such system; there are: *"
-                "did you mean 'tensorflow-bert_base'?"
-            ),
+            "--dlperf-logs tensorflow-bert: there is no such system; *'tensorflow-bert_base'?",
         ),
         (
             ["--dlperf-logs", "tensorflow-bert_base/dali=logs"],
@@ -46,67 +43,62 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
         ),
         (
             ["--dlperf-logs", "tensorflow-bert_base=nowhere"],
-            "*--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory",
+            "--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory",
         ),
-        (
-            ["--dlperf-logs", "tensorflow-bert_base=empty"],
-            "*no *.log file below *empty; *",
-        ),
+        (["--dlperf-logs", "tensorflow-bert_base=empty"], "*no [*].log file below *empty; *"),
         (
             ["--dlperf-logs", "tensorflow-bert_base=logs/slurm-1.out"],
             "*slurm-1.out does not say which case it is of: *--dlperf-logs CASE=logs/slurm-1.out*",
         ),
+        (["--dlperf-cluster", "v100"], "there is no cluster 'v100' below *dlperf-v100*"),
         (
-            ["--dlperf-cluster", "v100"],
-            "*there is no cluster 'v100' below *; there are: dlperf-v100, local.*",
+            ["--dlperf-cluster", "misspelt"],
+            "*cluster.yaml names the system 'paddle-resnet', which no*",
         ),
+        (["--dlperf-history", "notes.txt"], "--dlperf-history: *notes.txt is not a database; *"),
+        (
+            ["-o", "dlperf_history=notes.txt"],
+            "ini key dlperf_history: *notes.txt is not a database*",
+        ),
+        (["--dlperf-run-dir", "logs"], "--dlperf-run-dir: *logs is not empty*"),
+        (["--dlperf-control", "always"], "*--dlperf-control always*no accepted software*"),
+        (
+            ["--dlperf-metric", "loss,peak_memry"],
+            "--dlperf-metric peak_memry: *loss, peak_memory, *did you mean 'peak_memory'*",
+        ),
+        (
+            ["--dlperf-metric", "throughput_per_device"],
+            "--dlperf-metric throughput_per_device: *'metrics'*loss, peak_memory*",
+        ),
+        (["--dlperf-metric", "throughput,"], "*--dlperf-metric*'throughput,'*commas*"),
+        (["--dlperf-hosts", "a:2,A"], "--dlperf-hosts: 'A' gives the host A*"),
+        (["-o", "dlperf_hosts=a,,b"], "ini key dlperf_hosts: 'a,,b' has an empty entry*"),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_an_option_that_makes_no_sense_is_a_usage_error(
     suite: Suite, arguments: list[str], message: str
 ) -> None:
     write_log(suite.path / "logs", "slurm-1.out")
     (suite.path / "empty").mkdir()
+    (suite.path / "notes.txt").write_text("no database", encoding="utf-8")
+    published = suite.path / "baselines" / "dlperf-v100" / "cluster.yaml"
+    text = published.read_text(encoding="utf-8").replace("paddle-resnet50", "paddle-resnet")
+    (suite.path / "baselines" / "misspelt").mkdir()
+    (suite.path / "baselines" / "misspelt" / "cluster.yaml").write_text(text, encoding="utf-8")
 
-    result = suite.run(*arguments)
+    assert fnmatchcase(suite.refused(*arguments), message)
 
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([message])
-
-
-def test_a_mistake_in_a_system_file_is_a_usage_error(suite: Suite, workers: list[str]) -> None:
-    suite.system_file("framework: tiny\nmodell: mlp\n")
-
-    result = suite.run(*workers)
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*own.yaml:1: $: the key 'model' is missing", "*own.yaml:2: $.modell: unknown key*"]
-    )
+    assert (suite.path / "notes.txt").read_text(encoding="utf-8") == "no database"
 
 
-def test_a_cluster_file_that_names_no_system_is_a_usage_error(suite: Suite) -> None:
-    file = suite.path / "baselines" / "dlperf-v100" / "cluster.yaml"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("paddle-resnet50", "paddle-resnet"), encoding="utf-8")
-
-    result = suite.run("--dlperf-cluster", "dlperf-v100")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*cluster.yaml names the system 'paddle-resnet', which no*"])
-
-
-def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g")
     file = suite.path / "baselines" / "dlperf-v100" / "tensorflow-bert_base.yaml"
     text = file.read_text(encoding="utf-8").replace("112.99", "-112.99")
     file.write_text(text, encoding="utf-8")
 
-    result, results = suite.judge(
-        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
-    )
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*$.entries.fp32-b64.1n1g.throughput.accepted: found '-112.99'*"])
@@ -257,14 +249,11 @@ def test_results_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
     assert (suite.path / "page.md").read_text(encoding="utf-8").startswith("# dlperf: cluster")
 
 
-def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite: Suite) -> None:
+def test_a_report_with_a_fault_of_ours_costs_no_other_report(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_log(suite.path / "logs" / "1n1g")
-    suite.pytester.makeconftest(
-        "from pytest_dlperf.reports import markdown\n"
-        "def broken(results):\n"
-        "    raise KeyError('no such thing')\n"
-        "markdown.markdown_page = broken\n"
-    )
+    monkeypatch.setattr(markdown, "markdown_page", lambda _: dict[str, str]()["no such thing"])
 
     result, results = suite.judge(
         "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id,
@@ -274,7 +263,7 @@ def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite: Suite) -> No
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "the Markdown page could not be made: KeyError: 'no such thing' (conftest.py, line 3)*",
+            "the Markdown page could not be made: KeyError: 'no such thing' (test_bad_input.py*",
             "tables: *",
         ]
     )
@@ -294,7 +283,7 @@ def test_a_pipe_that_nobody_reads_is_told_and_not_waited_for(suite: Suite) -> No
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "the results could not be written to *pipe: nobody reads this pipe",
+            "the results could not be written to *pipe: no process reads this pipe",
             "Markdown page: *page.md",
         ]
     )

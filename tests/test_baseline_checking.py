@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from baseline_texts import METRICS, SYSTEM, case, cluster_in, create, do, read, write
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Estimator, Window
-from pytest_dlperf.model.metric import SPEEDUP_METRIC
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
 
 MEMORY = METRICS["peak_memory"]
 ROOT = Path(__file__).parent.parent
@@ -113,23 +108,23 @@ FAULTS = {
         "throughput 2626 over 352.72 is 7.445"
     ),
     ("2026-11-02T03:00:00+01:00", "2026-11-01T02:59:00+00:00"): (
-        f"{SPEED}a session of 2026-11-01T02:59:00+00:00 stands behind a session of "
-        "2026-11-01T03:00:00+00:00; the oldest goes first"
+        f"{SPEED}a session of 2026-11-01T02:59:00+00:00 follows a session of "
+        "2026-11-01T03:00:00+00:00; put the oldest first"
     ),
     ("2026-10-01T03:00:00Z", "2026-12-01T03:00:00Z"): (
-        f"{SPEED}a session of 2026-11-01T03:00:00+00:00 stands behind the accepted number of "
-        "2026-12-01T03:00:00Z; the oldest goes first"
+        f"{SPEED}a session of 2026-11-01T03:00:00+00:00 follows the accepted number of "
+        "2026-12-01T03:00:00Z; put the oldest first"
     ),
     ("    1n8g:", "    1n4g:\n      throughput: 9.0\n    1n8g:"): (
         "13: stale: paddle-resnet50 has no case fp32-b128-1n4g; "
         "`pytest-dlperf baselines delete` takes the entry out"
     ),
     ("unit: images/s", "unit: image/s"): (
-        "3: throughput is in 'image/s', higher is better; that of the system is in 'images/s', "
+        "3: throughput is in 'image/s', higher is better, that of the system in 'images/s', "
         f"higher is better: they are never compared; {DELETE}, to be recorded anew"
     ),
     ("images/s, better: higher", "images/s, better: lower"): (
-        "3: throughput is in 'images/s', lower is better; that of the system is in 'images/s', "
+        "3: throughput is in 'images/s', lower is better, that of the system in 'images/s', "
         f"higher is better: they are never compared; {DELETE}, to be recorded anew"
     ),
     ("estimator: steady", "estimator: published"): (

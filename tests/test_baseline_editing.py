@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import shutil
 import subprocess
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from unittest.mock import ANY
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from baseline_texts import (
@@ -27,19 +27,14 @@ from baseline_texts import (
 )
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pytest_dlperf.baselines.recording import Change, delete
+from pytest_dlperf.baselines.reading import Baselines
+from pytest_dlperf.baselines.recording import Change, delete, significant
+from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.measurement import LaunchFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_dlperf.baselines.reading import Baselines
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.baseline import Baseline
 
 
 @pytest.fixture
@@ -55,13 +50,6 @@ def changed_lines(before: str, after: str) -> list[str]:
         for line in difflib.unified_diff(old, new, n=0)
         if line[0] in "-+" and line[:3] not in {"---", "+++"}
     ]
-
-
-def result_of(cluster: Cluster, change: Change) -> list[str]:
-    file = cluster.directory / "paddle-resnet50.yaml"
-    before = file.read_bytes().decode()
-    assert do(cluster, [change]).done == (change,)
-    return changed_lines(before, file.read_bytes().decode())
 
 
 SOFTWARE = '{driver: "440.33.01", nccl: "2.7.3", paddlepaddle-gpu: "1.8.3"}'
@@ -88,73 +76,138 @@ def acceptance_lines(indent: str) -> list[str]:
     ]
 
 
-def test_an_accepted_number_changes_the_lines_that_it_must(cluster: Cluster) -> None:
-    write(cluster)
-
-    change = accept(cluster, "fp32-b128-1n1g", 360.25001, machine=MACHINE)
-
-    assert result_of(cluster, change) == [
-        "-         accepted: 352.72   # measured on a Sunday\n",
-        "+         accepted: 360.25   # measured on a Sunday\n",
-        "-         runs: {1: 352.0, 2: 353.44}  # two of them\n",
-        "+         runs: {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5} # two of them\n",
-        *acceptance_lines("        "),
-        (
-            '+         machine: {device: "Tesla V100-SXM2-16GB", devices_per_node: "8", '
-            "interconnect: nvlink}\n"
+SESSION = f'{{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
+DECLARED = "  peak_memory: {better: lower, unit: MB}  # allocated\n"
+ALONE = "      peak_memory: {accepted: 13000, runs: {1: 12990, 2: 13010}}\n"
+NO_FURTHER_IN = (
+    TEXT.replace("          - ", "        - ")
+    .replace("            runs: [", "          runs: [")
+    .replace("                   2631.0]", "            2631.0]")
+)
+EDITS: dict[str, tuple[str, Callable[[Cluster], Change], list[str]]] = {
+    "an accepted number": (
+        TEXT,
+        lambda c: accept(c, "fp32-b128-1n1g", 360.25001, machine=MACHINE),
+        [
+            "-         accepted: 352.72   # measured on a Sunday\n",
+            "+         accepted: 360.25   # measured on a Sunday\n",
+            "-         runs: {1: 352.0, 2: 353.44}  # two of them\n",
+            "+         runs: {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5} # two of them\n",
+            *acceptance_lines("        "),
+            (
+                '+         machine: {device: "Tesla V100-SXM2-16GB", devices_per_node: "8", '
+                "interconnect: nvlink}\n"
+            ),
+        ],
+    ),
+    "what was of the old number goes with it": (
+        TEXT,
+        lambda c: accept(c, "fp32-b128-1n8g", 2700.0, runs={1: 2699.0, 2: 2701.0}, acceptance=None),
+        [
+            "-         runs:\n",
+            "-           1: 2625.0   # first\n",
+            "-           2: 2626.0\n",
+            "-           3: 2700.0\n",
+            "-         accepted: 2626\n",
+            "-         mean:   2650.33\n",
+            "-         strays: {9: 26.0}\n",
+            "-         sessions:\n",
+            '-           - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}\n',
+            "-           # the night of the storm\n",
+            '-           - at: "2026-11-02T03:00:00+00:00"\n',
+            "-             runs: [2621.0,\n",
+            "-                    2631.0]\n",
+            "+         runs: {1: 2699.0, 2: 2701.0}\n",
+            "+         accepted: 2700.0\n",
+            "+         mean: 2700.0\n",
+        ],
+    ),
+    "a metric alone says itself where it comes from": (
+        TEXT,
+        lambda c: accept(
+            c, "fp32-b128-4n8g", 25.123456789, "speedup", over=350.1, machine={"device": "old"}
         ),
-    ]
-    now = known(cluster, "fp32-b128-1n1g")
-    assert now is not None
-    assert (now.acceptance, now.machine) == (ACCEPTANCE, MACHINE)
-    assert now.note == "Slower # than it looks"
+        [
+            "-         speedup: {accepted: 26.5, over: 352.72}\n",
+            "+         speedup:\n",
+            "+           accepted: 25.1235\n",
+            "+           over: 350.1\n",
+            *acceptance_lines("          "),
+        ],
+    ),
+    "a new metric is declared": (
+        TEXT.replace(DECLARED, "").replace(ALONE, ""),
+        lambda _: create("fp32-b128-1n8g", 13000.0, "peak_memory", acceptance=None),
+        [
+            "+   peak_memory: {unit: MB, better: lower}\n",
+            "+       peak_memory:\n",
+            "+         accepted: 13000.0\n",
+            "+         runs: {1: 13000.0}\n",
+        ],
+    ),
+    "a session more": (
+        TEXT,
+        lambda c: extend(c, "fp32-b128-1n8g"),
+        [f"+           - {SESSION}"],
+    ),
+    "a first session": (
+        TEXT,
+        lambda c: extend(c, "fp32-b128-1n1g"),
+        ["+         sessions:\n", f"+           - {SESSION}"],
+    ),
+    "a first session of a bare number": (
+        TEXT,
+        lambda c: extend(c, "fp32-b128-4n8g"),
+        [
+            "-         throughput: 9348.17\n",
+            "+         throughput:\n",
+            "+           accepted: 9348.17\n",
+            "+           sessions:\n",
+            f"+             - {SESSION}",
+        ],
+    ),
+    "a session where the list was emptied by hand": (
+        TEXT.replace("      speedup: 1.0", "        sessions:\n      speedup: 1.0"),
+        lambda c: extend(c, "fp32-b128-1n1g"),
+        [f"+           - {SESSION}"],
+    ),
+    "a session in a list no further in than its key": (
+        NO_FURTHER_IN,
+        lambda c: extend(c, "fp32-b128-1n8g"),
+        [f"+         - {SESSION}"],
+    ),
+}
 
 
-def test_what_was_of_the_old_number_goes_with_it(cluster: Cluster) -> None:
-    write(cluster)
+@pytest.mark.parametrize(("text", "make", "lines"), EDITS.values(), ids=EDITS)
+def test_a_change_changes_the_lines_that_it_must(
+    cluster: Cluster, text: str, make: Callable[[Cluster], Change], lines: list[str]
+) -> None:
+    file = write(cluster, text)
+    before, change = read(cluster), make(cluster)
 
-    change = accept(cluster, "fp32-b128-1n8g", 2700.0, runs={1: 2699.0, 2: 2701.0}, acceptance=None)
+    assert do(cluster, [change]).done == (change,)
 
-    assert result_of(cluster, change) == [
-        "-         runs:\n",
-        "-           1: 2625.0   # first\n",
-        "-           2: 2626.0\n",
-        "-           3: 2700.0\n",
-        "-         accepted: 2626\n",
-        "-         mean:   2650.33\n",
-        "-         strays: {9: 26.0}\n",
-        "-         sessions:\n",
-        '-           - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}\n',
-        "-           # the night of the storm\n",
-        '-           - at: "2026-11-02T03:00:00+00:00"\n',
-        "-             runs: [2621.0,\n",
-        "-                    2631.0]\n",
-        "+         runs: {1: 2699.0, 2: 2701.0}\n",
-        "+         accepted: 2700.0\n",
-        "+         mean: 2700.0\n",
-    ]
-    now = known(cluster, "fp32-b128-1n8g")
-    assert now is not None
-    assert (now.sessions, now.strays, now.tolerance_percent) == ((), {}, 3.0)
-
-
-def test_a_metric_that_is_accepted_alone_says_itself_where_it_comes_from(cluster: Cluster) -> None:
-    write(cluster)
-    old = known(cluster, "fp32-b128-4n8g")
-    assert old is not None
-
-    change = accept(
-        cluster, "fp32-b128-4n8g", 25.123456789, "speedup", over=350.1, machine={"device": "old"}
-    )
-
-    assert result_of(cluster, change) == [
-        "-         speedup: {accepted: 26.5, over: 352.72}\n",
-        "+         speedup:\n",
-        "+           accepted: 25.1235\n",
-        "+           over: 350.1\n",
-        *acceptance_lines("          "),
-    ]
-    assert known(cluster, "fp32-b128-4n8g") == replace(old, place=ANY)
+    assert changed_lines(text, file.read_bytes().decode()) == lines
+    now = read(cluster)[change.key]
+    entry = before[change.key]
+    one = now.pop(change.metric.name)
+    if change.known is not None:
+        assert (one.note, one.tolerance_percent) == (
+            change.known.note,
+            change.known.tolerance_percent,
+        )
+    if change.number is not None:
+        assert (one.accepted, one.acceptance) == (significant(change.number), change.acceptance)
+        assert (one.sessions, one.strays) == ((), {})
+    else:
+        assert one.sessions[-1].at == NIGHT
+    # What stands beside it is read as before, wherever it stands now.
+    assert {name: replace(other, place="") for name, other in now.items()} == {
+        name: replace(other, place="")
+        for name, other in entry.items()
+        if name != change.metric.name
+    }
 
 
 def test_what_all_metrics_were_accepted_by_is_said_once(cluster: Cluster) -> None:
@@ -191,49 +244,6 @@ def test_a_machine_of_all_metrics_is_said_by_each_once_one_is_of_another(cluster
     }
 
 
-def test_a_new_metric_is_declared_and_joins_the_entry(cluster: Cluster) -> None:
-    declared = "  peak_memory: {better: lower, unit: MB}  # allocated\n"
-    alone = "      peak_memory: {accepted: 13000, runs: {1: 12990, 2: 13010}}\n"
-    write(cluster, TEXT.replace(declared, "").replace(alone, ""))
-
-    change = create("fp32-b128-1n8g", 13000.0, "peak_memory", acceptance=None)
-
-    assert result_of(cluster, change) == [
-        "+   peak_memory: {unit: MB, better: lower}\n",
-        "+       peak_memory:\n",
-        "+         accepted: 13000.0\n",
-        "+         runs: {1: 13000.0}\n",
-    ]
-    assert known(cluster, "fp32-b128-1n8g", "peak_memory") is not None
-
-
-def test_a_session_is_one_more_line(cluster: Cluster) -> None:
-    write(cluster)
-
-    assert result_of(cluster, extend(cluster, "fp32-b128-1n8g")) == [
-        f'+           - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
-    ]
-    assert result_of(cluster, extend(cluster, "fp32-b128-1n1g")) == [
-        "+         sessions:\n",
-        f'+           - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n',
-    ]
-    assert result_of(cluster, extend(cluster, "fp32-b128-4n8g")) == [
-        "-         throughput: 9348.17\n",
-        "+         throughput:\n",
-        "+           accepted: 9348.17\n",
-        "+           sessions:\n",
-        f'+             - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n',
-    ]
-
-
-def test_a_list_of_sessions_that_was_emptied_by_hand_is_filled_again(cluster: Cluster) -> None:
-    write(cluster, TEXT.replace("      speedup: 1.0", "        sessions:\n      speedup: 1.0"))
-
-    assert result_of(cluster, extend(cluster, "fp32-b128-1n1g")) == [
-        f'+           - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
-    ]
-
-
 def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
     file = write(cluster)
     for night in range(3, 9):
@@ -251,18 +261,6 @@ def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
         "-             runs: [2621.0,\n",
         "-                    2631.0]\n",
         '+           - {at: "2026-11-08T03:00:00+00:00", runs: [360.0, 361.5, 359.25, 360.5]}\n',
-    ]
-
-
-def test_a_list_that_is_no_further_in_than_its_key_grows_like_any_other(cluster: Cluster) -> None:
-    old = TEXT.replace("          - ", "        - ").replace(
-        "            runs: [", "          runs: ["
-    )
-    text = old.replace("                   2631.0]", "            2631.0]")
-    write(cluster, text)
-
-    assert result_of(cluster, extend(cluster, "fp32-b128-1n8g")) == [
-        f'+         - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
     ]
 
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,13 @@ from baseline_texts import (
     read,
     write,
 )
+from clusters.processes import LONG_S
+from msgspec.structs import replace
 
 from pytest_dlperf.baselines.recording import delete
+from pytest_dlperf.baselines.schemas import schema_text
 from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import Better, Metric
@@ -76,38 +79,29 @@ def test_a_ratio_keeps_what_it_was_taken_over(cluster: Cluster) -> None:
     assert (now.accepted, now.over, now.runs) == (3.99723, 90.1235, {})
 
 
-def test_a_seventh_session_takes_the_place_of_the_oldest(cluster: Cluster) -> None:
-    name = "fp32-b128-1n1g"
-    nights = [f"2026-11-{day:02}T03:00:00+00:00" for day in range(1, 8)]
-    do(cluster, [create(name, 100.0)])
-    for night in nights[:6]:
-        do(cluster, [extend(cluster, name, at=night)])
-    six = known(cluster, name)
-    assert six is not None
-    assert [session.at for session in six.sessions] == nights[:6]
+def test_the_first_numbers_make_the_files_and_have_six_digits(cluster: Cluster) -> None:
+    numbers = {"fp32-b128-1n1g": 352.7251, "bf16-gb196-s4096-tp2_pp4-dali-1n8g": 0.00123456789}
 
-    do(cluster, [extend(cluster, name, at=nights[6])])
+    do(cluster, [create(name, number) for name, number in numbers.items()])
 
-    seven = known(cluster, name)
-    assert seven is not None
-    assert [session.at for session in seven.sessions] == nights[1:]
-    assert replace(seven, sessions=six.sessions) == six
+    accepted = {name: (now := known(cluster, name)) and now.accepted for name in numbers}
+    assert list(accepted.values()) == [352.725, 0.00123457]
+    found = find_cluster(cluster.directory.parent, "mine", local="local")
+    assert found.estimator is Estimator.STEADY
 
 
-def test_metrics_of_a_case_change_on_their_own(cluster: Cluster) -> None:
-    write(cluster)
-    before = known(cluster, "fp32-b128-1n8g", "peak_memory")
-    changes = [
-        extend(cluster, "fp32-b128-1n8g"),
-        create("fp32-b128-1n8g", 7.4, "speedup"),
-    ]
+@pytest.mark.parametrize(
+    "emptied", ["entries:\n", "entries:\n  fp32-b128:\n", "entries:\n  fp16-b224:\n"]
+)
+def test_what_deleting_leaves_can_be_read_and_extended(cluster: Cluster, emptied: str) -> None:
+    file = write(cluster, TEXT[: TEXT.index("entries:")] + emptied)
+    assert read(cluster) == {}
 
-    assert do(cluster, changes).done == tuple(changes)
+    do(cluster, [create("fp32-b128-1n8g", 2600.0)])
 
-    now = read(cluster)["fp32-b128", "1n8g"]
-    assert (now["speedup"].accepted, len(now["throughput"].sessions)) == (7.4, 3)
-    assert before is not None
-    assert replace(now["peak_memory"], place="") == replace(before, place="")
+    assert set(read(cluster)) == {("fp32-b128", "1n8g")}
+    kept = iter(file.read_text(encoding="utf-8").splitlines())
+    assert all(line in kept for line in emptied.splitlines())
 
 
 def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) -> None:
@@ -135,8 +129,7 @@ def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluste
         file = cluster.directory / f"{name}.yaml"
         first_line = file.read_text(encoding="utf-8").splitlines()[0]
         way = first_line.removeprefix("# yaml-language-server: $schema=")
-        shipped = TESTS.parent / "pytest_dlperf" / "config" / "schemas" / f"{kind}.json"
-        assert (file.parent / way).read_bytes() == shipped.read_bytes()
+        assert (file.parent / way).read_text(encoding="utf-8") == schema_text(kind)
     assert find_cluster(cluster.directory.parent, "mine", local="local").name == "mine"
 
 
@@ -177,7 +170,7 @@ def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster
     assert [change for change, _ in result.refused] == late
     reasons = [reason.replace(str(file), "FILE") for _, reason in result.refused]
     for reason in reasons[:2]:
-        assert reason.endswith(" was changed meanwhile; run again to be held against it")
+        assert reason.endswith(" was changed meanwhile; run again to be judged against it")
     assert reasons[2].startswith(
         "the number that this session was judged against is gone from FILE"
     )
@@ -256,12 +249,27 @@ def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster: Cluster) -> No
     assert file.read_bytes().decode() == text
 
 
-def test_a_file_that_is_no_text_is_told(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (b"\xff" + TEXT.encode(), r"yaml:1: \$: is not UTF-8: invalid start byte at byte 0"),
+        (TEXT.replace("steady", "steedy").encode(), "found 'steedy'"),
+    ],
+    ids=["no text", "mistakes"],
+)
+def test_a_file_with_mistakes_stays_as_it_is(cluster: Cluster, broken: bytes, told: str) -> None:
     file = write(cluster)
     change = extend(cluster, "fp32-b128-1n1g")
-    file.write_bytes(b"\xff" + TEXT.encode())
-    with pytest.raises(YamlError, match=r"yaml:1: \$: is not UTF-8: invalid start byte at byte 0"):
+    file.write_bytes(broken)
+    with pytest.raises(YamlError, match=told):
         do(cluster, [change])
+    assert file.read_bytes() == broken
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LockError, match=r"mine/\.lock cannot be acquired"):
+        do(cluster_in(tmp_path / "file"), [create("fp32-b128-1n8g")])
 
 
 # ---------------------------------------------------------------------------- processes
@@ -278,7 +286,7 @@ def program(text: str, folder: Path) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=LONG_S,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -308,8 +316,8 @@ def test_of_sessions_at_once_one_extends_and_all_create(tmp_path: Path) -> None:
 
 
 KILLED = """
-from pytest_dlperf.baselines import writing
-write_whole = writing.write_whole
+from pytest_dlperf.baselines import recording
+write_whole = recording.write_whole
 before = {text!r}
 def attempt(at):
     seen = itertools.count(1)
@@ -325,7 +333,7 @@ def attempt(at):
         sys.setprofile(perhaps_die)
         write_whole(*arguments)
         sys.setprofile(None)
-    writing.write_whole = watched
+    recording.write_whole = watched
     do(cluster, changes)
     os._exit(0)
 

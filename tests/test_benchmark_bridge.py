@@ -11,16 +11,13 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from nights import Nights
+from suites import Suite
 from trainers import CASES, TinySystem
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
 
 pytestmark = pytest.mark.slow
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import log_makers
 import pytest
 import results_makers as make
 import yaml
+from msgspec.structs import replace
 from nights import Nights
+from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.reports.benchmark_tables import write_tables
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+pytestmark = pytest.mark.in_process
 
-    from suites import Suite
-
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+pytestmark = pytest.mark.in_process
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"

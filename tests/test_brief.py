@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -17,10 +16,16 @@ from explained import (
     explained,
     moved_case,
 )
+from msgspec.structs import replace
 
 from pytest_dlperf.history.series import Drift, Series
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    PastNight,
+    Verdict,
+)
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import BaselineChange
 from pytest_dlperf.reports.brief import LONGEST_TEXT, ten_seconds

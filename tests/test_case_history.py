@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from histories import CASE, FIRST, case_result, days, drawn, fill, measurement, night, session
+from histories import (
+    CASE,
+    FIRST,
+    add,
+    case_result,
+    days,
+    drawn,
+    drift_lines,
+    fill,
+    measurement,
+    night,
+    session,
+)
+from msgspec.structs import replace
 
-from pytest_dlperf.history.case_history import drifts_of, histories_of
-from pytest_dlperf.history.store import History
+from pytest_dlperf.history.case_history import histories_of
+from pytest_dlperf.history.series import CaseHistory
 from pytest_dlperf.history.trends import change_points, drift_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.reports import history_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import timedelta
-    from pathlib import Path
-
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.results import Results
 
 
 @pytest.fixture
@@ -35,16 +41,8 @@ def file(tmp_path: Path) -> Path:
 
 def known(file: Path, nights: Sequence[Results]) -> CaseHistory:
     """The history of the last of these nights, which are put in."""
-    with History.open(file) as history:
-        for results in nights:
-            history.add(results)
+    add(file, *nights)
     return histories_of(file, nights[-1])[CASE]["throughput"]
-
-
-def told_of_drift(file: Path, results: Results) -> list[str]:
-    with History.open(file) as history:
-        found = drifts_of(history, results)
-        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
 
 
 def shows_nothing(history: CaseHistory) -> bool:
@@ -93,14 +91,13 @@ def test_a_machine_that_drifts_is_not_hidden_by_another(file: Path) -> None:
     levels = [level for k in range(40) for level in (400.0 * (1 - 0.002 * k), 640.0)]
     nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(drawn(levels))][:-1]
     assert known(file, nights).drift is not None
-    (told,) = told_of_drift(file, nights[-1])
+    (told,) = drift_lines(file, nights[-1])
     assert " drifts -0.7 % a week " in told
 
 
 def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> None:
     runs = drawn([400.0] * 40 + [388.0] * 20)
     history = known(file, [on(None if k % 2 else "H200", k, r) for k, r in enumerate(runs)])
-    assert history.change_points is not None
     assert len(history.change_points) == 1
     assert history.other_machines == ()
 
@@ -185,7 +182,6 @@ def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
 def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path) -> None:
     six_hours = (FIRST.replace(day=2) - FIRST) / 4
     history = known(file, at_hours([400.0] * 160 + [380.0] * 80, six_hours))
-    assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 160) <= 4
     assert history.nights[point.index].started == point.at
@@ -238,7 +234,7 @@ def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
     for trial in range(30):
         known_days = days(drawn(swinging(150, 0.01, 0.5, f"{trial}")))
         found += drift_of(known_days) is not None
-        found += len(change_points(known_days) or ())
+        found += len(change_points(known_days))
     assert found <= 4  # of nights taken one by one as independent: 20
 
 
@@ -266,5 +262,4 @@ def test_a_change_before_drift_keeps_its_date(file: Path) -> None:
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
     history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]["throughput"]
     assert history.drift is not None
-    assert history.change_points is not None
     assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, Case, Topology
 from pytest_dlperf.model.work import Layout, Scaling, Work, is_reserved
@@ -131,6 +130,7 @@ def test_work_is_counted_in_replicas_and_not_in_devices(
     ("case_id", "message"),
     [
         ("a-b-bf16-b1-tp7-4n8g", "layout tp7 takes 7 devices for a replica, which .* the 32 there"),
+        ("a-b-bf16-b1-pp4_ep4-1n8g", "over 4 devices, which does not divide the 2 of a pipeline"),
         ("a-b-bf16-b1-ep5-4n8g", "spreads experts over 5 devices, which does not divide the 32"),
         ("a-b-bf16-gb256-64n8g", "global batch 256 does not divide by the 512 data-parallel repl"),
         ("a-b-bf16-gb6-tp2-1n8g", "global batch 6 does not divide by the 4 data-parallel replicas"),
@@ -198,14 +198,14 @@ def test_the_axes_are_the_values_that_markers_and_reports_carry() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"framework": "Paddle"}, "framework 'Paddle' is out of form"),
-        ({"model": "resnet-50"}, "model 'resnet-50' is out of form"),
-        ({"precision": "fp_32"}, "precision 'fp_32' is out of form"),
-        ({"work": "b0"}, "'b0' says no step's work"),
-        ({"work": "b1-s4-"}, "'b1-s4-' says no step's work"),
+        ({"framework": "Paddle"}, "framework 'Paddle' is not valid"),
+        ({"model": "resnet-50"}, "model 'resnet-50' is not valid"),
+        ({"precision": "fp_32"}, "precision 'fp_32' is not valid"),
+        ({"work": "b0"}, "'b0' is not the work of a step"),
+        ({"work": "b1-s4-"}, "'b1-s4-' is not the work of a step"),
         ({"options": ("xla", "dali")}, "options are sorted"),
         ({"options": ("xla", "xla")}, "options are sorted"),
-        ({"options": ("a b",)}, "option 'a b' is out of form"),
+        ({"options": ("a b",)}, "option 'a b' is not valid"),
     ],
 )
 def test_a_case_that_has_no_id_cannot_be_made(change: dict[str, object], message: str) -> None:

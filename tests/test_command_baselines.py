@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_dlperf.command.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SPEED = "  throughput: {unit: images/s, better: higher}\n"
 MEMORY = "  peak_memory: {unit: MB, better: lower}\n"

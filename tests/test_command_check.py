@@ -11,16 +11,14 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from suites import Command, Suite
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.command.shell import Style
-
-if TYPE_CHECKING:
-    from suites import Suite
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 PADDLE = "baselines/dlperf-v100/paddle-resnet50.yaml"
@@ -44,8 +42,11 @@ entries:
 """
 
 
-def check(suite: Suite, *arguments: str) -> pytest.RunResult:
-    return suite.pytester.run(SCRIPT, "check", *arguments)
+@pytest.fixture
+def check(suite: Suite, command: Command) -> Command:
+    """The command, in the folder of the suite."""
+    del suite
+    return partial(command, "check")
 
 
 def line_of(suite: Suite, file: str, text: str) -> int:
@@ -62,10 +63,10 @@ def edit(suite: Suite, file: str, old: str, new: str) -> int:
     return line
 
 
-def test_the_published_baselines_have_no_faults(suite: Suite) -> None:
+def test_the_published_baselines_have_no_faults(suite: Suite, check: Command) -> None:
     before = {path for path in suite.path.rglob("*") if path.is_file()}
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 0
     assert result.outlines[-1].startswith("6 system files (")
@@ -75,11 +76,11 @@ def test_the_published_baselines_have_no_faults(suite: Suite) -> None:
     assert new <= {"stdout", "stderr"} | {name for name in new if name.endswith(".pyc")}
 
 
-def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite) -> None:
+def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite, check: Command) -> None:
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
     entry = line_of(suite, PADDLE, "1n1g:") + 1
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 1
     (fault,) = [line for line in result.outlines if line.startswith(PADDLE)]
@@ -89,7 +90,9 @@ def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite) -> N
     assert result.outlines[-1].endswith(": 1 fault")
 
 
-def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite) -> None:
+def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(
+    suite: Suite, check: Command
+) -> None:
     system = "bench_tests/systems/paddle-arcface_r50.yaml"
     in_system = edit(suite, system, "unit:", "unti:")
     baselines = "baselines/dlperf-v100/tensorflow-bert_base.yaml"
@@ -98,7 +101,7 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite
     suite.path.joinpath("baselines/other").mkdir()
     suite.path.joinpath("baselines/other/cluster.yaml").write_bytes(b"description: \xff\n")
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 1
     assert not result.errlines
@@ -112,13 +115,15 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite
     assert "no system file" not in output  # it is there, and broken
 
 
-def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: Suite) -> None:
+def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(
+    suite: Suite, check: Command
+) -> None:
     system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
     system.write_text("framework: [", encoding="utf-8")
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
     entry = line_of(suite, PADDLE, "1n1g:") + 1
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 1
     broken, number, _ = result.outlines
@@ -128,13 +133,13 @@ def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: S
     assert number.startswith(f"{PADDLE}:{entry}: ")
 
 
-def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite) -> None:
+def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite, check: Command) -> None:
     file = suite.path / "baselines/dlperf-v100/cluster.yaml"
     with file.open("a", encoding="utf-8") as opened:
         opened.write("vars:\n  paddle-resnet50:\n    chekout: /data\n")
     line = len(file.read_text(encoding="utf-8").splitlines())
 
-    result = check(suite, "--json", "found.json")
+    result = check("--json", "found.json")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
@@ -144,33 +149,19 @@ def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite) -> None:
     assert [finding["place"] for finding in document["findings"]] == [f"{file}:{line}"]
 
 
-def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite) -> None:
+def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite, check: Command) -> None:
     folder = suite.path / "baselines" / "forgotten"
     folder.mkdir()
     (folder / "tiny-mlp.yaml").write_text(SMALL_BASELINES, encoding="utf-8")
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["baselines/forgotten: *no cluster.yaml*"])
 
 
-def test_an_entry_without_case_and_a_file_without_system_are_found(suite: Suite) -> None:
-    edit(suite, "bench_tests/systems/paddle-resnet50.yaml", "4n8g", "8n8g")
-    stale = line_of(suite, PADDLE, "4n8g:") + 1
-    lost = suite.path / "baselines/dlperf-v100/lost-model.yaml"
-    lost.write_text(SMALL_BASELINES.replace("tiny-mlp", "lost-model"), encoding="utf-8")
-
-    result = check(suite)
-
-    assert result.ret == 1
-    output = result.stdout.str()
-    assert f"{PADDLE}:{stale}: " in output
-    assert "baselines/dlperf-v100/lost-model.yaml:" in output
-
-
 def test_a_metric_that_is_declared_no_more_is_found_and_the_told_way_takes_it_out(
-    suite: Suite,
+    suite: Suite, check: Command, command: Command
 ) -> None:
     (suite.path / "bench_tests/systems/tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
     file = suite.path / "baselines/local/tiny-mlp.yaml"
@@ -178,20 +169,20 @@ def test_a_metric_that_is_declared_no_more_is_found_and_the_told_way_takes_it_ou
     text = SMALL_BASELINES.replace("higher}}", "higher}, loss: {better: lower}}")
     file.write_text(f"{text}      loss: 0.5\n", encoding="utf-8")
 
-    result = check(suite, "--cluster", "local")
+    result = check("--cluster", "local")
 
     assert result.ret == 1
     [fault] = [line for line in result.outlines if "stale" in line]
     assert fault.startswith("baselines/local/tiny-mlp.yaml:2: stale: tiny-mlp declares no metric ")
     told = re.search("`pytest-dlperf (.*?)`", fault)
     assert told is not None
-    suite.pytester.run(SCRIPT, *shlex.split(told[1]), "--cluster", "local")
+    assert command(*shlex.split(told[1]), "--cluster", "local").ret == 0
     assert file.read_text(encoding="utf-8") == SMALL_BASELINES
-    assert check(suite, "--cluster", "local").ret == 0
+    assert check("--cluster", "local").ret == 0
 
 
-def test_the_local_cluster_needs_no_files(suite: Suite) -> None:
-    result = check(suite, "--cluster", "local")
+def test_the_local_cluster_needs_no_files(check: Command) -> None:
+    result = check("--cluster", "local")
 
     assert result.ret == 0
     assert (
@@ -200,46 +191,46 @@ def test_the_local_cluster_needs_no_files(suite: Suite) -> None:
     )
 
 
-def test_an_unknown_cluster_is_misuse(suite: Suite) -> None:
-    result = check(suite, "--cluster", "dlperf-v1000")
+def test_an_unknown_cluster_is_misuse(check: Command) -> None:
+    result = check("--cluster", "dlperf-v1000")
 
     assert result.ret == 2
     assert not result.outlines
     result.stderr.fnmatch_lines(["pytest-dlperf check: there is no cluster 'dlperf-v1000'*"])
 
 
-def test_a_folder_with_nothing_to_check_is_misuse(suite: Suite) -> None:
+def test_a_folder_with_nothing_to_check_is_misuse(suite: Suite, check: Command) -> None:
     empty = suite.pytester.mkdir("empty")
 
-    result = check(suite, "--systems", str(empty), "--baselines", str(empty))
+    result = check("--systems", str(empty), "--baselines", str(empty))
 
     assert result.ret == 2
     result.stderr.fnmatch_lines(["pytest-dlperf check: there is nothing to check*--systems*"])
 
 
-def test_baselines_without_any_system_file_are_faults(suite: Suite) -> None:
+def test_baselines_without_any_system_file_are_faults(suite: Suite, check: Command) -> None:
     empty = suite.pytester.mkdir("empty")
 
-    result = check(suite, "--systems", str(empty))
+    result = check("--systems", str(empty))
 
     assert result.ret == 1
     assert not result.errlines
     assert result.outlines[-1].startswith("0 system files (0 cases), 1 cluster")
 
 
-def test_systems_without_any_baselines_have_no_faults(suite: Suite) -> None:
+def test_systems_without_any_baselines_have_no_faults(suite: Suite, check: Command) -> None:
     empty = suite.pytester.mkdir("empty")
 
-    result = check(suite, "--baselines", str(empty))
+    result = check("--baselines", str(empty))
 
     assert result.ret == 0
     assert result.outlines[-1].endswith("no cluster: no faults")
 
 
-def test_findings_are_written_as_json(suite: Suite) -> None:
+def test_findings_are_written_as_json(suite: Suite, check: Command) -> None:
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
 
-    result = check(suite, "--json", "found/findings.json")
+    result = check("--json", "found/findings.json")
 
     assert result.ret == 1
     document = json.loads((suite.path / "found/findings.json").read_text(encoding="utf-8"))
@@ -251,8 +242,8 @@ def test_findings_are_written_as_json(suite: Suite) -> None:
     assert "362.72" in fault["message"]
 
 
-def test_findings_that_cannot_be_written_are_misuse(suite: Suite) -> None:
-    result = check(suite, "--json", "tox.ini/found.json")
+def test_findings_that_cannot_be_written_are_misuse(check: Command) -> None:
+    result = check("--json", "tox.ini/found.json")
 
     assert result.ret == 2
     result.stderr.fnmatch_lines(["pytest-dlperf check: --json: tox.ini/found.json: *"])
@@ -261,18 +252,18 @@ def test_findings_that_cannot_be_written_are_misuse(suite: Suite) -> None:
 # ------------------------------------------------------------- the project as sessions see it
 
 
-def test_settings_come_from_the_ini_file_of_sessions(suite: Suite) -> None:
+def test_settings_come_from_the_ini_file_of_sessions(suite: Suite, check: Command) -> None:
     (suite.path / "baselines").rename(suite.path / "numbers")
     suite.pytester.makeini("[pytest]\ndlperf_baselines = numbers\nfilterwarnings = error\n")
     edit(suite, PADDLE.replace("baselines", "numbers", 1), "accepted: 352.72", "accepted: 1.5")
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["numbers/dlperf-v100/paddle-resnet50.yaml:*"])
 
 
-def test_systems_that_a_conftest_adds_are_known(suite: Suite) -> None:
+def test_systems_that_a_conftest_adds_are_known(suite: Suite, check: Command) -> None:
     (suite.path / "tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
     suite.path.joinpath("bench_tests/conftest.py").write_text(
         "from pathlib import Path\n"
@@ -284,16 +275,15 @@ def test_systems_that_a_conftest_adds_are_known(suite: Suite) -> None:
     file.parent.mkdir()
     file.write_text(SMALL_BASELINES, encoding="utf-8")
 
-    assert check(suite, "--cluster", "local").ret == 0
+    assert check("--cluster", "local").ret == 0
 
     suite.path.joinpath("bench_tests/conftest.py").unlink()
-    without = check(suite, "--cluster", "local")
+    without = check("--cluster", "local")
     assert without.ret == 1
     without.stdout.fnmatch_lines(["baselines/local/tiny-mlp.yaml:*"])
 
 
-@pytest.mark.parametrize("command", ["check", "qualify"])
-def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, command: str) -> None:
+def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, check: Command) -> None:
     suite.path.joinpath("bench_tests/conftest.py").write_text(
         "from pytest_dlperf.formats.log_format import custom_format\n"
         "def pytest_dlperf_log_formats(config):\n"
@@ -301,27 +291,25 @@ def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, command: s
         encoding="utf-8",
     )
 
-    result = suite.pytester.run(SCRIPT, command)
+    result = check()
 
     assert result.ret == 2
-    assert result.errlines == [
-        f"pytest-dlperf {command}: the log format 'plsc' is already registered"
-    ]
+    assert result.errlines == ["pytest-dlperf check: the log format 'plsc' is already registered"]
 
 
 def test_hosts_and_workers_of_sessions_do_not_matter(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
+    suite: Suite, check: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite.pytester.makeini("[pytest]\naddopts = -n auto\nfilterwarnings = error\n")
     monkeypatch.setenv("DLPERF_HOSTS", "@/there/is/no/such/file")
 
-    assert check(suite).ret == 0
+    assert check().ret == 0
 
 
-def test_what_pytest_cannot_read_is_misuse(suite: Suite) -> None:
+def test_what_pytest_cannot_read_is_misuse(suite: Suite, check: Command) -> None:
     suite.pytester.makeini("[pytest]\ndlperf_strict = quark\n")
 
-    result = check(suite)
+    result = check()
 
     assert result.ret == 2
     result.stderr.fnmatch_lines(
@@ -329,11 +317,11 @@ def test_what_pytest_cannot_read_is_misuse(suite: Suite) -> None:
     )
 
 
-def test_arguments_after_two_dashes_go_to_pytest(suite: Suite) -> None:
+def test_arguments_after_two_dashes_go_to_pytest(suite: Suite, check: Command) -> None:
     other = suite.path / "other.ini"
     other.write_text("[pytest]\ndlperf_baselines = nowhere\n", encoding="utf-8")
 
-    result = check(suite, "--", "-c", "other.ini")
+    result = check("--", "-c", "other.ini")
 
     assert result.ret == 0
     assert result.outlines[-1].endswith("no cluster: no faults")
@@ -406,11 +394,13 @@ def test_output_that_nobody_reads_to_its_end_is_no_crash(suite: Suite) -> None:
     assert not done.stderr
 
 
-def test_a_terminal_gets_colours(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_colours(
+    suite: Suite, check: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\033[1;32mno faults\033[0m" in on_a_terminal(suite)
-    assert "\033" not in check(suite).stdout.str()
+    assert "\033" not in check().stdout.str()
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\033" not in on_a_terminal(suite)
 
@@ -434,7 +424,7 @@ def test_names_that_the_encoding_lacks_are_written_with_backslashes(
     folder.mkdir()
     (folder / "tiny-mlp.yaml").write_text(SMALL_BASELINES, encoding="utf-8")
 
-    result = check(suite)
+    result = suite.pytester.run(SCRIPT, "check")
 
     assert result.ret == 1
     assert not result.errlines

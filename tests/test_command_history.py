@@ -5,30 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 import sys
-import sysconfig
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
+from msgspec.structs import replace
 from results_makers import MEMORY, measured_case
+from suites import Command
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.results.encode import write_json
+from pytest_dlperf.results.file import write_json
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.metric import Metric
-
-SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 OTHER = "tiny-mlp-fp32-b4-1n2g"
 LARGE = "tiny-mlp-fp16-b4-4n8g"
 
@@ -54,21 +48,14 @@ def sessions(file: Path | str = ".dlperf/history.sqlite3") -> list[str]:
     return [uid for (uid,) in found]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, where it may start pytest."""
-    return subprocess.run(
-        [SCRIPT, "history", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-
-
 # ------------------------------------------------------------------ taking results in
 
 
-def test_results_of_another_machine_come_in() -> None:
-    done = run("import", results_file(0), results_file(1))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("2 sessions imported into ")
-    assert done.stdout.rstrip().endswith(".dlperf/history.sqlite3")
+def test_results_of_another_machine_come_in(command: Command) -> None:
+    done = command("history", "import", results_file(0), results_file(1))
+    assert done.ret == 0, done.errlines
+    assert done.outlines[-1].startswith("2 sessions imported into ")
+    assert done.outlines[-1].endswith(".dlperf/history.sqlite3")
     assert sessions() == ["night-0", "night-1"]
     with closing(sqlite3.connect(".dlperf/history.sqlite3")) as connection:
         assert connection.execute("SELECT median, verdict FROM measurements").fetchall() == [
@@ -176,7 +163,7 @@ def test_nothing_to_import_is_misuse(capsys: pytest.CaptureFixture[str], given: 
 def test_a_database_that_cannot_be_used_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     Path("h.sqlite3").write_text("no database", encoding="utf-8")
     assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 2
-    assert "h.sqlite3 is no database" in capsys.readouterr().err
+    assert "h.sqlite3 is not a database" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------- its place
@@ -189,10 +176,10 @@ def test_the_environment_names_the_database(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_environment_that_names_nothing_is_none(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setenv("DLPERF_HISTORY", " ")
-    assert run("import", results_file(0)).returncode == 0
+    assert command("history", "import", results_file(0)).ret == 0
     assert sessions(folder / ".dlperf/history.sqlite3") == ["night-0"]
 
 
@@ -218,7 +205,7 @@ def test_a_database_is_named_by_the_rules_of_sessions(
     assert told in capsys.readouterr().err
 
 
-def test_the_database_is_that_of_sessions_here(folder: Path) -> None:
+def test_the_database_is_that_of_sessions_here(folder: Path, command: Command) -> None:
     """Of the project, as the ini file says it, also from a folder below."""
     (folder / "pytest.ini").write_text(
         "[pytest]\ndlperf_history = kept/all.sqlite3\n", encoding="utf-8"
@@ -226,22 +213,22 @@ def test_the_database_is_that_of_sessions_here(folder: Path) -> None:
     file = results_file(0).resolve()
     (folder / "below").mkdir()
     os.chdir(folder / "below")
-    assert run("import", file).returncode == 0
+    assert command("history", "import", file).ret == 0
     assert sessions(folder / "kept" / "all.sqlite3") == ["night-0"]
 
 
 @pytest.mark.parametrize("way", ["environment", "ini"])
 def test_where_no_history_is_kept_a_place_has_to_be_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command, way: str
 ) -> None:
     if way == "environment":
         monkeypatch.setenv("DLPERF_HISTORY", "none")
     else:
         (folder / "pytest.ini").write_text("[pytest]\ndlperf_history = none\n", encoding="utf-8")
-    done = run("import", results_file(0))
-    assert done.returncode == 2
-    assert "no history is kept here" in done.stderr
-    assert run("import", results_file(0), "--history", "h.sqlite3").returncode == 0
+    done = command("history", "import", results_file(0))
+    assert done.ret == 2
+    assert "no history is kept here" in done.stderr.str()
+    assert command("history", "import", results_file(0), "--history", "h.sqlite3").ret == 0
 
 
 # ---------------------------------------------------------------------------- showing
@@ -413,14 +400,6 @@ def test_a_first_number_is_called_so_once(capsys: pytest.CaptureFixture[str]) ->
         "410.00, first number",
         "410.00, first number: new rack",
     ]
-
-
-def test_without_otava_it_is_said_what_gives_change_points(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pytest_dlperf.history.trends.find_spec", lambda _: None)
-    fill(Path("h.sqlite3"), [[400.0]])
-    assert show(capsys)[-1].endswith("pip install 'pytest-dlperf[change-points]'")
 
 
 def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,19 +9,14 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from clusters.ssh import SshHosts
+from suites import Suite
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-
-if TYPE_CHECKING:
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
-    from pytest_dlperf.config.systems import System
 
 LOGS = Path(__file__).parent / "data" / "logs"
 ROOT = Path(__file__).parent.parent

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from histories import CASE, case_result, session
-from notice_servers import LOOPBACK, Said, Web, web_server
+from msgspec.structs import replace
+from notice_servers import LOOPBACK, Response, Web, web_server
 from test_notices import SECRET, green, red
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.rows import session_row
 from pytest_dlperf.history.store import History
-from pytest_dlperf.results.encode import write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.results import Results
+from pytest_dlperf.results.file import write_json
 
 FINE, FAULTS, MISUSE = 0, 1, 2
 
@@ -115,11 +112,11 @@ def test_without_to_those_of_this_folder_are_told(
 def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "notify", "--test", "--to", "slack=HOOK")[0] == FINE
     assert "a test" in web.asked[0].json["text"]
-    web.answers(Said(404, b"no_service"))
+    web.answers(Response(404, b"no_service"))
     code, printed = run(capsys, "notify", "--test", "--to", "slack=HOOK", "--to", "github")
     assert code == FAULTS
     assert "404 Not Found (no_service)" in printed
-    assert "nobody to tell: github" in printed
+    assert "not sent, no receiver here: github" in printed
 
 
 @pytest.mark.parametrize(
@@ -265,7 +262,7 @@ def test_results_files_tell_it_as_well(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_notice_that_cannot_be_sent_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    web.answers(Said(410))
+    web.answers(Response(410))
     command = history_of(came(1, timedelta(days=3)))
     code, printed = run(capsys, *command, "--within", "26h", "--to", "slack=HOOK")
     assert code == FAULTS

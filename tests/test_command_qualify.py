@@ -7,23 +7,19 @@ import random
 import signal
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 from clusters.processes import processes_with, wait_until
+from suites import Command, Suite
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
+from pytest_dlperf.command.qualify import Row, legend_lines, table_lines
 from pytest_dlperf.command.shell import Style
 from pytest_dlperf.gate.qualification import Qualification
 from pytest_dlperf.model.metric import RuleName
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from suites import Suite
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 SYSTEM = """\
@@ -51,8 +47,8 @@ entries:
 class TinyCluster:
     """The local cluster of a system whose recorded runs a test writes."""
 
-    def __init__(self, suite: Suite) -> None:
-        self._suite = suite
+    def __init__(self, suite: Suite, command: Command) -> None:
+        self._command = command
         self.file = suite.path / "baselines" / "local" / "tiny-mlp.yaml"
         self.file.parent.mkdir()
         suite.system_file(SYSTEM, "tiny.yaml")
@@ -85,13 +81,13 @@ class TinyCluster:
     def qualify(self, *arguments: str) -> pytest.RunResult:
         """Run the command, with few trials unless the arguments say how many."""
         few = [] if "--trials" in arguments else ["--trials", "100"]
-        return self._suite.pytester.run(SCRIPT, "qualify", *few, *arguments)
+        return self._command("qualify", *few, *arguments)
 
 
 @pytest.fixture
-def tiny(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> TinyCluster:
+def tiny(suite: Suite, command: Command, monkeypatch: pytest.MonkeyPatch) -> TinyCluster:
     monkeypatch.delenv("COLUMNS", raising=False)
-    return TinyCluster(suite)
+    return TinyCluster(suite, command)
 
 
 def sessions_of(count: int, noise_percent: float, *, each: int = 5) -> list[list[float]]:
@@ -226,8 +222,11 @@ def test_cases_without_enough_runs_cannot_be_qualified(tiny: TinyCluster) -> Non
     ]
 
 
-def test_a_local_cluster_without_files_says_what_to_do(suite: Suite) -> None:
-    result = suite.pytester.run(SCRIPT, "qualify")
+@pytest.mark.usefixtures("suite")
+def test_a_local_cluster_without_files_says_what_to_do(
+    command: Command,
+) -> None:
+    result = command("qualify")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
@@ -251,11 +250,11 @@ def test_the_published_cluster_qualifies_in_80_columns(suite: Suite) -> None:
     assert not any(line != line.rstrip() for line in result.outlines)
 
 
-def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_is_that_of_sessions(
+    tiny: TinyCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DLPERF_CLUSTER", "dlperf-v100")
-    result = suite.pytester.run(
-        SCRIPT, "qualify", "--trials", "100", "paddle-resnet50-fp32-b128-1n1g"
-    )
+    result = tiny.qualify("paddle-resnet50-fp32-b128-1n1g")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["cluster dlperf-v100: 1 metric of 1 case qualified, none refused"])
 
@@ -268,9 +267,9 @@ def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.Monke
         (["--cluster", "nowhere"], "there is no cluster 'nowhere'"),
         (
             ["--metric", "peak_memry"],
-            "of its own; there are: throughput, peak_memory; did you mean 'peak_memory'?",
+            "own runs; known: throughput, peak_memory; did you mean 'peak_memory'?",
         ),
-        (["--metric", "speedup"], "--metric speedup: no such metric is judged by runs of its own"),
+        (["--metric", "speedup"], "--metric speedup: no such metric is judged by its own runs"),
     ],
 )
 def test_what_names_nothing_is_misuse(
@@ -294,8 +293,9 @@ def test_files_with_mistakes_are_told_and_not_qualified(tiny: TinyCluster) -> No
     result.stderr.fnmatch_lines(["*mistakes in baselines:", "*baselines/local/tiny-mlp.yaml:*"])
 
 
-def test_a_folder_without_suite_is_misuse(pytester: pytest.Pytester) -> None:
-    result = pytester.run(SCRIPT, "qualify")
+@pytest.mark.usefixtures("pytester")
+def test_a_folder_without_suite_is_misuse(command: Command) -> None:
+    result = command("qualify")
 
     assert result.ret == 2
     result.stderr.fnmatch_lines(["pytest-dlperf qualify: there are no cases: *--systems"])
@@ -320,11 +320,10 @@ def test_nothing_is_left_of_a_command_that_is_ended(suite: Suite, how: signal.Si
             wait_until(
                 lambda: len(processes_with(marker)) > min(len(os.sched_getaffinity(0)), 4),
                 what="the processes that qualify",
-                limit_s=30,
             )
             command.send_signal(how)
             command.wait(30)
-            wait_until(lambda: not processes_with(marker), what="the end of all", limit_s=10)
+            wait_until(lambda: not processes_with(marker), what="the end of all")
         finally:
             command.kill()
     assert command.returncode == -how
@@ -404,3 +403,27 @@ def test_the_legend_explains_each_heading() -> None:
     legend = "\n".join(legend_lines([], trials=500, seed=0))
     for heading in ("noise", "alarms", "at 1/2", "sees", "least", "500 trials"):
         assert heading in legend
+
+
+@pytest.mark.parametrize("has_nights", [True, False])
+def test_the_legend_says_where_nights_were_not_simulated(has_nights: bool) -> None:
+    qualification = Qualification(
+        runs=12,
+        sessions=4,
+        rule=RuleName.TOLERANCE,
+        noise_percent=0.5,
+        false_alarms=0.0,
+        power=(0.5, 1.0, 1.0),
+        min_detectable_percent=4.0,
+        smallest_tolerance_percent=2.0,
+        fault=None,
+        has_nights=has_nights,
+    )
+    row = Row(
+        case_id="tiny-mlp-fp32-b4-1n1g",
+        metric="throughput",
+        tolerance_percent=5.0,
+        qualification=qualification,
+    )
+    told = " ".join(legend_lines([row], trials=100, seed=0))
+    assert ("not tried in 1 row: too few sessions" in told) is not has_nights

@@ -6,10 +6,11 @@ import io
 import math
 import random
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from results_makers import EVEN, MEMORY, even_case, measured_case, session, unmeasured_case
 
 from pytest_dlperf.command.compare import comparison_lines
@@ -18,10 +19,13 @@ from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.model.statistics import median
 from pytest_dlperf.reports.comparison import (
     NOTHING_DIFFERS,
+    CaseRow,
+    MetricView,
     comparison_markdown,
     comparison_view,
     side_names,
@@ -29,14 +33,6 @@ from pytest_dlperf.reports.comparison import (
 from pytest_dlperf.reports.html.comparison import comparison_page
 from pytest_dlperf.results import comparison
 from pytest_dlperf.results.comparison import compare_results, ratio_error
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.comparison import CaseRow, MetricView
 
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 EIGHT = "paddle-resnet50-fp32-b128-1n8g"
@@ -100,18 +96,18 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
     )
 
     row = shown.row(ONE)
-    assert row.case.difference.value == "better"
+    assert row.case.conclusion.value == "better"
     assert row.cells[:4] == ("5, 5", "350.00", "364.00", "1.040")
     low, high = map(float, row.cells[4].split(" to "))
     assert 1 < low < 1.04 < high < 1.06
     row = shown.row(EIGHT)
-    assert (row.case.difference.value, row.cells[3]) == ("worse", "0.950")
+    assert (row.case.conclusion.value, row.cells[3]) == ("worse", "0.950")
     row = shown.row(EIGHT, "speedup")
-    assert (row.case.difference.value, row.cells[:4]) == (
+    assert (row.case.conclusion.value, row.cells[:4]) == (
         "worse",
         ("5, 5", "7.00", "6.30", "0.900"),
     )
-    assert shown.row(BERT).case.difference.value == "no difference seen"
+    assert shown.row(BERT).case.conclusion.value == "no difference seen"
     assert shown.view.found == (
         "throughput: 1 better, 1 worse, 1 no difference seen; speedup: 1 worse"
     )
@@ -125,7 +121,7 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
 def test_too_few_runs_have_no_interval(ours: int, theirs: int) -> None:
     shown = Shown(session(at(350.0, runs=ours)), session(at(700.0, runs=theirs)))
     row = shown.row(ONE)
-    assert (row.case.difference.value, row.cells[0], row.cells[4]) == (
+    assert (row.case.conclusion.value, row.cells[0], row.cells[4]) == (
         "too few runs",
         f"{ours}, {theirs}",
         "-",
@@ -173,8 +169,8 @@ def test_a_case_that_was_not_measured_whole_is_never_better() -> None:
         session(at(350.0), at(5200.0, EIGHT, broken=[RunStatus.HUNG]), lost),
     )
     row = shown.row(EIGHT)
-    assert (row.case.difference.value, row.cells[0]) == ("broken runs", "5, 5 of 6")
-    assert shown.row(BERT).case.difference.value == "broken runs"
+    assert (row.case.conclusion.value, row.cells[0]) == ("broken runs", "5, 5 of 6")
+    assert shown.row(BERT).case.conclusion.value == "broken runs"
     mean = shown.comparison.metrics[0].mean_ratio
     assert mean is not None
     assert mean.cases == 1
@@ -380,7 +376,7 @@ def test_a_case_whose_interval_ends_at_1_as_it_is_written_is_not_called_worse(
     low, high = row.cells[4].split(" to ")
     assert row.case.interval is not None
     assert not row.case.interval[0] <= 1 <= row.case.interval[1]
-    assert row.case.difference.value == difference
+    assert row.case.conclusion.value == difference
     assert ("1.000" in (low, high)) == (difference == "no difference seen")
 
 
@@ -390,7 +386,7 @@ def test_no_word_contradicts_the_decimals_beside_it() -> None:
         row = Shown(session(at(1000.0)), session(at(1000.0 * (0.96 + step * 4e-4)))).row(ONE)
         low, high = map(float, row.cells[4].split(" to "))
         is_beyond = high < 1 or low > 1
-        assert is_beyond == (row.case.difference.value in ("better", "worse")), row.cells
+        assert is_beyond == (row.case.conclusion.value in ("better", "worse")), row.cells
 
 
 @pytest.mark.parametrize(
@@ -410,8 +406,8 @@ def test_what_does_not_differ_from_run_to_run_is_compared_exactly(
 
     shown = Shown(side(13391.0), side(now))
     row = shown.row(ONE, "peak_memory")
-    assert (*row.cells[3:], row.case.difference.value) == (ratio, "exact", difference)
-    assert shown.row(ONE).case.difference.value == "too few runs"
+    assert (*row.cells[3:], row.case.conclusion.value) == (ratio, "exact", difference)
+    assert shown.row(ONE).case.conclusion.value == "too few runs"
     assert shown.by("peak_memory").mean == (
         f"B/A is {float(ratio):.3f} in the geometric mean of 1 case"
     )
@@ -434,8 +430,8 @@ def test_each_metric_is_compared_in_its_direction(better: Better | None, differe
     shown = Shown(with_memory(9000.0, metric), with_memory(9540.0, metric))
     row = shown.row(ONE, "peak_memory")
     assert row.cells[1:4] == ("9000", "9540", "1.060")
-    assert row.case.difference.value == difference
-    assert shown.row(ONE).case.difference.value == "no difference seen"
+    assert row.case.conclusion.value == difference
+    assert shown.row(ONE).case.conclusion.value == "no difference seen"
     assert shown.by("peak_memory").worse == ((row,) if difference == "worse" else ())
     assert shown.view.found == (f"throughput: 1 no difference seen; peak_memory: 1 {difference}")
     for text in (shown.terminal, shown.markdown, shown.html):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_dlperf.command.main import COMMANDS, main
-from pytest_dlperf.config.extending import shipped_systems
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pytest_dlperf.config.systems import shipped_systems
 
 BASH = shutil.which("bash")
 

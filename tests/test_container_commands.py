@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
 from pytest_dlperf.launch.containers import (

@@ -8,28 +8,23 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
+from clusters.podman import Podman
 from clusters.processes import processes_with, wait_until
+from clusters.ssh import SshHosts
+from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.config.assignments import parse_assignment
+from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Measurement, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusters.podman import Podman
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
-    from pytest_dlperf.config.assignments import Assignment
 
 ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
 HERE: Final = ("localhost",)
@@ -133,7 +128,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
         stdout=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: processes_with(child, files=["cmdline"]), what="a container", limit_s=30)
+        wait_until(lambda: processes_with(child, files=["cmdline"]), what="a container")
     finally:
         session.kill()
         session.wait()

@@ -1,17 +1,20 @@
-"""The life of a first baseline: missing fails, recorded passes, and from then on it gates."""
+"""The life of a first baseline: missing fails, recorded passes, and it is that of its machine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from suites import Suite
 from trainers import SYSTEM, TinySystem
 
-if TYPE_CHECKING:
-    from pathlib import Path
+pytestmark = pytest.mark.in_process
 
-    from suites import Suite
+
+# The life of a first baseline: missing fails, recorded passes, and from then on it gates
 
 
 def baseline_file(suite: Suite) -> Path:
@@ -43,7 +46,7 @@ def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     assert same.ret == 0
 
     tiny.behave("0.02")
-    slower = suite.run(*select, "--dlperf-create-baselines", *workers)
+    slower = suite.run(*select, "--dlperf-create-baselines")
     assert slower.ret == 1
     slower.stdout.fnmatch_lines(
         ["regressed -50.0 %*: throughput", "*worse by 50.0 %, tolerance 5 %"]
@@ -95,19 +98,6 @@ def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["no baseline was recorded in *"])
 
 
-def test_nothing_of_a_case_is_recorded_when_a_part_of_it_regressed(suite: Suite) -> None:
-    tiny = TinySystem(suite)
-    select = ["-k", "tiny and 1n2g", "--dlperf-repeats", "1"]
-    suite.run("-k", "throughput and tiny and 1n2g", "--dlperf-create-baselines")
-    before = baseline_file(suite).read_text(encoding="utf-8")
-    tiny.behave("0.05")
-
-    result = suite.run(*select, "--dlperf-create-baselines")
-
-    assert result.ret == 1
-    assert baseline_file(suite).read_text(encoding="utf-8") == before
-
-
 def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Suite) -> None:
     tiny = TinySystem(suite)
     system = suite.path / "bench_tests" / "systems" / "own.yaml"
@@ -134,3 +124,92 @@ def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
         "--dlperf-create-baselines",
     )  # fmt: skip
     assert "host" not in baseline_file(suite).read_text(encoding="utf-8")
+
+
+# Numbers of another machine are not compared, and what was measured on is kept
+
+SELECT = ["-k", "tiny and 1n1g", "--dlperf-repeats", "1"]
+
+
+def file_of(suite: Suite) -> Path:
+    return suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
+
+
+def entry(suite: Suite) -> dict[str, Any]:
+    text = file_of(suite).read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text)["entries"]["fp32-b4"]["1n1g"])
+
+
+def on_another_machine(suite: Suite) -> None:
+    """Make the accepted number one of another machine."""
+    text = file_of(suite).read_text(encoding="utf-8")
+    device = re.compile(r"(machine: .*?device: )[^,}\n]+", re.DOTALL)
+    other, count = device.subn(r"\g<1>Abacus 3000", text)
+    assert count == 1
+    file_of(suite).write_text(other, encoding="utf-8")
+
+
+def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.pytester.run("git", "init", "-q", ".")
+    suite.pytester.run("git", "add", "bench_tests")
+    suite.pytester.run(
+        "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x"
+    )
+
+    assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 0
+
+    kept = entry(suite)
+    assert set(kept["machine"]) >= {"device", "devices_per_node"}
+    accepted = kept["acceptance"]
+    head = suite.pytester.run("git", "rev-parse", "--short=12", "HEAD").outlines[0]
+    assert accepted["commit"] == head
+    assert accepted["hosts"] == ["localhost"]
+    assert accepted["logs"].startswith("sha256:")
+    assert kept["throughput"]["runs"] == {1: 400.0}
+
+
+def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.pytester.run("git", "init", "-q", ".")
+    suite.pytester.run("git", "add", "bench_tests")
+    suite.pytester.run(
+        "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x"
+    )
+    own = suite.path / "bench_tests" / "systems" / "own.yaml"
+    own.write_text(own.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
+
+    assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 0
+
+    assert entry(suite)["acceptance"]["commit"].endswith("+changes")
+
+
+def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.run(*SELECT, "--dlperf-create-baselines")
+    on_another_machine(suite)
+
+    result, results = suite.judge(*SELECT, cluster="local")
+
+    assert result.ret == 1
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "no_baseline"
+    device = results["cases"][0]["fingerprint"]["machine"]["device"]
+    result.stdout.fnmatch_lines(["no_baseline: throughput; *", f"*{device}*Abacus 3000*"])
+    # What could not be held against tonight stands nowhere beside it.
+    assert results["cases"][0]["metrics"]["throughput"]["accepted"] is None
+    assert "Abacus 3000" in results["cases"][0]["metrics"]["throughput"]["reason"]
+    head = next(line for line in result.outlines if re.match("case +metric", line))
+    assert "reference" not in head
+
+
+def test_a_number_of_another_machine_is_replaced_only_by_an_update(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.run(*SELECT, "--dlperf-create-baselines")
+    on_another_machine(suite)
+    before = entry(suite)
+
+    assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 1
+    assert entry(suite) == before
+    assert suite.run(*SELECT, "--dlperf-update-baselines").ret == 0
+    assert entry(suite)["machine"]["device"] != "Abacus 3000"
+    assert suite.run(*SELECT).ret == 0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
+from suites import Suite
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 SYSTEM = r"""
 framework: own
@@ -100,7 +98,7 @@ def test_a_log_of_a_declared_neighbour(tmp_path: Path) -> None:
         ("{record: '^mode=(\\w+)', ", "{", "the key 'record' is missing"),
         (", values: {eager: false, graph: true}", "", "the key 'values' is missing"),
         ("'^loader=dali: (\\w+)'", "'^loader=dali: \\w+'", "one group, around the value of dali"),
-        ("compiled: {", "Compiled: {", "is no name of an option"),
+        ("compiled: {", "Compiled: {", "is not a valid name of an option"),
         ("'^evaluating '", "'^(?!x)evaluating '", "look-around"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.metric import Better, RuleName, Sanity, Statistic
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = """\
 framework: megatron
@@ -103,6 +100,7 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> N
         (f"peak: {{{RECORD}, sanity: falls, rule: tolerance}}", "peak", "'better'"),
         (f"peak: {{{RECORD}, judged: false, tolerance_percent: 3}}", "peak", "'better'"),
         (f"peak: {{{RECORD}, better: less}}", "peak.better", "higher, lower"),
+        (f"peak: {{{RECORD}, better: lower, statistic: worst}}", "peak.statistic", "median"),
         ("peak: {record: 'used (?P<value>[0-9.]+)', sanity: finite}", "peak", "takes no NaN"),
         (f"peak: {{{RECORD}, sanity: rises}}", "peak.sanity", "finite, falls"),
         (f"peak: {{{RECORD}, better: lower, unit: MB, printed_in: s}}", "peak", "'s' is worth"),

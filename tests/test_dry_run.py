@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
+from suites import Suite
 from trainers import SYSTEM, TinySystem
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 HOSTS = ("--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.[1-2]:2")
 AWKWARD = ("two words", 'it\'s "quoted"', "$HOME `id` $(id); rm -rf *", "a\\b", "", "-x", "ä|&")
@@ -139,12 +138,6 @@ def test_a_case_that_cannot_be_launched_is_listed_with_the_reason(suite: Suite) 
     assert re.search(r"tiny-mlp-fp32-b4-1n1g\n  node 0 on 127\.1\.0\.1: ", shown)
     assert re.search(r"2n1g\n  cannot be launched: \S+ needs 2 nodes of 1 device", shown)
     assert re.search(r"arcface\S+1n1g\n  cannot be launched: \S+ needs checkout", shown)
-
-
-def test_a_dry_run_of_logs_is_a_usage_error(suite: Suite) -> None:
-    result = suite.run("--dlperf-dry-run", "--dlperf-logs", "paddle-resnet50=bench_tests")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --dlperf-dry-run prints what would be launched*"])
 
 
 def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import results_makers as make
 from explained import DELAY
+from msgspec.structs import replace
 
 from pytest_dlperf.model.baseline import Acceptance
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    Judgement,
+    PastNight,
+    Verdict,
+)
 from pytest_dlperf.reports import explanation_words as words
 
 TONIGHT = "2026-11-20T03:00:00+01:00"

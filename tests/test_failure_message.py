@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from explained import ACCEPTANCE, DELAY, SINCE_TUESDAY, TORCH
 from gate_values import CASE, EVEN, METRIC, TIME, accepted, end, judge, measured
+from msgspec.structs import replace
 from results_makers import STARTED
 
 from pytest_dlperf.gate.rules import Terms
-from pytest_dlperf.gate.verdicts import Question, Settled
-from pytest_dlperf.model.explanation import DifferenceKind, Explanation
-from pytest_dlperf.model.measurement import Run, RunStatus
+from pytest_dlperf.gate.verdicts import GateInput, GateResult
+from pytest_dlperf.model.judgement import DifferenceKind, Explanation
+from pytest_dlperf.model.measurement import Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.reports.failure import FailureText, failure_message, why_lines
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
 
 
 def message(
@@ -25,9 +20,9 @@ def message(
 ) -> list[str]:
     """The lines of a failure by runs that were accepted as 1000, by Ana."""
     baseline = replace(accepted(EVEN, metric=metric), acceptance=ACCEPTANCE)
-    question = Question(metric, end(measurement, baseline), Terms(tolerance_percent=5.0))
-    settled = Settled(
-        question=question, judgement=judge(measurement, baseline, tolerance_percent=5.0)
+    gate_input = GateInput(metric, end(measurement, baseline), Terms(tolerance_percent=5.0))
+    settled = GateResult(
+        input=gate_input, judgement=judge(measurement, baseline, tolerance_percent=5.0)
     )
     return failure_message(settled, explanation, cluster="office", tonight=STARTED).split("\n")
 

@@ -8,38 +8,25 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from clusters.network import Network
 from clusters.processes import wait_until
 from clusters.requirements import command
+from clusters.slurm import Slurm
 from fault_matrix.cell import LIMIT_S, PROMISE_S, run_cell
 from fault_matrix.faults import FAULTS, fault
-from fault_matrix.places import by_mpirun, in_slurm, local, over_ssh
-from fault_matrix.session import LONG_S, NODES, Session
+from fault_matrix.places import MARKS, place_of
+from fault_matrix.session import NODES, Session
 from pythons import old_python
 
 from pytest_dlperf.launch import channel, clients, gang, remote_call, run, supervisor_client
 from pytest_dlperf.plugin import workers
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from clusters.network import Network
-    from clusters.slurm import Slurm
-    from fault_matrix.places import Place
-
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
-
-MARKS: Final = {
-    "local": (),
-    "ssh": (pytest.mark.ssh,),
-    "network": (pytest.mark.network,),
-    "slurm": (pytest.mark.slurm,),
-    "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
-}
 
 FOLLOWED: Final = " *"
 """What stands behind the name of a fault after which another session has to start at once."""
@@ -78,31 +65,21 @@ CELLS: Final = {
         "SIGKILL of a supervisor",
         "scancel",
     ),
+    "sbatch": (
+        "SIGKILL of pytest",
+        "SIGKILL of a supervisor and its guardian",
+        "hang",
+        "scancel",
+    ),
+    "kubernetes": ("SIGKILL of pytest",),
     "mpirun": ("success, the trainer goes on", "SIGKILL of pytest *"),
 }
-
-
-@contextmanager
-def place(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
-    """Two nodes of a kind."""
-    if kind == "ssh":
-        yield over_ssh(request.getfixturevalue("ssh_hosts"))
-    elif kind == "mpirun":
-        yield by_mpirun(request.getfixturevalue("ssh_hosts"), folder)
-    elif kind == "network":
-        network: Network = request.getfixturevalue("network")
-        yield over_ssh(network.hosts, network)
-    elif kind == "slurm":
-        with in_slurm(request.getfixturevalue("slurm")) as here:
-            yield here
-    else:
-        yield local()
 
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
     """A session on two nodes of the kind that is asked for."""
-    with place(request.param, request, tmp_path) as here:
+    with place_of(request.param, request, tmp_path) as here:
         # With a step Slurm ends the supervisor, too, and by the process tree alone: that kills what
         # it finds there at the time.
         leaps = request.param != "slurm"
@@ -125,6 +102,7 @@ def test_nothing_is_left_after(session: Session, name: str) -> None:
     outcome = run_cell(session, met, follow=name.endswith(FOLLOWED))
     assert outcome is not None
     assert not outcome.problems()
+    wait_until(lambda: not session.place.jobs(), what="the end of all jobs")
 
 
 def test_all_faults_have_names_of_their_own() -> None:
@@ -149,7 +127,7 @@ import os, pathlib, signal, time
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
 pathlib.Path(__file__).parent.joinpath(f"looking{{os.getpid()}}").touch()
-time.sleep(120)
+time.sleep(600)
 """
 
 
@@ -165,7 +143,6 @@ def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session: Session, number:
     wait_until(
         lambda: len(list(session.folder.glob("looking*"))) == NODES,
         what="the look at the hosts",
-        limit_s=LONG_S,
     )
     assert session.left()
     session.process.send_signal(number)
@@ -206,7 +183,7 @@ def test_a_run_that_queues_waits_and_has_not_failed(
     session: Session, other: subprocess.Popen[bytes]
 ) -> None:
     session.begin("tame")
-    wait_until(lambda: "waiting" in session.output, what="the queue", limit_s=LONG_S)
+    wait_until(lambda: "waiting" in session.output, what="the queue")
     other.kill()
     session.ended()
     assert [one["status"] for one in session.runs()] == ["ok"]
@@ -223,7 +200,6 @@ def test_nothing_is_left_of_a_run_that_is_ended_in_the_queue(
     wait_until(
         lambda: [one for one in session.clients() if "--overlap" not in one.command],
         what="a step that waits",
-        limit_s=LONG_S,
     )
     session.process.send_signal(signal.SIGINT)
     session.ended()

@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
+from suites import Suite
 from trainers import CASES, TinySystem, checkout, measurer
 
 from pytest_dlperf.launch.fleet import Fleet
@@ -21,14 +25,7 @@ from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Fingerprint, Measurement, differences
-from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.node import host_tools, probe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
-    from suites import Suite
 
 NVLINK = """\
 \tGPU0\tGPU1\tGPU2\tCPU Affinity
@@ -267,10 +264,10 @@ def test_a_tool_that_hangs_costs_what_it_would_have_told(
 ) -> None:
     tools = nvidia(tmp_path / "one")
     text = (tools / "nvidia-smi").read_text(encoding="utf-8")
-    hanging = text.replace(f"exec cat {tools}/topology", "sleep 60; exit")
+    hanging = text.replace(f"exec cat {tools}/topology", "sleep 600; exit")
     assert hanging != text
     (tools / "nvidia-smi").write_text(hanging, encoding="utf-8")
-    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 3.0")
     assert taken_on({"one": tools}, "1n2g").machine == {"device": V100, "devices_per_node": "3"}
 
 
@@ -333,8 +330,8 @@ def test_a_git_that_hangs_costs_the_commits_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = nvidia(tmp_path / "one")
-    program(tools / "git", "sleep 60\n")
-    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")
+    program(tools / "git", "sleep 600\n")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 3.0")
 
     found = taken_on({"one": tools}, "1n1g", checkouts={"code": str(tmp_path)})
 
@@ -432,7 +429,7 @@ def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
     assert "network" not in one_node.fingerprint.machine
     # Both nodes are this machine: that is no figure of a network.
     assert two_nodes.fingerprint.machine["network"] == "loopback"
-    assert from_plain(Measurement, to_plain(one_node)) == one_node
+    assert convert(to_builtins(one_node), Measurement) == one_node
 
 
 class BrokenLauncher(OwnTools):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_dlperf.node.followed import LOOK_S, Followed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def new(followed: Followed) -> bytes:

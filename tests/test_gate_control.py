@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from gate_values import CASE, METRIC, SINGLE, TIME, accepted, interleaved, measured
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import ControlRuns, confirm
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, RuleName
 
 
 def baseline(
@@ -52,7 +47,7 @@ def confirm_by(
 ) -> Judgement:
     """The verdict after these arms, of a metric or of both ends of a ratio."""
     runs = ControlRuns(interleaved=arms)
-    return confirm(judgement, runs, baselines, min_loss_percent=least, alone=judgement)
+    return confirm(judgement, runs, baselines, min_loss_percent=least, without_control=judgement)
 
 
 def confirmed(
@@ -135,7 +130,7 @@ def test_an_arm_that_lacks_the_metric_says_nothing() -> None:
     arms = replace(interleaved(960, 960), control=measured())
     found = confirmed(Verdict.REGRESSED, arms)
     assert found.verdict is Verdict.REGRESSED
-    assert f"the control has no run with a {METRIC.name}" in found.notes[-1]
+    assert f"no run of the control has a {METRIC.name}" in found.notes[-1]
 
 
 def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
@@ -203,7 +198,7 @@ def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear() -> None:
 def test_one_run_of_each_takes_nothing_back() -> None:
     found = confirmed(Verdict.REGRESSED, interleaved(1000, 1000, runs=1), baseline(runs=5))
     assert found.verdict is Verdict.REGRESSED
-    assert found.notes[-1].endswith("too few runs of each to tell how much they differ")
+    assert found.notes[-1].endswith("too few runs of each to estimate their noise")
 
 
 @pytest.mark.parametrize("drift", [0.01, -0.01])
@@ -273,7 +268,7 @@ def test_a_control_that_cannot_be_run_takes_nothing_back_and_lets_nothing_pass()
     def confirmed_by_nothing(verdict: Verdict) -> Judgement:
         runs = ControlRuns(problem="no host is free")
         first = judgement(verdict)
-        return confirm(first, runs, [baseline()], min_loss_percent=2.0, alone=first)
+        return confirm(first, runs, [baseline()], min_loss_percent=2.0, without_control=first)
 
     found = confirmed_by_nothing(Verdict.REGRESSED)
     assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,29 +12,32 @@ import pytest
 
 from pytest_dlperf.gate.rules import rule_for
 
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+from gate_power import TARGETS, Target, check_targets  # noqa: E402
+from simulated_gate import (  # noqa: E402
+    CONFIRMED,
+    CONTROLLED,
+    ITSELF,
+    LEVEL,
+    SPEEDUP,
+    TOLERANCES,
+    Cell,
+    nights,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
+
+    from simulated_gate import Gate
 
     from pytest_dlperf.gate.rules import Rule, Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Decision
     from pytest_dlperf.model.metric import Better, Metric, RuleName
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "gate_power.py"
 TRIALS = 400
-
-
-@pytest.fixture(scope="module")
-def gate_power() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gate_power", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up.
-    sys.modules["gate_power"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)
@@ -63,51 +65,49 @@ class Turned:
 
 
 @pytest.mark.slow
-def test_every_target_holds(gate_power: ModuleType) -> None:
-    cells = {target.cell for target in gate_power.TARGETS}
-    outcomes = {cell: gate_power.nights(cell, TRIALS, "test") for cell in cells}
-    lines, holds = gate_power.check_targets(outcomes)
+def test_every_target_holds() -> None:
+    cells = {target.cell for target in TARGETS}
+    outcomes = {cell: nights(cell, TRIALS, "test") for cell in cells}
+    lines, holds = check_targets(outcomes)
     assert holds, "\n".join(lines)
 
 
-def test_a_comparison_turned_round_misses_the_targets(gate_power: ModuleType) -> None:
+def test_a_comparison_turned_round_misses_the_targets() -> None:
     def make_turned(metric: Metric, baseline: Baseline, terms: Terms) -> Rule:
-        return Turned(rule_for(metric, baseline, terms), gate_power.LEVEL)
+        return Turned(rule_for(metric, baseline, terms), LEVEL)
 
-    targets = [target for target in gate_power.TARGETS if target.at_least is not None]
+    targets = [target for target in TARGETS if target.at_least is not None]
     assert {target.cell.gate.better.value for target in targets} == {"higher", "lower"}
-    outcomes = {
-        target.cell: gate_power.nights(target.cell, 100, "test", make_turned) for target in targets
-    }
+    outcomes = {target.cell: nights(target.cell, 100, "test", make_turned) for target in targets}
     assert all(target.missed(outcomes[target.cell]) for target in targets)
 
 
-def test_the_control_arm_takes_the_alarms_of_uneven_nights_away(gate_power: ModuleType) -> None:
-    cell = gate_power.Cell(gate_power.CONTROLLED, "cv 1, nights 2", 0.0)
-    quiet = gate_power.nights(cell, TRIALS, "test")
+def test_the_control_arm_takes_the_alarms_of_uneven_nights_away() -> None:
+    cell = Cell(CONTROLLED, "cv 1, nights 2", 0.0)
+    quiet = nights(cell, TRIALS, "test")
     assert quiet.first_alarms() > 0.08
     assert quiet.alarms() < 0.01
-    lossy = gate_power.nights(gate_power.Cell(cell.gate, "cv 1", 0.03), TRIALS, "test")
+    lossy = nights(Cell(cell.gate, "cv 1", 0.03), TRIALS, "test")
     assert lossy.alarms() > 0.95
 
 
-def test_with_a_control_arm_a_loss_of_two_percent_is_found(gate_power: ModuleType) -> None:
-    def alarms(gate: object, loss: float) -> float:
-        return float(gate_power.nights(gate_power.Cell(gate, "cv 1", loss), 600, "t").alarms())
+def test_with_a_control_arm_a_loss_of_two_percent_is_found() -> None:
+    def alarms(gate: Gate, loss: float) -> float:
+        return nights(Cell(gate, "cv 1", loss), 600, "t").alarms()
 
-    assert 0.38 < alarms(gate_power.CONTROLLED, 0.02) < 0.55
-    assert alarms(gate_power.CONFIRMED, 0.02) > 0.91
-    assert alarms(gate_power.CONFIRMED, 0.0) < 0.01
+    assert 0.38 < alarms(CONTROLLED, 0.02) < 0.55
+    assert alarms(CONFIRMED, 0.02) > 0.91
+    assert alarms(CONFIRMED, 0.0) < 0.01
 
 
-def test_a_tolerance_misses_what_the_sequential_rule_sees(gate_power: ModuleType) -> None:
-    bare = gate_power.nights(gate_power.Cell(gate_power.TOLERANCES[0], "cv 1", 0.03), TRIALS, "t")
+def test_a_tolerance_misses_what_the_sequential_rule_sees() -> None:
+    bare = nights(Cell(TOLERANCES[0], "cv 1", 0.03), TRIALS, "t")
     assert bare.alarms() < 0.02
 
 
-def test_strays_give_no_alarms_and_hide_few_losses(gate_power: ModuleType) -> None:
-    quiet = gate_power.nights(gate_power.Cell(gate_power.ITSELF, "strays", 0.0), TRIALS, "test")
-    lossy = gate_power.nights(gate_power.Cell(gate_power.ITSELF, "strays", 0.03), 2000, "test")
+def test_strays_give_no_alarms_and_hide_few_losses() -> None:
+    quiet = nights(Cell(ITSELF, "strays", 0.0), TRIALS, "test")
+    lossy = nights(Cell(ITSELF, "strays", 0.03), 2000, "test")
     assert quiet.alarms() < 0.005
     assert quiet.undecided() < 0.005
     # Where too many runs are strays, the rest is not called worse.
@@ -115,10 +115,10 @@ def test_strays_give_no_alarms_and_hide_few_losses(gate_power: ModuleType) -> No
     assert lossy.alarms() > 0.95
 
 
-def test_a_speedup_is_seen_through_the_noise_of_both_ends(gate_power: ModuleType) -> None:
+def test_a_speedup_is_seen_through_the_noise_of_both_ends() -> None:
     def alarms(noise: str, loss: float) -> float:
-        cell = gate_power.Cell(gate_power.SPEEDUP, noise, loss)
-        return float(gate_power.nights(cell, TRIALS, "test").alarms())
+        cell = Cell(SPEEDUP, noise, loss)
+        return nights(cell, TRIALS, "test").alarms()
 
     assert alarms("cv 1", 0.0) < 0.01
     assert 0.7 < alarms("cv 1", 0.03) < 0.95
@@ -126,10 +126,10 @@ def test_a_speedup_is_seen_through_the_noise_of_both_ends(gate_power: ModuleType
     assert alarms("cv 1, nights 2", 0.0) < 0.01
 
 
-def test_only_the_pinned_number_sees_what_crept_away(gate_power: ModuleType) -> None:
+def test_only_the_pinned_number_sees_what_crept_away() -> None:
     def alarms(crept: float) -> float:
-        cell = gate_power.Cell(gate_power.ITSELF, "cv .3", 0.0, crept)
-        return float(gate_power.nights(cell, TRIALS, "test").alarms())
+        cell = Cell(ITSELF, "cv .3", 0.0, crept)
+        return nights(cell, TRIALS, "test").alarms()
 
     assert alarms(0.04) < 0.01
     assert alarms(0.06) > 0.95
@@ -138,7 +138,7 @@ def test_only_the_pinned_number_sees_what_crept_away(gate_power: ModuleType) -> 
 @pytest.mark.slow
 def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--trials", "20", "--processes", "1"],
+        [sys.executable, BENCHMARKS / "gate_power.py", "--trials", "20", "--processes", "1"],
         check=False,
         capture_output=True,
         text=True,
@@ -158,11 +158,9 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
         assert told in done.stdout
 
 
-def test_a_missed_target_is_told(gate_power: ModuleType) -> None:
-    cell = gate_power.Cell(gate_power.TOLERANCES[-1], "cv 2.5", 0.0)
-    strict = gate_power.Target("no alarm", cell, at_most=0.005)
-    lines, holds = gate_power.check_targets(
-        {cell: gate_power.nights(cell, TRIALS, "test")}, [strict]
-    )
+def test_a_missed_target_is_told() -> None:
+    cell = Cell(TOLERANCES[-1], "cv 2.5", 0.0)
+    strict = Target("no alarm", cell, at_most=0.005)
+    lines, holds = check_targets({cell: nights(cell, TRIALS, "test")}, [strict])
     assert not holds
     assert lines[0].startswith("missed  no alarm: ")

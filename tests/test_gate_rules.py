@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from gate_values import EVEN, METRIC, TIME, accepted, judge, measured, mirrored, sound_run
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.rules import (
     RepeatsByRule,
@@ -18,13 +18,8 @@ from pytest_dlperf.gate.rules import (
 )
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator, Repeats, Run
 from pytest_dlperf.model.metric import RuleName, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_dlperf.model.measurement import Repeats, Run
 
 
 def baseline(sessions: int = 6, runs: int = 5, own: float | None = None) -> Baseline:

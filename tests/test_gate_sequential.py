@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import pytest
 from gate_values import METRIC, TIME, mirrored
 from gate_values import accepted as accepted_runs_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import (
-    INTERVAL,
+    QUANTILE_97_5,
     StandardError,
     are_unstable,
     gross_outliers,
@@ -28,11 +27,8 @@ from pytest_dlperf.gate.noise import (
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import mad_deviation, median
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.metric import Metric
 
 # Thirty runs with a deviation of 1.0 % around 1000.
 EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]
@@ -156,20 +152,20 @@ def test_the_pooled_noise_leaves_out_accidents_only() -> None:
 )
 def test_estimated_deviations_are_widened_as_in_the_tables(dof: int, quantile: float) -> None:
     assert t_sf(quantile, dof) == pytest.approx(0.025, rel=1e-3)
-    assert t_quantile(INTERVAL, dof) == pytest.approx(quantile, rel=1e-3)
+    assert t_quantile(QUANTILE_97_5, dof) == pytest.approx(quantile, rel=1e-3)
     assert t_sf(0.0, dof) == pytest.approx(0.5)
 
 
 def test_a_ratio_has_the_errors_of_both_ends() -> None:
     end = StandardError(value=0.03, dof=4)
-    both = StandardError.of_both([end, StandardError(value=0.04, dof=4)])
+    both = StandardError.combined([end, StandardError(value=0.04, dof=4)])
     assert both.value == pytest.approx(0.05)
     assert both.dof == 7
-    assert StandardError.of_both([end, StandardError(value=1e-6, dof=29)]).dof == 4
+    assert StandardError.combined([end, StandardError(value=1e-6, dof=29)]).dof == 4
 
 
 def test_without_runs_there_is_neither_median_nor_noise() -> None:
-    with pytest.raises(ValueError, match="no runs"):
+    with pytest.raises(ValueError, match="no values"):
         median([])
     with pytest.raises(ValueError, match="positive"):
         noise([0.0, 0.0, 0.0])
@@ -296,8 +292,8 @@ def test_what_the_last_sessions_pass_may_still_be_drift() -> None:
     assert decision is not None
     assert decision.reason is not None
     assert decision.reason.startswith("drift: the last 6 sessions pass")
-    assert "2026-11-01" in decision.reason
-    assert "5.7 % below it, allowed are 5.0 %" in decision.reason
+    assert "tonight lies 5.7 % below the throughput accepted 2026-11-01T" in decision.reason
+    assert decision.reason.endswith("; allowed are 5.0 %")
     assert decision.reference == 1060
     assert decision.difference_percent == pytest.approx(-5.66, abs=0.01)
     assert decision.tolerance_percent == pytest.approx(5)
@@ -529,7 +525,7 @@ def test_drift_of_what_is_better_the_lower_lies_above() -> None:
     decision = crept.decide([1000.0] * 7, is_last=False)
     assert decision is not None
     assert decision.verdict is Verdict.REGRESSED
-    for told in ("drift", "step_time accepted", "6.4 % above it", "allowed are 5.0 %"):
+    for told in ("drift", "lies 6.4 % above the step_time accepted", "allowed are 5.0 %"):
         assert told in (decision.reason or "")
     assert looks(rule([mirrored(EVEN)] * 6, metric=TIME, accepted=1060.0), 1000.0)[2] is (
         Verdict.PASS

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from nights import Nights
+from suites import Suite
 from trainers import SYSTEM
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 CASE = ["-k", "tiny and 1n1g"]
 # A loss of 1.5 %: each step takes so many times as long.

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import pytest
 import results_makers as make
 from explained import moved_case
+from msgspec.structs import replace
 from nights import Nights
+from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.github import StepSummary, annotation_lines
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import Note
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 MIB: Final = 1024 * 1024
 CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
@@ -158,7 +158,7 @@ def test_a_summary_that_is_a_pipe_gets_the_page_if_somebody_reads(tmp_path: Path
         os.close(reader)
 
     [note] = write_summary(pipe)
-    assert "nobody reads this pipe" in note.text
+    assert "no process reads this pipe" in note.text
     assert not note.is_bad
 
 
@@ -383,6 +383,6 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
     ],
 )
 def test_a_backslash_takes_the_force_of_a_command(text: str, shown: str) -> None:
-    assert numbers.inert(text) == shown
-    assert numbers.inert(shown) == shown
+    assert texts.inert(text) == shown
+    assert texts.inert(shown) == shown
     assert commands(shown) == []

@@ -11,26 +11,22 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
+from clusters.processes import LONG_S, is_running, wait_until
 from launches import run_commands
 
-from pytest_dlperf.launch.channel import supervisor_source, sweep_source
+from pytest_dlperf.launch.channel import clean_up_source, supervisor_source
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program
 from pytest_dlperf.node import processes, roster
-from pytest_dlperf.node.remains import Remains
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_dlperf.launch.hosts import Host
-
-LIMIT_S: Final = 30.0
 PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
 """One that any user may start."""
 SLEEP: Final = "import time; time.sleep(600)"
@@ -115,7 +111,7 @@ class Supervised:
         return supervisor
 
     def wait_for(self, word: str) -> Any:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + LONG_S
         while not (said := self.said(word)):
             assert time.monotonic() < deadline, f"never heard {word!r}: {self.reports}"
             assert self._take(), f"ended without {word!r}: {self.reports}"
@@ -130,11 +126,11 @@ class Supervised:
         self.process.stdin.close()
         while self._take():
             pass
-        self.process.wait(LIMIT_S)
+        self.process.wait(LONG_S)
 
     def _take(self) -> bool:
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], LIMIT_S)[0], self.reports
+        assert select.select([self.process.stdout], [], [], LONG_S)[0], self.reports
         received = os.read(self.process.stdout.fileno(), 65536)
         *lines, self._rest = (self._rest + received).split(b"\n")
         self.reports += [json.loads(line) for line in lines if line]
@@ -157,23 +153,12 @@ def supervised(folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> Iterato
     finally:
         for process in (*processes.descendants(found.process.pid), found.process.pid):
             processes.send(process, signal.SIGKILL)
-        found.process.wait(LIMIT_S)
+        found.process.wait(LONG_S)
         for pipe in (found.process.stdin, found.process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
         roster.forget(found.marker)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def is_running(process: int) -> bool:
-    return processes.state(process) not in {b"", b"Z", b"X"}
 
 
 @pytest.fixture
@@ -308,27 +293,39 @@ def test_what_two_kills_have_left_is_ended_by_the_next_run_and_told(
             second.finish()
 
 
-def test_a_long_roster_is_shortened_but_for_what_there_is_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# In a process of its own: a roster lists all that runs below its process, and clean_up ends it.
+LONG_ROSTER = """
+import signal, subprocess, sys
+from pathlib import Path
+from pytest_dlperf.node import roster
+from pytest_dlperf.node.remains import Remains
+
+rosters, marker, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+roster.FOLDER, roster._LONGEST_BYTES = str(rosters), 400
+remains = Remains()
+remains.note(sweep=marker, folder=str(folder))
+kept = roster.Roster(marker)
+kept.keep(remains)
+children = []
+for _ in range(20):
+    children.append(subprocess.Popen(["/bin/sleep", "600"]))
+    kept.look()
+    listed = (rosters / f"pytest-dlperf-{marker}").read_text()
+    assert all(f"[{child.pid}, " in listed for child in children), listed
+assert len(listed) < 1500, listed
+roster.clean_up({"watched_by": marker})
+ends = [child.wait() for child in children]
+assert ends == [-signal.SIGKILL] * 20, ends
+"""
+
+
+def test_a_long_roster_is_shortened_but_for_what_there_is_of_the_run(tmp_path: Path) -> None:
     """A trainer may start more processes than anybody wants to keep."""
-    monkeypatch.setattr(roster, "FOLDER", str(tmp_path))
-    monkeypatch.setattr(roster, "_LONGEST_BYTES", 400)
     marker, folder = f"{uuid.uuid4().hex}.0.", tmp_path / "folder"
     folder.mkdir()
-    remains = Remains()
-    remains.note(sweep=marker, folder=str(folder))
-    kept = roster.Roster(marker)
-    kept.keep(remains)
-    children = []
-    for _ in range(20):
-        children.append(subprocess.Popen(["/bin/sleep", "600"]))
-        kept.look()
-        listed = (tmp_path / f"pytest-dlperf-{marker}").read_text()
-        assert all(f"[{child.pid}, " in listed for child in children)
-    assert len(listed) < 1500
-    roster.sweep({"watched_by": marker})
-    assert [child.wait(LIMIT_S) for child in children] == [-signal.SIGKILL] * 20
+    command = [sys.executable, "-c", LONG_ROSTER, str(tmp_path), marker, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert done.returncode == 0, done.stderr
     assert not folder.exists()
 
 
@@ -341,7 +338,7 @@ def test_what_two_kills_have_left_is_ended_by_a_sweep(
         time.sleep(0.5)
         os.kill(run.process.pid, signal.SIGSTOP)
         os.kill(run.supervisor, signal.SIGKILL)
-        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, sweep_source()))
+        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, clean_up_source()))
         order: dict[str, object] = {
             "watched_by": run.marker,
             "sweep": run.marker,
@@ -355,7 +352,7 @@ def test_what_two_kills_have_left_is_ended_by_a_sweep(
             input=sent + json.dumps(order).encode() + b"\n",
             capture_output=True,
             check=True,
-            timeout=LIMIT_S,
+            timeout=LONG_S,
         )
         assert b'{"clean": true, "left": []}' in done.stdout, (done.stdout, done.stderr)
         assert b"false: exit status 1" in done.stdout
@@ -432,7 +429,7 @@ def test_what_forks_all_the_time_does_not_escape(environment: dict[str, str]) ->
             capture_output=True,
             text=True,
             check=True,
-            timeout=LIMIT_S,
+            timeout=LONG_S,
         )
         assert done.stdout == "[] []\n"
         assert not processes.Marked("storm.0.").look()
@@ -484,7 +481,7 @@ def test_commands_are_run_at_the_end_when_nothing_else_is_left(tmp_path: Path) -
                 at_end=(("sh", "-c", f"({at_end}) > {tmp_path}/out"), ("no-such-program",)),
             )
         ],
-        time_limit_s=LIMIT_S,
+        time_limit_s=LONG_S,
     )
     assert (tmp_path / "out").read_text() == "a name\n"
     assert "no-such-program: No such file or directory" in str(outcome.error)
@@ -512,6 +509,6 @@ class Vanishing(Launcher):
 
 def test_what_a_sweep_cannot_end_is_an_error_of_the_run(tmp_path: Path) -> None:
     node = command(tmp_path, "true", at_end=())
-    outcome = run_commands([node], time_limit_s=LIMIT_S, launcher=Vanishing())
+    outcome = run_commands([node], time_limit_s=LONG_S, launcher=Vanishing())
     assert not outcome.succeeded
     assert "processes 4712, 4713 could not be ended" in str(outcome.error)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from histories import CASE
 
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night, OtherMachine
+from pytest_dlperf.history.series import (
+    AcceptedChange,
+    CaseHistory,
+    ChangePoint,
+    Night,
+    OtherMachine,
+)
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def point(started: str, word: str = "pass") -> Night:
@@ -109,7 +112,7 @@ def nights(*medians: float) -> tuple[Night, ...]:
 @pytest.mark.parametrize("count", [1, 2, 28])
 def test_short_histories_have_a_chart(count: int) -> None:
     drawn = chart(nights(*[100.0] * count))
-    assert drawn.facts[-1] == "change points were not looked for"
+    assert drawn.facts[-1] == "no change point"
     assert path(drawn, "ranges").count("v") == count
 
 
@@ -148,3 +151,30 @@ def test_the_last_nights_are_always_within_the_chart() -> None:
 def test_a_level_that_some_weeks_had_is_within_the_chart() -> None:
     low, _ = drawn_limits(*[60.0] * 10, *[101.0] * 7)
     assert low < 60
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ((), "no change point"),
+        (
+            (
+                ChangePoint(
+                    index=20,
+                    at="2026-01-21T02:00:00+00:00",
+                    before=100.0,
+                    after=80.0,
+                    p_value=0.001,
+                ),
+            ),
+            None,
+        ),
+    ],
+    ids=["none", "one"],
+)
+def test_what_is_known_of_change_points_is_told(
+    points: tuple[ChangePoint, ...], said: str | None
+) -> None:
+    drawn = chart(nights(*[100.0] * 20, *[80.0] * 8), change_points=points)
+    assert [fact for fact in drawn.facts if "change point" in fact] == [said] * (said is not None)
+    assert len(drawn.changes) == len(points)

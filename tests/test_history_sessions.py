@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import sysconfig
-from contextlib import closing, suppress
+import sys
+from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from histories import case_result, session
+from histories import case_result, rows_of, session
 from nights import Nights
 from sessions import in_background
+from suites import Command, Suite
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.history.store import History
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 SELECTED = ("-k", "tiny and throughput", "--dlperf-create-baselines", "--dlperf-repeats", "2")
 SINGLE = "tiny-mlp-fp32-b4-1n1g"
-SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 PLACE = ".dlperf/history.sqlite3"
 
 
@@ -35,20 +30,15 @@ def days_ago(number: int) -> str:
     return begun.isoformat(timespec="seconds")
 
 
-def asked(file: Path, query: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(file)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list[str]) -> None:
     TinySystem(suite)
     _, results = suite.judge(*SELECTED, "-k", "tiny", *workers, cluster="local")
 
     file = suite.path / PLACE
-    assert asked(
+    assert rows_of(
         file, "SELECT uid, cluster, estimator, started, ended, interrupted FROM sessions"
     ) == [(results["session"], "local", "steady", results["started"], results["ended"], 0)]
-    kept = asked(
+    kept = rows_of(
         file,
         "SELECT name, metric, unit, median, verdict FROM measurements "
         "JOIN cases ON cases.id = case_id ORDER BY name, metric",
@@ -61,10 +51,10 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
     )
     assert {name for name, *_ in kept} == set(CASES)
     assert {metric for _, metric, *_ in kept} >= {"throughput", "speedup"}
-    assert asked(file, "SELECT count(*) FROM runs WHERE status = 'ok'") == [(6,)]
-    changes = asked(file, "SELECT count(*) FROM baseline_changes WHERE metric = 'throughput'")
+    assert rows_of(file, "SELECT count(*) FROM runs WHERE status = 'ok'") == [(6,)]
+    changes = rows_of(file, "SELECT count(*) FROM baseline_changes WHERE metric = 'throughput'")
     assert changes == [(3,)]
-    assert asked(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
+    assert rows_of(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
 
 
 def test_sessions_come_one_after_the_other(suite: Suite) -> None:
@@ -72,9 +62,9 @@ def test_sessions_come_one_after_the_other(suite: Suite) -> None:
     for _ in range(2):
         suite.run(*SELECTED)
     file = suite.path / PLACE
-    assert asked(file, "SELECT count(*) FROM sessions") == [(2,)]
+    assert rows_of(file, "SELECT count(*) FROM sessions") == [(2,)]
     query = "SELECT count(*) FROM measurements WHERE metric = 'throughput'"
-    assert asked(file, query) == [(6,)]
+    assert rows_of(file, query) == [(6,)]
 
 
 def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
@@ -83,20 +73,20 @@ def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
     suite.run(*SELECTED, "-k", "tiny and throughput and 1n1g")
     file = suite.path / PLACE
     query = "SELECT median, verdict FROM measurements WHERE metric = 'throughput'"
-    assert asked(file, query) == [(None, "failed")]
-    assert asked(file, "SELECT status FROM runs") == [("failed",)]
-    assert asked(file, "SELECT * FROM run_values") == []
+    assert rows_of(file, query) == [(None, "failed")]
+    assert rows_of(file, "SELECT status FROM runs") == [("failed",)]
+    assert rows_of(file, "SELECT * FROM run_values") == []
 
 
-def test_logs_that_were_judged_are_told_from_launches(suite: Suite) -> None:
+def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Command) -> None:
     nights = Nights(suite)
     nights.accept(nights.numbers("before"))
     for _ in range(2):
         suite.run(*nights.usual("tonight"))
     file = suite.path / PLACE
-    assert asked(file, "SELECT count(*) FROM runs") == [(20,)]
+    assert rows_of(file, "SELECT count(*) FROM runs") == [(20,)]
     # Judged twice, measured once.
-    shown = suite.pytester.run(SCRIPT, "history", "show", SINGLE)
+    shown = command("history", "show", SINGLE)
     shown.stdout.fnmatch_lines(["* last, 1 session *"])
 
 
@@ -111,7 +101,7 @@ def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, 
     else:
         suite.pytester.makeini("[pytest]\ndlperf_history = kept/here.sqlite3\n")
     suite.run(*SELECTED, *option)
-    assert asked(suite.path / "kept" / "here.sqlite3", "SELECT count(*) FROM runs") == [(2,)]
+    assert rows_of(suite.path / "kept" / "here.sqlite3", "SELECT count(*) FROM runs") == [(2,)]
     assert not (suite.path / PLACE).exists()
 
 
@@ -137,7 +127,7 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
 
     def measured() -> bool:
         with suppress(sqlite3.OperationalError):  # not made yet
-            return file.exists() and asked(file, "SELECT count(*) FROM runs") == [(2,)]
+            return file.exists() and rows_of(file, "SELECT count(*) FROM runs") == [(2,)]
         return False
 
     with in_background(suite, *SELECTED[:2], *SELECTED[3:]) as going:
@@ -145,14 +135,14 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
         tiny.behave("0.01 wait")
         going.process.send_signal(signal.SIGKILL)
         going.process.wait()
-    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
-    kept = asked(
+    assert rows_of(file, "PRAGMA integrity_check") == [("ok",)]
+    kept = rows_of(
         file,
         "SELECT name, median > 0, verdict FROM measurements "
         "JOIN cases ON cases.id = case_id WHERE metric = 'throughput'",
     )
     assert kept == [(SINGLE, 1, "no_baseline")]
-    assert asked(file, "SELECT ended FROM sessions") == [(None,)]
+    assert rows_of(file, "SELECT ended FROM sessions") == [(None,)]
 
 
 def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
@@ -161,22 +151,20 @@ def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
         one.result()
         two.result()
     file = suite.path / PLACE
-    assert asked(file, "SELECT count(*) FROM sessions WHERE ended IS NOT NULL") == [(2,)]
-    assert asked(file, "SELECT count(*) FROM runs") == [(12,)]
+    assert rows_of(file, "SELECT count(*) FROM sessions WHERE ended IS NOT NULL") == [(2,)]
+    assert rows_of(file, "SELECT count(*) FROM runs") == [(12,)]
     assert "history could not be" not in one.output + two.output
 
 
-def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(suite: Suite) -> None:
     TinySystem(suite, topologies=["1n1g"])
     file = suite.path / PLACE
     file.parent.mkdir()
     file.write_text("no database at all", encoding="utf-8")
-    result = suite.run(*SELECTED, *workers)
+    result = suite.run(*SELECTED)
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["the history could not be written: *history.sqlite3 is no database; *"]
+        ["the history could not be written: *history.sqlite3 is not a database; *"]
     )
     assert file.read_text(encoding="utf-8") == "no database at all"
 
@@ -185,8 +173,9 @@ def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suit
     suite.pytester.makeconftest(
         "import sys\ndef pytest_unconfigure():\n    print('SQLITE', 'sqlite3' in sys.modules)\n"
     )
-    result = suite.run("--collect-only", "-q", "-p", "no:cov")
-    result.stdout.fnmatch_lines(["SQLITE False"])
+    # A start of its own: a fork has what the tests have imported.
+    command = [sys.executable, "-m", "pytest", "bench_tests", "--collect-only", "-q"]
+    suite.pytester.run(*command).stdout.fnmatch_lines(["SQLITE False"])
 
 
 def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: list[str]) -> None:
@@ -226,5 +215,5 @@ def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
     found = results["cases"][0]["metrics"]["throughput"]
     assert (found["verdict"], found["explanation"]) == ("regressed", None)
     told = [line for line in result.outlines if line.startswith("since when and what differs")]
-    assert [line for line in told if "is no database" in line] == told
+    assert [line for line in told if "is not a database" in line] == told
     assert len(told) == 1

@@ -8,27 +8,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from clusters.processes import wait_until
-from histories import CASE, UNIT, case_result, drawn, fill, measurement, night, session
+from histories import CASE, UNIT, case_result, drawn, fill, measurement, night, rows_of, session
+from msgspec.structs import replace
 from results_makers import MEMORY, judged, measured_case, with_judgement
 
 from pytest_dlperf.history.case_history import histories_of
-from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.schema import FORM
-from pytest_dlperf.history.store import History, Recorder
+from pytest_dlperf.history.store import History, HistoryError, Recorder
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric, Source
-from pytest_dlperf.model.records import CaseResult, TestRecord
-from pytest_dlperf.model.results import BaselineChange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord
 
 SINGLE = "tiny-mlp-fp32-b4-1n1g"
 DOUBLE = "tiny-mlp-fp32-b4-1n2g"
@@ -53,11 +48,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite3"
 
 
-def asked(file: Path, query: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(file)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(file), name, str(count)],
@@ -73,9 +63,9 @@ def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
 def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
     runs = [0.1 + 0.2, 1 / 3, 9348.170000000001, 1e-7, 12345678901234567.0]
     fill(file, [runs])
-    found = asked(file, "SELECT value FROM run_values ORDER BY number")
+    found = rows_of(file, "SELECT value FROM run_values ORDER BY number")
     assert [row[0] for row in found] == runs
-    assert asked(file, "SELECT typeof(value) FROM run_values") == [("real",)] * 5
+    assert rows_of(file, "SELECT typeof(value) FROM run_values") == [("real",)] * 5
 
 
 def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
@@ -92,19 +82,19 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
     )
     with History.open(file) as history:
         assert history.add(results)
-    assert asked(
+    assert rows_of(
         file,
         "SELECT uid, cluster, estimator, started, began, interrupted, host FROM sessions",
     ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "head")]
-    assert asked(
+    assert rows_of(
         file, "SELECT metric, median, unit, accepted, reference, verdict FROM measurements"
     ) == [("throughput", 401.0, "samples/s", 398.0, 398.0, "pass")]
-    assert asked(file, "SELECT number, status, reason FROM runs") == [
+    assert rows_of(file, "SELECT number, status, reason FROM runs") == [
         (1, "ok", None), (2, "failed", "exit code 7"), (3, "ok", None)
     ]  # fmt: skip
-    assert asked(file, "SELECT number, value FROM run_values") == [(1, 400.0), (3, 402.0)]
-    assert asked(file, "SELECT old, new, why FROM baseline_changes") == [(398.0, 401.0, "x")]
-    assert asked(
+    assert rows_of(file, "SELECT number, value FROM run_values") == [(1, 400.0), (3, 402.0)]
+    assert rows_of(file, "SELECT old, new, why FROM baseline_changes") == [(398.0, 401.0, "x")]
+    assert rows_of(
         file,
         "SELECT content FROM facts JOIN fingerprints ON facts.id IN (machine, hosts) ORDER BY 1",
     ) == [('["a"]',), ('{"device": "H200"}',)]
@@ -124,18 +114,18 @@ def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
         FROM measurements JOIN cases ON cases.id = case_id WHERE name = '{}' ORDER BY metric
     """
     speedup = pytest.approx(1.9)
-    assert asked(file, query.format(DOUBLE)) == [
+    assert rows_of(file, query.format(DOUBLE)) == [
         ("peak_memory", "MB", "lower", 900.5, 900.0, 901.0, 2, "regressed", 12.6),
         ("speedup", "x", "higher", speedup, speedup, speedup, 2, None, None),
         ("throughput", UNIT, "higher", 765.0, 760.0, 770.0, 2, "pass", 0.1),
         ("watt hours; --", "kWh", None, -0.5, -1.0, 0.0, 2, None, None),
     ]
-    assert [row[0] for row in asked(file, query.format(SINGLE))] == ["throughput"]
+    assert [row[0] for row in rows_of(file, query.format(SINGLE))] == ["throughput"]
     values = """
         SELECT value FROM run_values JOIN measurements ON id = measurement_id
         WHERE metric = 'peak_memory' ORDER BY number
     """
-    assert asked(file, values) == [(901.0,), (900.0,)]
+    assert rows_of(file, values) == [(901.0,), (900.0,)]
 
 
 def test_a_reference_that_only_a_speedup_needed_is_kept(file: Path) -> None:
@@ -143,13 +133,13 @@ def test_a_reference_that_only_a_speedup_needed_is_kept(file: Path) -> None:
     whole = replace(whole, reference=measurement(SINGLE, [400.0]))
     with History.open(file) as history:
         history.add(session(0, [whole]))
-    assert asked(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]
+    assert rows_of(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]
 
 
 def test_a_case_that_was_not_measured_is_no_measurement(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, [CaseResult(case=case_result(CASE, [1.0]).case)]))
-    assert asked(file, "SELECT count(*) FROM measurements") == [(0,)]
+    assert rows_of(file, "SELECT count(*) FROM measurements") == [(0,)]
 
 
 def test_the_same_session_is_in_once(file: Path) -> None:
@@ -158,22 +148,22 @@ def test_the_same_session_is_in_once(file: Path) -> None:
         assert history.add(results)
         assert history.add(results)
         assert not history.add(results, imported=True)
-    assert asked(file, "SELECT count(*) FROM sessions") == [(1,)]
-    assert asked(file, "SELECT count(*) FROM runs") == [(2,)]
+    assert rows_of(file, "SELECT count(*) FROM sessions") == [(1,)]
+    assert rows_of(file, "SELECT count(*) FROM runs") == [(2,)]
 
 
 def test_a_session_knows_better_than_what_was_noted_of_it(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0, 401.0]}))
         assert history.add(session(0, {CASE: [500.0]}))
-    assert asked(file, "SELECT value FROM run_values") == [(500.0,)]
+    assert rows_of(file, "SELECT value FROM run_values") == [(500.0,)]
 
 
 def test_an_import_changes_nothing_of_a_whole_session(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0]}))
         assert not history.add(session(0, {CASE: [500.0]}), imported=True)
-    assert asked(file, "SELECT value FROM run_values") == [(400.0,)]
+    assert rows_of(file, "SELECT value FROM run_values") == [(400.0,)]
 
 
 @pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE runs; --", "\0\x1b[31m", "|\n"])
@@ -188,10 +178,10 @@ def test_names_may_hold_anything(file: Path, hostile: str) -> None:
 @pytest.mark.parametrize("started", ["yesterday", "", "2026-13-01"])
 def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> None:
     with History.open(file) as history:
-        with pytest.raises(HistoryError, match=rf"night-0.*{started!r}, which is no time"):
+        with pytest.raises(HistoryError, match=rf"night-0.*{started!r}, which is not a valid time"):
             history.add(session(0, {CASE: [400.0]}, started=started))
         history.add(session(1, {CASE: [400.0]}, started="2026-01-02T02:00:00Z"))
-    assert asked(file, "SELECT began FROM sessions") == [(1767319200.0,)]
+    assert rows_of(file, "SELECT began FROM sessions") == [(1767319200.0,)]
 
 
 # -------------------------------------------------------------------------- its form
@@ -200,12 +190,12 @@ def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> N
 def test_a_form_that_breaks_off_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL")
     with monkeypatch.context() as patched:
-        patched.setattr("pytest_dlperf.history.opening.TABLES", broken)
+        patched.setattr("pytest_dlperf.history.store.TABLES", broken)
         with pytest.raises(HistoryError):
             History.open(file)
-    assert asked(file, "SELECT sql FROM sqlite_master") == []
+    assert rows_of(file, "SELECT sql FROM sqlite_master") == []
     fill(file, [[400.0]])
-    assert asked(file, "PRAGMA user_version") == [(FORM,)]
+    assert rows_of(file, "PRAGMA user_version") == [(FORM,)]
 
 
 def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
@@ -257,7 +247,7 @@ def test_a_missing_folder_is_made(tmp_path: Path) -> None:
 
 def test_what_is_no_database_is_told_and_kept(file: Path) -> None:
     file.write_text("throughput,9348\n" * 100, encoding="utf-8")
-    with pytest.raises(HistoryError, match=r"history\.sqlite3 is no database; move it away"):
+    with pytest.raises(HistoryError, match=r"history\.sqlite3 is not a database; move it away"):
         History.open(file)
     assert file.read_text(encoding="utf-8").startswith("throughput,9348")
 
@@ -330,7 +320,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
     with pytest.raises(HistoryError, match=r"no space left for .*history\.sqlite3"):
         fill(file, [[400.0] * 100 + [float(number)] for number in range(100)])
     (small_disk / "ballast").unlink()
-    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
+    assert rows_of(file, "PRAGMA integrity_check") == [("ok",)]
     with History.open(file) as history:
         history.add(session(200, {CASE: [410.0]}))
     assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
@@ -369,15 +359,15 @@ def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
 def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     writers = [writer(file, name, 20) for name in ("one", "two", "three")]
     last = session(100, {CASE: [400.0]})
-    wait_until(file.exists, what="the database", limit_s=30)
+    wait_until(file.exists, what="the database")
     counts = []
     while any(process.poll() is None for process in writers):
         with History.read(file, busy_s=60) as history:
             counts.append(history.rows("SELECT count(*) AS n FROM sessions")[0]["n"])
     assert [process.wait() for process in writers] == [0, 0, 0]
     assert counts == sorted(counts)
-    assert asked(file, "SELECT count(*) FROM sessions") == [(60,)]
-    assert asked(file, "SELECT count(*) FROM runs") == [(60 * 50,)]
+    assert rows_of(file, "SELECT count(*) FROM sessions") == [(60,)]
+    assert rows_of(file, "SELECT count(*) FROM runs") == [(60 * 50,)]
     assert len(histories_of(file, last)[CASE]["throughput"].nights) == 60
     for process in writers:
         assert process.stdout is not None
@@ -393,12 +383,12 @@ def test_a_killed_writer_leaves_a_sound_database_with_what_it_had_put_in(
         told = [int(process.stdout.readline()) for _ in range(after)]
         process.send_signal(signal.SIGKILL)
         told += map(int, process.stdout.read().split())
-    sessions = [row[0] for row in asked(file, "SELECT uid FROM sessions ORDER BY id")]
+    sessions = [row[0] for row in rows_of(file, "SELECT uid FROM sessions ORDER BY id")]
     assert sessions[: len(told)] == [f"killed-{number}" for number in told]
     assert len(sessions) <= len(told) + 1  # it may have died before it could tell
-    assert asked(file, "SELECT count(*) FROM runs") == [(50 * len(sessions),)]
-    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
-    assert asked(file, "PRAGMA foreign_key_check") == []
+    assert rows_of(file, "SELECT count(*) FROM runs") == [(50 * len(sessions),)]
+    assert rows_of(file, "PRAGMA integrity_check") == [("ok",)]
+    assert rows_of(file, "PRAGMA foreign_key_check") == []
 
 
 def test_a_database_that_somebody_holds_is_told(file: Path) -> None:
@@ -449,4 +439,4 @@ def test_a_recorder_waits_once_for_who_holds_the_database(
         for number in range(1, 5):
             notes.note(record(number))
     assert waited == [2.0]
-    assert asked(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(400.0,)]
+    assert rows_of(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(400.0,)]

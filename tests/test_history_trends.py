@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
-from histories import CASE, case_result, days, drawn, fill, night, session
+from histories import CASE, add, case_result, days, drawn, drift_lines, fill, night, session
+from msgspec.structs import replace
 from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.nights import all_series
-from pytest_dlperf.history.series import AcceptedChange
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Drift
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.metric import Better, throughput
-from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.reports import history_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.history.series import CaseHistory, Drift
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.metric import Better, Metric, throughput
+from pytest_dlperf.model.results import BaselineChange, Results
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
 
@@ -44,21 +36,9 @@ def known(file: Path, results: Results) -> CaseHistory:
     return histories_of(file, results)[CASE]["throughput"]
 
 
-def told_of_drift(file: Path, results: Results) -> list[str]:
-    with History.open(file) as history:
-        found = drifts_of(history, results)
-        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
-
-
 def levels(*parts: tuple[int, float]) -> list[float]:
     """So many nights at each level."""
     return [level for count, level in parts for _ in range(count)]
-
-
-def add(file: Path, *nights: Results) -> None:
-    with History.open(file) as history:
-        for results in nights:
-            history.add(results)
 
 
 # -------------------------------------------------------------------------- which nights
@@ -165,7 +145,7 @@ def test_each_judged_metric_has_a_history_of_its_own(file: Path) -> None:
 def test_a_metric_whose_meaning_has_changed_begins_anew(
     file: Path, change: dict[str, object]
 ) -> None:
-    other = replace(MEMORY, **change)  # type: ignore[arg-type]
+    other = replace(MEMORY, **change)
     before = [of_memory([900.0], other, k) for k in range(30)]
     tonight = of_memory([100.0], number=30)
     add(file, *before, tonight)
@@ -264,7 +244,6 @@ def test_what_somebody_accepted_elsewhere_is_told_as_the_file_has_it(file: Path)
 def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float) -> None:
     last = fill(file, drawn(levels((60, 400.0), (40, 400.0 * factor)), noise=noise))
     history = known(file, last)
-    assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 60) <= 2
     assert point.at == history.nights[point.index].started
@@ -304,7 +283,6 @@ def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
     ]
     add(file, *nights)
     history = known(file, nights[-1])
-    assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 30) <= 1
     assert history.nights[point.index].started == point.at
@@ -318,19 +296,8 @@ def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file:
     ]
     add(file, *nights)
     history = known(file, nights[-1])
-    assert history.change_points is not None
     assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]
     assert [change.at for change in history.accepted] == [night(46)]
-
-
-def test_without_otava_change_points_are_unknown(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pytest_dlperf.history.trends.is_available", lambda: False)
-    last = fill(file, drawn(levels((40, 400.0), (40, 388.0))))
-    history = known(file, last)
-    assert history.change_points is None
-    assert history.run_noise_percent is not None
 
 
 # ---------------------------------------------------------------------------------- drift
@@ -359,7 +326,7 @@ def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> Non
     assert found is not None
     assert abs(len(values) - found.nights - since) <= 20
     assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
-    (told,) = told_of_drift(file, last)
+    (told,) = drift_lines(file, last)
     assert told == (
         f"{CASE} drifts {found.percent_per_week:+.1f} % a week since "
         f"{found.since[:10]} ({found.nights} days), {found.percent:+.1f} % in all"
@@ -398,7 +365,7 @@ def test_what_was_accepted_is_no_drift(file: Path) -> None:
     tonight = session(30, {CASE: [376.0] * 5}, baseline_changes=(change,))
     add(file, tonight)
     assert known(file, tonight).drift is None
-    assert told_of_drift(file, tonight) == []
+    assert drift_lines(file, tonight) == []
 
 
 # ---------------------------------------------------------------------------------- noise

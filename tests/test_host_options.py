@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
+from suites import Suite
 from trainers import TinySystem
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 TWO_NODES = ("-k", "throughput and tiny and 2n1g")
 LOCAL = ("--dlperf-launcher", "local")
@@ -39,30 +38,16 @@ def test_a_host_file_is_no_file_of_arguments_for_pytest(suite: Suite) -> None:
         assert planned_hosts(suite, *given) == ["127.3.0.1", "127.3.0.2"]
 
 
-@pytest.mark.parametrize(
-    ("ini", "environment", "arguments", "message"),
-    [
-        ("", "a:0", [], "DLPERF_HOSTS: 'a:0' has '0' devices"),
-        ("", "", ["--dlperf-hosts", "a:2,A", "-n", "2"], "--dlperf-hosts: 'A' gives the host A"),
-        ("dlperf_hosts = a,,b", "", [], "ini key dlperf_hosts: 'a,,b' has an empty entry"),
-        ("", "@nowhere", ["-n", "auto"], "DLPERF_HOSTS: there is no host file *"),
-    ],
-    ids=["no devices", "doubled", "empty", "no file"],
-)
-def test_a_wrong_list_of_hosts_is_a_usage_error(  # noqa: PLR0913, PLR0917 - three sources
-    suite: Suite,
-    monkeypatch: pytest.MonkeyPatch,
-    ini: str,
-    environment: str,
-    arguments: list[str],
-    message: str,
+def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_by_it(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = TinySystem(suite)
-    (suite.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n", encoding="utf-8")
-    monkeypatch.setenv("DLPERF_HOSTS", environment)
-    result = suite.run("-k", "tiny", *LOCAL, *arguments)
+    monkeypatch.setenv("DLPERF_HOSTS", "a:0")
+    assert suite.refused(*LOCAL).startswith("DLPERF_HOSTS: 'a:0' has '0' devices")
+    monkeypatch.setenv("DLPERF_HOSTS", "@nowhere")
+    result = suite.run("-k", "tiny", *LOCAL, "-n", "auto")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message.replace('[', '[[]')}*"])
+    result.stderr.fnmatch_lines(["ERROR: DLPERF_HOSTS: there is no host file *"])
     assert tiny.starts() == []
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import browser as pages
 import pytest
 from bad_night import bad_night, nights_of
+from msgspec.structs import replace
+from playwright.sync_api import Browser, Locator, Page
 from published_session import (
     PEAK_MEMORY,
     PLENTY,
@@ -19,17 +21,9 @@ from published_session import (
 )
 
 from pytest_dlperf.model.baseline import Acceptance
-from pytest_dlperf.model.metric import SPEEDUP
+from pytest_dlperf.model.metric import SPEEDUP, Metric
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from playwright.sync_api import Browser, Locator, Page
-
-    from pytest_dlperf.model.metric import Metric
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import results_makers as make
+from msgspec.structs import replace
 from nights import Nights
+from suites import Suite
 from test_html_page import Page
 
 from pytest_dlperf.history.series import CaseHistory, Night
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
-from pytest_dlperf.model.records import Accepted, with_measurements
+from pytest_dlperf.model.results import Accepted, CaseResult, Results, with_measurements
+from pytest_dlperf.reports.html.drawing import Chart
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.runs_chart import runs_chart
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.html.drawing import Chart
+pytestmark = pytest.mark.in_process
 
 CASE = "paddle-resnet50-fp32-b128-4n8g"
 LOSS = Metric(name="loss", unit="", better=None, source=Source.LOG, sanity=Sanity(falls=True))
@@ -60,7 +56,7 @@ def several(
 
 
 def page_of(*results: CaseResult, **more: object) -> Page:
-    return Page(html_page(replace(make.session(*results), **more), {}))  # type: ignore[arg-type]
+    return Page(html_page(replace(make.session(*results), **more), {}))
 
 
 def cell(page: Page, metric: str) -> tuple[str, str, str]:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import results_makers as make
 from bad_night import ALIKE, GREEDY, bad_night, nights_of
+from msgspec.structs import replace
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
+from suites import Suite
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.remarks import to_be_expected
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
-
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
 
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 VOID = {"meta", "input", "br", "link", "img", "hr"}

@@ -6,27 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from clusters.processes import LONG_S
 from clusters.requirements import command
+from clusters.slurm import Slurm
+from clusters.ssh import SshHosts
 from launches import THIS_MACHINE
 
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import LocalLauncher, SlurmLauncher, SshLauncher
+from pytest_dlperf.launch.launchers import Launcher, LocalLauncher, SlurmLauncher, SshLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from clusters.slurm import Slurm
-    from clusters.ssh import SshHosts
-
-    from pytest_dlperf.launch.launchers import Launcher
 
 TELL: Final = "import json, os; print('environment', json.dumps(dict(os.environ)))"
 OUTER: Final = (
@@ -166,7 +162,7 @@ def test_a_session_below_mpirun_launches_an_mpirun_of_its_own(tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=LONG_S,
     )
     assert done.returncode == 0, (done.stderr, log.exists() and log.read_text())
     assert sorted(log.read_text().split("\n")) == ["", "rank 0", "rank 1"]

@@ -6,28 +6,24 @@ import multiprocessing
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from clusters.ssh import SshHosts
+from msgspec import convert, to_builtins
+from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, measurer, slower_by
 
 from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
+from pytest_dlperf.measure.by_launching import RunProgress
 from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, throughput
-from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.reports.live import ProgressFile, progress_line
-
-if TYPE_CHECKING:
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
-    from pytest_dlperf.measure.by_launching import RunProgress
 
 HERE = ("localhost",)
 ONE_DEVICE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
@@ -76,7 +72,7 @@ def test_it_passes_between_processes_whole(suite: Suite) -> None:
         ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("1.25")
     )
     assert interleaved.control.fingerprint is not None
-    assert from_plain(InterleavedRuns, to_plain(interleaved)) == interleaved
+    assert convert(to_builtins(interleaved), InterleavedRuns) == interleaved
 
 
 def test_the_control_goes_before_all_that_the_user_has_set(suite: Suite) -> None:

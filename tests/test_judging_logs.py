@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import log_makers
 import pytest
+from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.case import Case
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from suites import Suite
-
-    from pytest_dlperf.model.baseline import Baseline
-
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 
 def published(suite: Suite, system: str, variant: str) -> dict[str, Mapping[str, Baseline]]:
@@ -144,15 +140,6 @@ def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
     )
 
 
-def test_the_tolerance_is_five_percent(suite: Suite) -> None:
-    folder = suite.path / "logs"
-    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
-    for throughput, verdict in ((107.35, "pass"), (107.33, "regressed"), (118.65, "improved")):
-        write_runs(folder, case, "bert", {1: throughput})
-        _, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
-        assert results["cases"][0]["metrics"]["throughput"]["verdict"] == verdict
-
-
 def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite: Suite) -> None:
     folder = suite.path / "logs"
     write_bert(suite, folder)
@@ -257,23 +244,21 @@ def test_folders_may_name_the_options(suite: Suite) -> None:
     assert results["ignored_logs"] == []
 
 
-@pytest.mark.parametrize("topology", ["16n8g", "10n16g"])
-def test_large_topologies_are_judged_like_any_other(suite: Suite, topology: str) -> None:
+def test_large_topologies_are_judged_like_any_other(suite: Suite) -> None:
     suite.system_file(
         "framework: big\nmodel: bert_base\nunit: sentences/s\n"
         "log: {name: bert, format: tf_models_bert}\n"
         "window: {warmup_steps: 20, measured_steps: 100}\n"
-        f"cases: [{{precision: fp32, batch_per_device: 64, topologies: [{topology}]}}]\n"
+        "cases: [{precision: fp32, batch_per_device: 64, topologies: [10n16g]}]\n"
     )
     cluster = suite.path / "baselines" / "big"
     cluster.mkdir()
     (cluster / "cluster.yaml").write_text("estimator: published\n", encoding="utf-8")
-    case = Case.from_id(f"big-bert_base-fp32-b64-{topology}")
-    assert case.topology in {Topology(16, 8), Topology(10, 16)}
+    case = Case.from_id("big-bert_base-fp32-b64-10n16g")
     write_runs(suite.path / "logs", case, "bert", {1: 9000.0})
 
     result, results = suite.judge(
-        "--dlperf-logs", "big-bert_base=logs", "-k", f"throughput and {topology}", cluster="big"
+        "--dlperf-logs", "big-bert_base=logs", "-k", "throughput and 10n16g", cluster="big"
     )
 
     assert result.ret == 1

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from suites import Suite
 from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 TWO_NODES = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 

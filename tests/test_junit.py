@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
+from msgspec import to_builtins
+from msgspec.structs import replace
 from nights import Nights
+from suites import Suite
 
-from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.model.records import TestRecord
+from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.reports.junit import JUnitReport
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 
@@ -158,7 +157,7 @@ def test_programs_are_told_since_when_and_what_differs() -> None:
     }
     differences = pairs["dlperf.throughput.differences"]
     assert "##[" not in differences
-    assert json.loads(differences) == [to_plain(DELAY), to_plain(odd)]
+    assert json.loads(differences) == [to_builtins(DELAY), to_builtins(odd)]
     # What simply passed has none of these.
     passed = dict(JUnitReport("office").properties(replace(record, explanations={})))
     assert not {name for name in passed if "since" in name or "differences" in name}

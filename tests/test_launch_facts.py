@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from clusters.ssh import SshHosts
+from msgspec.structs import replace
+from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
-from pytest_dlperf.config.assignments import Assignment
-from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
+from pytest_dlperf.config.assignments import Assignment, resolve
+from pytest_dlperf.config.cluster import JobKind, Kubernetes
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
@@ -21,18 +23,11 @@ from pytest_dlperf.launch.plan import SCRATCH
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.differences import Surroundings, differences_of
+from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.queues.kubernetes import KubernetesQueue
+from pytest_dlperf.queues.queue import Queue
 from pytest_dlperf.queues.sbatch import SbatchQueue
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
-    from pytest_dlperf.model.measurement import LaunchFacts
-    from pytest_dlperf.queues.queue import Queue
 
 SYSTEM_FILE = """\
 framework: tiny
@@ -90,7 +85,7 @@ def facts(
 
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
-    sides = [Surroundings(launch=one) for one in (before, after)]
+    sides = [MeasuredOn(launch=one) for one in (before, after)]
     found = differences_of(accepted=None, last_good=sides[0], first_bad=None, tonight=sides[1])
     return [one.name for one in found]
 
@@ -204,7 +199,7 @@ def test_two_nights_on_other_hosts_have_equal_facts(suite: Suite, ssh_hosts: Ssh
             launcher=ssh if name else None,
             hosts=[Host(name=name, address=name)] if name else (),
         )
-        night = replace(night, session_dir=suite.path / f"night{number}")
+        night = dataclasses.replace(night, session_dir=suite.path / f"night{number}")
         measured = night.measure(Case.from_id(CASES[0]))
         assert measured.fingerprint is not None
         found.append(measured.fingerprint)

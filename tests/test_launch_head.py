@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from clusters.processes import processes_with, wait_until
+from clusters.ssh import SshHosts
+from suites import Suite
 from test_steps import ENGINE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from clusters.ssh import SshHosts
-    from suites import Suite
 
 pytestmark = [pytest.mark.ssh, pytest.mark.mpi]
 
@@ -41,7 +37,7 @@ NASTY = """\
 import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-sleep = [sys.executable, "-S", "-c", "import time; time.sleep(120)", str(folder)]
+sleep = [sys.executable, "-S", "-c", "import time; time.sleep(600)", str(folder)]
 for environment in (os.environ, {}):
     if not os.fork():
         os.setsid()

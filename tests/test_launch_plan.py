@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.conditions import Choice, Condition, parse_count
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
@@ -20,7 +21,6 @@ from pytest_dlperf.config.launch_spec import (
     VariableKind,
 )
 from pytest_dlperf.config.template import FIELDS, case_fields
-from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window

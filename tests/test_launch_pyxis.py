@@ -8,26 +8,21 @@ Slurm's own.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from clusters.requirements import command
+from clusters.slurm import Slurm
+from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SlurmLauncher
+from pytest_dlperf.measure.by_launching import LaunchMeasurer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from clusters.slurm import Slurm
-    from suites import Suite
-
-    from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
 ONE_NODE, _, TWO_NODES = map(Case.from_id, CASES)
 ALL = "--container-image=/images/tested.sqsh --container-mounts=/data:/data --mpi=none"

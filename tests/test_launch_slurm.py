@@ -1,24 +1,17 @@
-"""Cases that are launched inside a Slurm allocation, as steps of it."""
+"""Cases that are launched as steps of a Slurm allocation, or submitted as jobs of their own."""
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from trainers import LAST_RANK, SYSTEM, TinySystem, accept, shorter_training
+from clusters.slurm import Allocation, Slurm
+from suites import Suite
+from trainers import TinySystem, accept
 
-from pytest_dlperf.logs.arrivals import Arrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from clusters.slurm import Allocation, Slurm
-    from suites import Suite
-
-NOTHING = "nothing was printed on node 0"
 RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 
@@ -31,58 +24,6 @@ def allocation(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> I
             if name.startswith("SLURM"):
                 monkeypatch.setenv(name, value)
         yield allocated
-
-
-@pytest.mark.training
-@pytest.mark.usefixtures("allocation")
-def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) -> None:
-    """On two devices of each node."""
-    system = shorter_training(suite, "2n2g")
-    runs = suite.path / "night"
-
-    result, results = suite.judge(
-        "-k", f"throughput and {system}", "--dlperf-repeats", "1",
-        "--dlperf-run-dir", runs, cluster="local",
-    )  # fmt: skip
-
-    assert result.ret == 0
-    [case] = results["cases"]
-    assert (case["system"], case["topology"]) == (system, "2n2g")
-    assert case["metrics"]["throughput"]["verdict"] == "improved"
-    [run] = case["runs"]
-    assert (run["status"], run["reason"]) == ("ok", None)
-    [file] = runs.glob("*/*/*/command.json")
-    record = json.loads(file.read_text(encoding="utf-8"))
-    for log in (file.parent.with_suffix(".log"), file.parent / "node1.log"):
-        arrivals = Arrivals(log)
-        arrivals.refresh()
-        assert arrivals.known >= log.read_bytes().rfind(b"dlperf step")
-    assert record["launcher"] == "slurm"
-    assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
-    assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]
-    assert slurm.processes() == []
-
-
-@pytest.mark.usefixtures("allocation")
-def test_a_run_of_which_the_last_rank_alone_prints_is_judged(suite: Suite) -> None:
-    """It would go on for minutes, and its first node says nothing."""
-    tiny = TinySystem(suite, log=LAST_RANK)
-    tiny.behave("0.01 last-rank-prints stay")
-    accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
-
-    result, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
-        "--dlperf-run-dir", suite.path / "night", cluster="local",
-    )  # fmt: skip
-
-    assert result.ret == 0
-    [case] = results["cases"]
-    assert case["metrics"]["throughput"]["verdict"] == "pass"
-    [run] = case["runs"]
-    # slurmstepd may have written into the log of node 0 that the step was cancelled.
-    assert (run["status"], run["reason"] or NOTHING) == ("ok", NOTHING)
-    assert run["log"].endswith("/2n1g/mlp_b4_fp32_1/node1.log")
-    assert len({line.split()[3] for line in tiny.hosts()}) == 2
 
 
 @pytest.mark.usefixtures("allocation")
@@ -124,3 +65,79 @@ def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: 
     assert "1 passed" in str(red.value)
     assert len({line.split()[3] for line in tiny.hosts()}) == 2
     assert sorted(tiny.starts()) == ["2n1g 0 1"] * 2 + ["2n1g 1 1"] * 2
+
+
+# ------------------------------------------------- submitted, from outside of any allocation
+
+
+@pytest.fixture
+def submitting(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """A Slurm that the sessions of a test submit to."""
+    del suite  # it clears the environment, so it comes first
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
+    return slurm
+
+
+def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
+    suite: Suite, submitting: Slurm
+) -> None:
+    """Nothing of a run that has not begun counts towards its own limits."""
+    TinySystem(suite, time_limit_s=1)
+
+    with submitting.allocation():
+        result, results = suite.judge(
+            "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
+            "--dlperf-wait-limit", "4", "--dlperf-run-dir", suite.path / "night", cluster="local",
+        )  # fmt: skip
+        assert len(submitting.jobs()) == 1  # the allocation
+
+    assert result.ret == 1
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-wait-limit .*"
+    assert re.match(told, run["reason"])
+    result.stdout.re_match_lines([r".*waiting: sbatch job \d+ is queued: Resources .*4 s at most"])
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("sbatch=--partition=nowhere", "sbatch: sbatch: error: invalid partition .*: nowhere"),
+        ("srun=--bogus", r"sbatch job \d+ was over before it began: FAILED .*option '--bogus'"),
+    ],
+)
+def test_what_slurm_refuses_is_told(
+    option: str, told: str, suite: Suite, submitting: Slurm
+) -> None:
+    del submitting
+    TinySystem(suite)
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
+        "--dlperf-set", f"*.slurm.{option}", cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert re.match(told, run["reason"])
+
+
+def test_a_dry_run_shows_the_script(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
+    TinySystem(suite, devices="gpu")
+
+    result = suite.run(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-dry-run", "--dlperf-cluster", "local",
+        "--dlperf-set", "*.slurm.sbatch=--account=bench",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "  node 1 on node 1 of the job: *train.py 2 1 1 *",
+            "  | sbatch *--nodes=2 *--exclusive*--gpus-per-node=1*--time=*--account=bench *",
+            "  | exec srun --nodes=2 --ntasks=2 *",
+        ]
+    )

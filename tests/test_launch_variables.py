@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import Assignment, parse_assignment
+from pytest_dlperf.config.assignments import (
+    Assignment,
+    LaunchVariables,
+    check_assignments,
+    parse_assignment,
+    resolve,
+)
 from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
     LaunchSpec,
     Variable,
     VariableKind,
-)
-from pytest_dlperf.config.variables import (
-    LaunchVariables,
-    check_assignments,
-    resolve,
 )
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
@@ -222,7 +223,7 @@ def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
     ]
     lines = list(map(str, check_assignments(specs, wrong)))
     assert len(lines) == 4
-    assert "there is no system 'paddle-resnet5'; did you mean 'paddle-resnet50'?" in lines[0]
+    assert "unknown system 'paddle-resnet5'; did you mean 'paddle-resnet50'?" in lines[0]
     assert "* has no variable 'shard'; did you mean 'shards'?" in lines[1]
     assert "plain-line has no variable 'shards'; what can be set: extra_args, env," in lines[2]
     assert "only-logs has no launch to set anything for" in lines[3]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.formats.declared import Over, declared_metric
+from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch import watch
@@ -16,17 +18,11 @@ from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.model.case import Case
-
-    Watching = Callable[..., "Watched"]
+Watching = Callable[..., "Watched"]
 
 pytestmark = pytest.mark.slow
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
+from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-    from pytest_dlperf.model.measurement import Run
+pytestmark = pytest.mark.in_process
 
 ONE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
 PEAK = "  peak_memory: {record: 'rank (?P<rank>[0-9]+): (?P<value>[0-9]+) MB', unit: MB, %s}"

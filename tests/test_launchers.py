@@ -1,4 +1,4 @@
-"""Each launcher's command and addresses, and the names of the locks on its hosts."""
+"""Each launcher's command, addresses and locks; and which one a session takes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import runpy
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from pytest_dlperf.config.options import Settings
+from pytest_dlperf.config.values import OptionText
 from pytest_dlperf.launch import launchers
+from pytest_dlperf.launch.choosing import launcher_and_hosts
 from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.launch.launchers import (
     ADDRESS,
@@ -19,10 +25,11 @@ from pytest_dlperf.launch.launchers import (
     LocalLauncher,
     SlurmLauncher,
     SshLauncher,
+    built_in_launchers,
     lock_scope,
 )
 from pytest_dlperf.launch.remote_call import last_words
-from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.model.errors import BrokenError, UsageError
 
 PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
 
@@ -104,14 +111,14 @@ def test_the_example_for_ray_is_a_launcher() -> None:
     [
         (None, "cannot start"),
         ("echo no such host >&2; exit 255", "no such host"),
-        ("sleep 60", "no answer for 0.2 s"),
+        ("sleep 600", "no answer for 0.2 s"),
     ],
     ids=["is not there", "fails", "hangs"],
 )
 def test_a_client_that_does_not_answer_is_told_with_the_option_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, told: str
 ) -> None:
-    monkeypatch.setattr(launchers, "RESOLVE_LIMIT_S", 0.2 if body == "sleep 60" else 20.0)
+    monkeypatch.setattr(launchers, "RESOLVE_LIMIT_S", 0.2 if body == "sleep 600" else 20.0)
     client = "no-such-ssh" if body is None else tool(tmp_path, "ssh", body)
     with pytest.raises(BrokenError, match=rf"{told}.*--dlperf-ssh"):
         SshLauncher([client]).resolve(hosts("a"))
@@ -148,3 +155,77 @@ def test_what_a_command_has_against_an_option_is_told_and_not_its_help(
     words: list[str], told: str
 ) -> None:
     assert last_words(words) == told
+
+
+# ---------------------------------------------------------------------- which one a session takes
+
+
+ALLOCATION = {"SLURM_JOB_NODELIST": "n[1-2]"}
+
+
+class Pods(Launcher):
+    """What a plugin adds."""
+
+    name = "pods"
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del host, alongside
+        return list(program)
+
+
+def choose(
+    launcher: str | None = None,
+    hosts: str | None = None,
+    *,
+    in_allocation: bool = False,
+    more: Sequence[Launcher] = (),
+) -> tuple[str, list[str]]:
+    settings = SimpleNamespace(
+        launcher=launcher,
+        places={"launcher": "--dlperf-launcher"},
+        hosts=None if hosts is None else OptionText(hosts, "--dlperf-hosts", Path()),
+        in_allocation=in_allocation,
+    )
+    launchers = [*built_in_launchers(["ssh"], "python3"), *more]
+    chosen, found = launcher_and_hosts(cast("Settings", settings), launchers, ALLOCATION)
+    return chosen.name, [host.name for host in found]
+
+
+def test_without_a_name_it_follows_from_the_hosts_and_the_allocation() -> None:
+    assert choose() == ("local", [])
+    assert choose(hosts="a,b") == ("ssh", ["a", "b"])
+    assert choose(in_allocation=True) == ("slurm", ["n1", "n2"])
+    assert choose(hosts="n2", in_allocation=True) == ("slurm", ["n2"])
+    assert choose(hosts="a", more=[Pods()]) == ("ssh", ["a"])
+
+
+def test_this_machine_alone_is_reached_without_ssh() -> None:
+    for name in ("localhost", "LOCALHOST:2", "127.0.0.1:8", "[::1]", socket.gethostname()):
+        launcher, hosts = choose(hosts=name)
+        assert (launcher, len(hosts)) == ("local", 1)
+    for names in ("me@localhost", "localhost,other", "127.0.0.2"):
+        assert choose(hosts=names)[0] == "ssh"
+    assert choose("ssh", "localhost") == ("ssh", ["localhost"])
+
+
+def test_a_launcher_that_is_named_is_taken() -> None:
+    assert choose("local", in_allocation=True) == ("local", [])
+    assert choose("ssh", in_allocation=True) == ("ssh", ["n1", "n2"])
+    assert choose("pods", "a,b", more=[Pods()]) == ("pods", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "more", "told"),
+    [
+        ("shh", (), r"--dlperf-launcher: .*'shh'; did you mean 'ssh'\?.* local, ssh, slurm"),
+        ("slurm", (), "slurm .* salloc"),
+        ("ssh", (), "ssh needs hosts.*DLPERF_HOSTS"),
+        ("pods", (Pods(),), "pods needs hosts"),
+        (None, (Pods(), Pods()), "'pods' is already registered"),
+    ],
+)
+def test_one_that_cannot_work_is_a_usage_error(
+    launcher: str | None, more: Sequence[Launcher], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        choose(launcher, more=more)

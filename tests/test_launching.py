@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem
-
-if TYPE_CHECKING:
-    from suites import Suite
 
 pytestmark = pytest.mark.end_to_end
 
@@ -65,6 +62,13 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) 
         for run in (1, 2, 3)
     ]
     assert (runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log").is_file()
+    file = runs / SYSTEM / "2n1g" / "mlp_b4_fp32_3" / "command.json"
+    nodes = json.loads(file.read_text(encoding="utf-8"))["nodes"]
+    assert [node["arguments"][2:] for node in nodes] == [
+        ["2", "1", "0", "10", "3"],
+        ["2", "1", "1", "10", "3"],
+    ]
+    assert [node["exit_code"] for node in nodes] == [0, 0]
     _, read = suite.judge("-k", "tiny", "--dlperf-logs", f"{SYSTEM}={runs}", cluster="local")
     by_id = {case["id"]: case for case in read["cases"]}
     for case in launched["cases"]:
@@ -162,36 +166,10 @@ def test_runs_work_where_the_cluster_says_and_leave_nothing(suite: Suite) -> Non
     assert list(disk.iterdir()) == []
 
 
-def test_a_launch_needs_a_run_folder_of_its_own(suite: Suite) -> None:
-    TinySystem(suite)
-    runs = suite.path / "night"
-    runs.mkdir()
-    (runs / "yesterday.log").write_text("", encoding="utf-8")
-
-    result = suite.run("-k", "tiny", "--dlperf-run-dir", runs)
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--dlperf-run-dir: *night is not empty*"])
-
-
 def test_the_number_of_repeats_can_be_chosen(suite: Suite) -> None:
     tiny = TinySystem(suite)
     suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "2")
     assert tiny.starts() == ["1n1g 0 1", "1n1g 0 2"]
-
-
-def test_the_exact_command_is_kept_beside_the_log(suite: Suite) -> None:
-    TinySystem(suite)
-    runs = suite.path / "night"
-    suite.run("-k", "throughput and tiny and 2n1g", "--dlperf-run-dir", runs)
-
-    file = runs / SYSTEM / "2n1g" / "mlp_b4_fp32_3" / "command.json"
-    record = json.loads(file.read_text(encoding="utf-8"))
-    assert [node["arguments"][2:] for node in record["nodes"]] == [
-        ["2", "1", "0", "10", "3"],
-        ["2", "1", "1", "10", "3"],
-    ]
-    assert [node["exit_code"] for node in record["nodes"]] == [0, 0]
 
 
 @pytest.mark.slow

@@ -10,18 +10,16 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 # Leases what its arguments say, tells each step in a line, and releases at the next line of its
 # input. It ends by itself if a test hangs.

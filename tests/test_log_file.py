@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
+from suites import Suite
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 SYSTEM = """\
 framework: tiny
@@ -65,86 +68,87 @@ WORKER_FORMAT = """\
   format: {record: 'iter (?P<step>[0-9]+): .* time (?P<milliseconds>[0-9.]+)ms'}"""
 
 
-def system(suite: Suite, trainer: str, **given: str) -> Path:
+def json_system(suite: Suite, file: str) -> None:
+    """A system of one device whose trainer writes lines of JSON."""
+    text = SYSTEM.format(
+        file=file, format=JSON_FORMAT, argument='"{scratch_directory}"', topology="1n1g"
+    )
+    _system(suite, JSON_TRAINER, text)
+
+
+def worker_system(suite: Suite, folder: str) -> None:
+    """A system of two nodes of which the last writes a file of its rank."""
+    file, argument = f"{folder}/workerlog.{{node_rank}}", f'"{folder}"'
+    text = SYSTEM.format(file=file, format=WORKER_FORMAT, argument=argument, topology="2n1g")
+    _system(suite, WORKER_TRAINER, text)
+
+
+def _system(suite: Suite, trainer: str, text: str) -> None:
     (suite.path / "bench_tests" / "systems" / "trainer.py").write_text(trainer, encoding="utf-8")
-    return suite.system_file(SYSTEM.format(**given))
+    suite.system_file(text)
+
+
+def assert_is_measured(
+    case: dict[str, Any], samples: int, times: Callable[[str], list[float]]
+) -> None:
+    """Hold the throughput of each run between those of its slowest and its fastest step."""
+    for run in case["runs"]:
+        assert run["status"] == "ok", run["reason"]
+        seconds = times(Path(run["log"]).read_text(encoding="utf-8"))
+        assert min(seconds) > 0.039  # the trainer sleeps for 0.04
+        assert samples / max(seconds) < 1.01 * run["metrics"]["throughput"]
+        assert run["metrics"]["throughput"] < 1.01 * samples / min(seconds)
+    assert len(case["runs"]) == 2
+
+
+def times_of_json(log: str) -> list[float]:
+    moments = [float(text) for text in re.findall(r'"time": ([0-9.]+)', log)]
+    return [after - before for before, after in pairwise(moments)]
+
+
+def times_of_worker(log: str) -> list[float]:
+    return [float(text) / 1000 for text in re.findall(r"time ([0-9.]+)ms", log)]
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("file", ["{scratch_directory}/metrics.jsonl", "{scratch_directory}/*l"])
 def test_a_trainer_that_writes_json_lines_is_measured(suite: Suite, file: str) -> None:
-    system(
-        suite,
-        JSON_TRAINER,
-        file=file,
-        format=JSON_FORMAT,
-        argument='"{scratch_directory}"',
-        topology="1n1g",
-    )
+    json_system(suite, file)
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
-    for run in case["runs"]:
-        assert run["status"] == "ok", run["reason"]
-        # 4 samples in 40 ms at least, and not in twice as long.
-        assert 50 < run["metrics"]["throughput"] <= 100
-    assert len(case["runs"]) == 2
+    assert_is_measured(case, 4, times_of_json)
 
 
 @pytest.mark.slow
 @pytest.mark.end_to_end
 def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> None:
-    system(
-        suite,
-        WORKER_TRAINER,
-        file="log/workerlog.{node_rank}",
-        format=WORKER_FORMAT,
-        argument="log",
-        topology="2n1g",
-    )
+    worker_system(suite, "log")
     (suite.path / "log").mkdir()
     stale = "".join(f"iter {step}: loss 4.0, time 9.00ms\n" for step in range(20))
     (suite.path / "log" / "workerlog.1").write_text(stale, encoding="utf-8")
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
-    for run in case["runs"]:
-        assert run["status"] == "ok", run["reason"]
-        assert 100 < run["metrics"]["throughput"] <= 200
-    assert len(case["runs"]) == 2
+    assert_is_measured(case, 8, times_of_worker)
 
 
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("over_ssh")
 def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
-    system(
-        suite,
-        WORKER_TRAINER,
-        file="{scratch_directory}/workerlog.{node_rank}",
-        format=WORKER_FORMAT,
-        argument='"{scratch_directory}"',
-        topology="2n1g",
-    )
+    worker_system(suite, "{scratch_directory}")
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
+    assert_is_measured(case, 8, times_of_worker)
     for run in case["runs"]:
-        assert run["status"] == "ok", run["reason"]
-        assert 100 < run["metrics"]["throughput"] <= 200
         log = Path(run["log"])
         assert log.name == "node1.log"
-        # As soon as they were written, not all at the end.
+        # Not all at the end.
         arrivals = (log.parent / f"{log.name}.arrivals").read_text(encoding="utf-8")
-        assert arrivals.count("\n") > 10
+        assert arrivals.count("\n") > 2
 
 
 @pytest.mark.end_to_end
 def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
-    system(
-        suite,
-        JSON_TRAINER,
-        file="metrics.json",
-        format=JSON_FORMAT,
-        argument='"{scratch_directory}"',
-        topology="1n1g",
-    )
+    json_system(suite, "metrics.json")
     _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")
     [case] = results["cases"]
     [run] = case["runs"]
@@ -154,14 +158,7 @@ def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
 
 @pytest.mark.end_to_end
 def test_a_dry_run_shows_the_file(suite: Suite) -> None:
-    system(
-        suite,
-        WORKER_TRAINER,
-        file="log/workerlog.{node_rank}",
-        format=WORKER_FORMAT,
-        argument="log",
-        topology="2n1g",
-    )
+    worker_system(suite, "log")
     result = suite.run("-k", "tiny", "--dlperf-dry-run")
     result.stdout.fnmatch_lines(["*node 1 on *log/workerlog.1"])
 

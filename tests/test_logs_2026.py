@@ -7,21 +7,20 @@ real one for a run whose numbers are known: see ``TIMES``.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from judged_logs import judged
+from suites import Suite
 
 from pytest_dlperf.model.measurement import Run, RunStatus
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 DATA: Final = Path(__file__).parent / "data" / "logs"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
@@ -13,9 +13,6 @@ from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLAIN = make.OF_ONE_RANK
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.measurement import RunStatus, Window
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TIMES = make.seconds(200)
 SECONDS = r"it (?P<step>\d+) took (?P<seconds>[\d.]+)"

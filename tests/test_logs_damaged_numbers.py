@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = custom_format("seconds", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+) s")
 RATES = custom_format("rates", record=r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+) img/s")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
-from pytest_dlperf.model.measurement import Estimator
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.measurement import Estimator, Window
 
 TIMES = [0.5] * 150
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.timing import RateScope, Timing
+from pytest_dlperf.model.work import RateScope, Timing
 
 RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,16 +14,11 @@ from hypothesis import strategies as st
 from log_makers import case, measured
 
 from pytest_dlperf.formats.keyed import JsonRecord
-from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.measurement import Run
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.work import Timing
 
 TIMES = [8.0] * 5 + [0.5, 1.5] * 8
 """Seconds of steps 1 to 21. Measured are steps 6 to 15, which take 10 s."""
@@ -481,3 +478,16 @@ def test_the_estimator_of_the_original_knows_none_of_them(tmp_path: Path) -> Non
     keyed = custom_format("x", json={"step": "step", "seconds": "time"})
     with pytest.raises(ValueError, match="no published definition"):
         measured(tmp_path, "", keyed, estimator=Estimator.PUBLISHED)
+
+
+def test_a_step_that_is_printed_with_a_fraction_counts_only_if_it_is_whole(tmp_path: Path) -> None:
+    record = "step (?P<step>[0-9.]+) took (?P<seconds>[0-9.]+) s"
+    whole = run(tmp_path, lambda k, s, _: f"step {k}.0 took {s} s", record)
+    assert throughput(whole) == pytest.approx(SAMPLES)
+    assert "12.5" in reason(run(tmp_path, "step 12.5 took 1 s\n", record))
+
+
+def test_milliseconds_become_seconds_of_as_many_decimals() -> None:
+    printed = (b"7", b"500", b"1,250.5")
+    stamps = [stamp_of(Timing.ELAPSED_MILLISECONDS, text, 0) for text in printed]
+    assert stamps == [b"0.007", b"0.500", b"1.2505"]

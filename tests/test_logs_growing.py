@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import log_makers as make
 import pytest
@@ -19,12 +20,8 @@ from pytest_dlperf.logs import throughput
 from pytest_dlperf.logs.reader import LONGEST_LINE, LogFile
 from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.case import Case
 
 Log = tuple[LogFormat, str, "Case", Window]
 

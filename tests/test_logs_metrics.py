@@ -6,28 +6,22 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_makers import case
 
-from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, worth
-from pytest_dlperf.formats.log_format import WhichNode, custom_format
+from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
+from pytest_dlperf.formats.log_format import LogFormat, WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading, LogState
-from pytest_dlperf.model.builtin_metrics import builtin_metrics
-from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
-from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.measurement import Run
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic, builtin_metrics
 
 MEGATRON = custom_format(
     "megatron",
@@ -288,7 +282,7 @@ def test_the_published_lines_have_a_window_too(tmp_path: Path) -> None:
     ],
 )
 def test_units_are_worth_what_they_say(printed: str, kept: str, expected: float) -> None:
-    assert worth(printed, kept) == pytest.approx(expected)
+    assert unit_factor(printed, kept) == pytest.approx(expected)
 
 
 def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import log_makers as make
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import LogFormat, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.case import Case
 
 pytestmark = pytest.mark.slow
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Published, Rule, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_dlperf.model.case import Case
 
 TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
 

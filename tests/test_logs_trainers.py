@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.catalogue.trainers import TRAINERS
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.catalogue import known_trainers, read_trainers
 from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINES = {
     "torchtitan": (
@@ -185,7 +183,7 @@ def test_a_trainer_is_known_by_its_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_trainer_s_own_format_reads_the_line(name: str) -> None:
-    own_format = next(each.own_format for each in TRAINERS if each.name == name)
+    own_format = next(each.own_format for each in known_trainers() if each.name == name)
     if "record" in own_format:
         line = OTHER_LINES.get(name, LINES[name])
         found = compiled(own_format["record"]).search(line.encode())
@@ -197,7 +195,7 @@ def test_a_trainer_s_own_format_reads_the_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_trainer_s_own_format_is_not_refused(tmp_path: Path, name: str) -> None:
-    own_format = next(each.own_format for each in TRAINERS if each.name == name)
+    own_format = next(each.own_format for each in known_trainers() if each.name == name)
     if not own_format:
         return
     arguments = {"step": ("step_every", 1), "steps_in": ("steps_in_samples", True)}
@@ -439,9 +437,9 @@ def test_colours_hide_nothing(tmp_path: Path) -> None:
 
 
 def test_the_names_and_formats_of_the_catalogue() -> None:
-    names = [trainer.name for trainer in TRAINERS]
+    names = [trainer.name for trainer in known_trainers()]
     assert len(set(names)) == len(names)
-    for trainer in TRAINERS:
+    for trainer in known_trainers():
         assert (
             trainer.format
             or trainer.own_format
@@ -451,3 +449,20 @@ def test_the_names_and_formats_of_the_catalogue() -> None:
             or (trainer.name == "PaddleClas")
         )
         assert all(literal.strip() for literal in trainer.literals)
+
+
+def test_a_mistake_in_the_catalogue_has_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "trainers.yaml"
+    head = "- name: x\n  literals: [x]\n"
+    number = f"{head}  pattern: x\n  numbers:\n  - pattern: y\n    meaning: z\n    instead: z\n"
+    for text, line, message in (
+        (head, 1, "$[0]: Object missing required field `pattern`"),
+        (f"{head}  patern: x\n  pattern: x\n", 1, "contains unknown field `patern`"),
+        (number.replace("instead: z", "instead: 1"), 7, "$[0].numbers[0].instead: Expected `str`"),
+        (f"{number}    readings: [{{timing: s}}]\n", 8, "].timing: Invalid enum value 's'"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(YamlError) as raised:
+            read_trainers(file)
+        assert str(raised.value).startswith(f"{file}:{line}: ")
+        assert message in str(raised.value)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
+from msgspec.structs import replace
 from nights import Nights
+from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, PastNight
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import Difference, DifferenceKind, Judgement, PastNight, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source
-from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.results import BaselineChange, IgnoredLog
+from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog
 from pytest_dlperf.reports.markdown import markdown_page
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
 HOSTILE: Final = (

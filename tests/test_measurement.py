@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 
+from pytest_dlperf.measure.ending import last_words
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import (
@@ -18,7 +21,9 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-from pytest_dlperf.model.plain import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def measurement(
@@ -105,7 +110,7 @@ def test_median_and_mean_lie_between_the_extremes(values: list[float]) -> None:
 
 def test_measurements_pass_between_processes_unchanged() -> None:
     one = measurement(100.0, None, 300.25)
-    assert from_plain(Measurement, to_plain(one)) == one
+    assert convert(to_builtins(one), Measurement) == one
 
 
 def test_only_what_the_benchmark_printed_is_rounded() -> None:
@@ -119,3 +124,13 @@ def test_only_what_the_benchmark_printed_is_rounded() -> None:
     )
     assert median(measured) == 352.72
     assert measured.samples(seconds.name).median == 0.036294
+
+
+def test_what_a_trainer_says_of_being_ended_stands_apart(tmp_path: Path) -> None:
+    log = tmp_path / "node0.log"
+    before, after = "step 1\nout of memory\n", "Terminated\n"
+    log.write_text(before + after, encoding="utf-8")
+    first, second, note, last = last_words(log, len(before), 6)
+    assert (first, second, last) == ("step 1", "out of memory", "Terminated")
+    assert "SIGTERM" in note
+    assert last_words(log, None, 6) == ["step 1", "out of memory", "Terminated"]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import log_makers
 import pytest
+from suites import Suite
 
+from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.config.values import Given, log_source
+from pytest_dlperf.config.values import OptionText, log_source
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.tree import LogIndex
+from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.measure.named_logs import find_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
-
-    from pytest_dlperf.logs.tree import LogIndex
+pytestmark = pytest.mark.in_process
 
 SYSTEM = """
 framework: own
@@ -48,7 +48,9 @@ def write(folder: Path, *names: str) -> None:
 
 def found(folder: Path, *given: str) -> LogIndex:
     systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
-    return find_logs([log_source(Given(one, "--dlperf-logs", folder)) for one in given], systems)
+    return find_logs(
+        [log_source(OptionText(one, "--dlperf-logs", folder)) for one in given], systems
+    )
 
 
 def runs(folder: Path, *given: str) -> dict[str, dict[int, list[str]]]:
@@ -168,7 +170,7 @@ def test_a_folder_that_is_named_as_a_log_is_listed(folder: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_log_under_any_name_is_judged(suite: Suite, workers: list[str]) -> None:
+def test_a_log_under_any_name_is_judged(suite: Suite) -> None:
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     for job, rate in ((9, 112.0), (10, 113.0)):
         log = suite.path / f"slurm-{job}.out"
@@ -176,9 +178,7 @@ def test_a_log_under_any_name_is_judged(suite: Suite, workers: list[str]) -> Non
             log_makers.tf_models_bert([case.global_batch / rate] * 121), encoding="utf-8"
         )
 
-    result, results = suite.judge(
-        "--dlperf-logs", f"{case.id}=slurm-*.out", "-k", case.id, *workers
-    )
+    result, results = suite.judge("--dlperf-logs", f"{case.id}=slurm-*.out", "-k", case.id)
 
     assert result.ret == 0
     [judged] = results["cases"]
@@ -189,46 +189,66 @@ def test_a_log_under_any_name_is_judged(suite: Suite, workers: list[str]) -> Non
     ]
 
 
-@pytest.mark.end_to_end
-def test_a_metric_of_the_last_node_is_read_from_the_file_named_for_it(suite: Suite) -> None:
-    suite.system_file(
-        SYSTEM + "metrics: {loss: {record: 'loss (?P<value>[0-9.a-z]+)', node: last}}\n"
-    )
-    steps = "".join(f"step {step} took 0.5 s\n" for step in range(1, 6))
-    (suite.path / "slurm-1-0.out").write_text(steps, encoding="utf-8")
-    (suite.path / "slurm-1-1.out").write_text(
-        steps.replace(" s\n", " s, loss 0.25\n"), encoding="utf-8"
-    )
-
-    _, results = suite.judge(
-        "--dlperf-logs", f"{TWO}=slurm-1-0.out,slurm-1-1.out", "-k", f"throughput and {TWO}",
-        cluster="local",
-    )  # fmt: skip
-
-    [run] = results["cases"][0]["runs"]
-    assert run["metrics"]["loss"] == 0.25
+def run_of(folder: Path, system: str, given: str) -> Run:
+    """The only run of a case, by the files that are named for it."""
+    (folder / "own.yaml").write_text(system, encoding="utf-8")
+    systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
+    cluster = Cluster(name="mine", directory=folder)
+    index = found(folder, given)
+    measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
+    [run] = measurer.measure(Case.from_id(given.partition("=")[0])).runs
+    return run
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("files", ["slurm-1-0.out,slurm-1-1.out", "slurm-1-1.out"])
-def test_steps_that_the_last_node_prints_are_read_from_its_file(suite: Suite, files: str) -> None:
-    suite.system_file(SYSTEM.replace("{name: net,", "{name: net, node: last,"))
-    steps = "".join(f"step {step} took 0.5 s\n" for step in range(1, 6))
-    (suite.path / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
-    (suite.path / "slurm-1-1.out").write_text(steps, encoding="utf-8")
+STEPS = "".join(f"step {step} took 0.5 s\n" for step in range(1, 6))
+LOSSES = STEPS.replace(" s\n", " s, loss 0.25\n")
+LAST = SYSTEM.replace("{name: net,", "{name: net, node: last,")
 
-    _, results = suite.judge(
-        "--dlperf-logs", f"{TWO}={files}", "-k", f"throughput and {TWO}", cluster="local"
-    )
 
-    [run] = results["cases"][0]["runs"]
-    assert run["metrics"]["throughput"] == 64.0
-    _, results = suite.judge(
-        "--dlperf-logs", f"{TWO}=slurm-1-0.out", "-k", f"throughput and {TWO}", cluster="local"
-    )
-    [run] = results["cases"][0]["runs"]
-    assert run["status"] == "invalid"
-    assert f"{TWO}=slurm-1-0.out,FILE" in run["reason"]
+@pytest.mark.parametrize(
+    ("system", "of_first"),
+    [
+        (
+            f"{SYSTEM}metrics: {{loss: {{record: 'loss (?P<value>[0-9.a-z]+)', node: last}}}}\n",
+            STEPS,
+        ),
+        (f"{LAST}metrics: {{loss: {{record: 'loss (?P<value>[0-9.a-z]+)'}}}}\n", "waiting\n"),
+    ],
+    ids=["of the last node", "where the steps are"],
+)
+def test_a_metric_is_read_from_the_file_of_its_node(
+    folder: Path, system: str, of_first: str
+) -> None:
+    (folder / "slurm-1-0.out").write_text(of_first, encoding="utf-8")
+    (folder / "slurm-1-1.out").write_text(LOSSES, encoding="utf-8")
+    run = run_of(folder, system, f"{TWO}=slurm-1-0.out,slurm-1-1.out")
+    assert run.metrics["loss"] == 0.25
+
+
+def test_steps_that_the_last_node_prints_are_read_from_its_file(folder: Path) -> None:
+    (folder / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
+    (folder / "slurm-1-1.out").write_text(STEPS, encoding="utf-8")
+    for files in ("slurm-1-0.out,slurm-1-1.out", "slurm-1-1.out"):
+        assert run_of(folder, LAST, f"{TWO}={files}").metrics["throughput"] == 64.0
+    run = run_of(folder, LAST, f"{TWO}=slurm-1-0.out")
+    assert run.status is RunStatus.INVALID
+    assert f"{TWO}=slurm-1-0.out,FILE" in (run.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [("step 1 took 5 ms\nbye\n" * 9, True), ("step 1 took 0.1 s, global batch 9\n" * 9, False)],
+    ids=["no record", "a record that contradicts"],
+)
+def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(
+    folder: Path, log: str, shown: bool
+) -> None:
+    facts = "s', facts: {global_batch: 'global batch ([0-9]+)'}"
+    (folder / "own.out").write_text(log, encoding="utf-8")
+    run = run_of(folder, SYSTEM.replace("s'", facts), f"{ONE}=own.out")
+    assert run.status is RunStatus.INVALID
+    assert ("the log ends with 'bye'" in (run.reason or "")) == shown
+    assert ("(line 1)" in (run.reason or "")) != shown
 
 
 @pytest.mark.slow
@@ -252,43 +272,3 @@ def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
         ["*run 18: 16.00  slurm-18.out", "*run 500: *", "*run 777: *", "*980 more; --dlperf-json*",
          "* 500: invalid * 777: invalid *980 more", "*run 500: too few steps*", "*run 777: *"]
     )  # fmt: skip
-
-
-@pytest.mark.end_to_end
-def test_a_metric_is_looked_for_where_the_steps_are(suite: Suite) -> None:
-    system = SYSTEM.replace("{name: net,", "{name: net, node: last,")
-    suite.system_file(system + "metrics: {loss: {record: 'loss (?P<value>[0-9.a-z]+)'}}\n")
-    steps = "".join(f"step {step} took 0.5 s, loss 0.25\n" for step in range(1, 6))
-    (suite.path / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
-    (suite.path / "slurm-1-1.out").write_text(steps, encoding="utf-8")
-
-    _, results = suite.judge(
-        "--dlperf-logs", f"{TWO}=slurm-1-0.out,slurm-1-1.out", "-k", f"throughput and {TWO}",
-        cluster="local",
-    )  # fmt: skip
-
-    [run] = results["cases"][0]["runs"]
-    assert run["metrics"]["loss"] == 0.25
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    ("log", "shown"),
-    [("step 1 took 5 ms\nbye\n" * 9, True), ("step 1 took 0.1 s, global batch 9\n" * 9, False)],
-    ids=["no record", "a record that contradicts"],
-)
-def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(
-    suite: Suite, log: str, shown: bool
-) -> None:
-    facts = "s', facts: {global_batch: 'global batch ([0-9]+)'}"
-    suite.system_file(SYSTEM.replace("s'", facts))
-    (suite.path / "own.out").write_text(log, encoding="utf-8")
-
-    _, results = suite.judge(
-        "--dlperf-logs", f"{ONE}=own.out", "-k", f"throughput and {ONE}", cluster="local"
-    )
-
-    [run] = results["cases"][0]["runs"]
-    assert run["status"] == "invalid"
-    assert ("the log ends with 'bye'" in run["reason"]) == shown
-    assert ("(line 1)" in run["reason"]) != shown

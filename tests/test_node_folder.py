@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from other_users import OTHER, as_other, needs_root, shared_folder
 
 from pytest_dlperf.node import folder as node_folder
 from pytest_dlperf.node.folder import made_folder, remove
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = f"pytest-dlperf-{'0' * 32}-0"
 

@@ -6,20 +6,16 @@ import os
 import re
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from other_users import OTHER, as_other, in_child, needs_root
+from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.node.locks import held_name, holder_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from suites import Suite
+from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 
 
 @contextmanager
@@ -54,16 +50,16 @@ def name() -> str:
 
 
 def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name: str) -> None:
-    holder = held_name(name)
+    holder = acquire_socket_lock(name)
     assert holder is not None
     with holder:
-        assert held_name(name) is None
+        assert acquire_socket_lock(name) is None
         told = {holder_of(name) for _ in range(300)}
     who = rf"user \S+ \({os.geteuid()}\), process {os.getpid()} \(.+\)"
     assert [text for text in told if re.fullmatch(who, text)] == list(told)
     # The next one to hold the name is another one.
     assert holder_of(name) == "nobody can say who"
-    again = held_name(name)
+    again = acquire_socket_lock(name)
     assert again is not None
     again.close()
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from notice_servers import Forge, Said, Web, web_server
+from msgspec.structs import replace
+from notice_servers import Forge, Response, Web, web_server
 from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 
 from pytest_dlperf.notices.comments import Comments, GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import NoticeError
 from pytest_dlperf.notices.sending import lines_of, send_all
 from pytest_dlperf.notices.summary import notice_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BOT = {"id": 41, "login": "github-actions[bot]", "type": "Bot"}
 STRANGER = {"id": 7, "login": "stranger", "type": "User"}
@@ -224,11 +222,11 @@ def test_a_token_of_nobody_changes_no_comment(web: Web) -> None:
 
 
 def test_what_is_refused_is_told_without_the_token(web: Web) -> None:
-    web.answers(Said(403, b'{"message": "Resource not accessible by integration"}'))
+    web.answers(Response(403, b'{"message": "Resource not accessible by integration"}'))
     with pytest.raises(NoticeError) as error:
         on_github(web).send(notice_of(red()))
     assert "403 Forbidden (Resource not accessible by integration)" in str(error.value)
-    web.answers(Said(401, json.dumps({"message": f"bad token {SECRET}"}).encode()))
+    web.answers(Response(401, json.dumps({"message": f"bad token {SECRET}"}).encode()))
     [line] = lines_of(send_all([on_gitlab(web)], notice_of(red())))
     assert "401 Unauthorized" in line
     assert SECRET not in line

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import results_makers as make
 from histories import case_result, drawn, fill, session
+from msgspec.structs import replace
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.summary import drifts_in, notice_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
 
 FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import socket
-from typing import TYPE_CHECKING
+from email.message import EmailMessage
+from pathlib import Path
 
 import pytest
 from notice_servers import LOOPBACK, MailServer, mail_server, self_signed
@@ -14,10 +15,6 @@ from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.mail import Server
 from pytest_dlperf.notices.notice import Notice, NoticeError
 from pytest_dlperf.notices.summary import notice_of
-
-if TYPE_CHECKING:
-    from email.message import EmailMessage
-    from pathlib import Path
 
 RECEIVERS = "team@example.org,boss@example.org"
 

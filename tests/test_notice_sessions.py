@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
-from notice_servers import LOOPBACK, Said, Web, mail_server, web_server
+from notice_servers import LOOPBACK, Response, Web, mail_server, web_server
 from sessions import in_background
+from suites import Suite
 from trainers import TinySystem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from suites import Suite
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 LAMP = """
@@ -49,7 +45,9 @@ def test_a_red_session_tells_everybody_once_and_no_secret(
     suite.pytester.makeconftest(LAMP.format(secret=SECRET))
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
-    web.answer = lambda asked: Said(400, asked.path.encode()) if b"blocks" in asked.body else Said()
+    web.answer = lambda asked: (
+        Response(400, asked.path.encode()) if b"blocks" in asked.body else Response()
+    )
     workers = ("-n", "2") if with_workers else ()
     files = {name: suite.path / name for name in ("r.json", "h.sqlite3", "j.xml", "p.html", "m.md")}
     with mail_server() as mail:
@@ -86,7 +84,7 @@ def test_a_red_session_tells_everybody_once_and_no_secret(
 def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite, web: Web) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
-    web.answers(Said(404))
+    web.answers(Response(404))
     suite.pytester.makeini(
         "[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n"
         "dlperf_notify =\n    slack=HOOK\n    teams=NO_SUCH_HOOK\n    healthchecks=HOOK\n"

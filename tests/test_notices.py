@@ -6,31 +6,32 @@ import json
 import math
 import re
 import threading
-import time
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import results_makers as make
-from notice_servers import LOOPBACK, Said, Web, self_signed, web_server
+from clusters.processes import LONG_S
+from msgspec.structs import replace
+from notice_servers import LOOPBACK, Response, Web, self_signed, web_server
 
 from pytest_dlperf.config.notices import targets
-from pytest_dlperf.config.values import Given
+from pytest_dlperf.config.values import OptionText
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.explanation import Difference, DifferenceKind, Explanation, PastNight
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.notices import posting, sending
 from pytest_dlperf.notices.builtin import builtin_notifiers
-from pytest_dlperf.notices.notice import NoticeError, Notifier
+from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.sending import begin_all, lines_of, send_all
 from pytest_dlperf.notices.summary import notice_data, notice_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.notices.notice import Notice
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"
@@ -79,7 +80,7 @@ def address(web: Web) -> str:
 
 
 def notifiers(text: str) -> list[Notifier]:
-    return list(builtin_notifiers(targets(Given(text, "--dlperf-notify", Path())), None))
+    return list(builtin_notifiers(targets(OptionText(text, "--dlperf-notify", Path())), None))
 
 
 def sent(text: str, notice: Notice) -> list[str]:
@@ -229,7 +230,7 @@ def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
 
 
 def test_a_busy_service_is_asked_once_more(web: Web) -> None:
-    web.answers(Said(429, b"slow down", {"Retry-After": "0"}), Said())
+    web.answers(Response(429, b"slow down", {"Retry-After": "0"}), Response())
     assert sent("slack=HOOK", notice_of(red())) == [f"notice sent: slack ({LOOPBACK}:{web.port})"]
     assert len(web.asked) == 2
 
@@ -244,7 +245,7 @@ def test_a_service_may_say_how_long_to_wait_within_limits(
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("pytest_dlperf.notices.posting.time.sleep", waited.append)
-    web.answer = lambda _: Said(503, b"", {} if after is None else {"Retry-After": after})
+    web.answer = lambda _: Response(503, b"", {} if after is None else {"Retry-After": after})
     [line] = sent("slack=HOOK", notice_of(red()))
     assert "503 Service Unavailable" in line
     # The server sleeps by the same function, for no time at all.
@@ -255,17 +256,17 @@ def test_a_service_may_say_how_long_to_wait_within_limits(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (Said(404, b"no_service"), ("404 Not Found", "no_service", "still right?")),
-        (Said(401, b'{"message": "Bad credentials"}'), ("401", "Bad credentials")),
-        (Said(400, f"no such hook: /services/{SECRET}".encode()), ("400 Bad Request",)),
-        (Said(403, b"<html><body>proxy</body></html>"), ("403 Forbidden",)),
-        (Said(418, b"\x1b[2J" + b"x" * 5000), ("418",)),
-        (Said(302, b"", {"Location": "{other}/elsewhere"}), ("redirect (302)",)),
-        (Said(308, b"", {"Location": "{other}/elsewhere"}), ("redirect (308)",)),
+        (Response(404, b"no_service"), ("404 Not Found", "no_service", "still right?")),
+        (Response(401, b'{"message": "Bad credentials"}'), ("401", "Bad credentials")),
+        (Response(400, f"no such hook: /services/{SECRET}".encode()), ("400 Bad Request",)),
+        (Response(403, b"<html><body>proxy</body></html>"), ("403 Forbidden",)),
+        (Response(418, b"\x1b[2J" + b"x" * 5000), ("418",)),
+        (Response(302, b"", {"Location": "{other}/elsewhere"}), ("redirect (302)",)),
+        (Response(308, b"", {"Location": "{other}/elsewhere"}), ("redirect (308)",)),
     ],
 )
 def test_a_refusal_is_one_line_that_names_the_host_only(
-    web: Web, said: Said, words: tuple[str, ...]
+    web: Web, said: Response, words: tuple[str, ...]
 ) -> None:
     with web_server() as other:
         headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
@@ -313,33 +314,33 @@ def test_a_certificate_that_is_not_trusted_gets_nothing(
 
 def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
-    web.answer = lambda _: Said(delay_s=0.4)
+    web.answer = lambda _: Response(delay_s=0.4)
     [line] = sent("slack=HOOK", notice_of(red()))
     assert "did not answer" in line
     assert SECRET not in line
 
 
 def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "LIMIT_S", 0.2)
-    done = threading.Event()
-    other = Told()
+    monkeypatch.setattr(sending, "LIMIT_S", 1.0)
+    go_on, has_ended = threading.Event(), threading.Event()
+    other = Reachable()
 
     class Slow(Notifier):
         name = "slow one"
 
         def send(self, notice: Notice) -> None:
             del notice
-            done.wait(20)
+            go_on.wait(LONG_S)
+            has_ended.set()
 
-    began = time.monotonic()
     lines = list(lines_of(send_all([Slow(), other], notice_of(red()))))
-    assert time.monotonic() - began < 5
-    done.set()
+    assert not has_ended.is_set()
+    go_on.set()
     assert lines[0] == "notice sent: told"
     assert "slow one: it was given up" in lines[1]
 
 
-class Told(Notifier):
+class Reachable(Notifier):
     name = "told"
 
     def send(self, notice: Notice) -> None:
@@ -420,7 +421,7 @@ def test_a_mistake_is_told_before_anything_runs_without_its_secret(
     text: str, place: str, words: str
 ) -> None:
     with pytest.raises(UsageError) as error:
-        targets(Given(text, place, Path()))
+        targets(OptionText(text, place, Path()))
     assert str(error.value).startswith(place)
     assert words in str(error.value)
     assert SECRET not in str(error.value)
@@ -428,7 +429,7 @@ def test_a_mistake_is_told_before_anything_runs_without_its_secret(
 
 def test_several_have_blanks_between_them() -> None:
     text = "slack=A_HOOK  mail+page=a@x.org,b@x.org\ngithub json=@a file github=nightly"
-    found = targets(Given(text, "DLPERF_NOTIFY", Path()))
+    found = targets(OptionText(text, "DLPERF_NOTIFY", Path()))
     assert [(one.kind, one.value) for one in found] == [
         ("slack", "A_HOOK"), ("mail+page", "a@x.org,b@x.org"), ("github", ""), ("json", "@a file"),
         ("github", "nightly"),

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from suites import Suite
 
-from pytest_dlperf.config.option_checks import check_places
-from pytest_dlperf.config.option_reading import files_of_others, read_settings
+from pytest_dlperf.config.option_reading import check_places, files_of_others, read_settings
 from pytest_dlperf.config.options import OPTIONS, Settings
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import RuleName
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from suites import Suite
 
 ROOT = Path(__file__).parent.parent
 REPORTS = ("json_file", "markdown_file", "html_file", "tables_directory", "history_file")
@@ -54,6 +50,12 @@ def project(pytester: pytest.Pytester) -> Project:
 
 
 # Where a value comes from
+
+
+def test_messages_name_options_that_exist() -> None:
+    texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("pytest_dlperf/**/*.py")]
+    named = set(re.findall(r"--dlperf-[a-z]+(?:-[a-z]+)*", "".join(texts)))
+    assert named - {option.flag for option in OPTIONS.values()} == set()
 
 
 def test_the_command_line_comes_before_the_environment_and_the_ini_file(project: Project) -> None:
@@ -173,18 +175,21 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-systems=nowhere"], "--dlperf-systems: there is no folder 'nowhere'"),
         (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),
-        (["--dlperf-gate=sequentail"], "there is no 'sequentail'; did you mean 'sequential'?"),
-        (["--dlperf-lock=a/b"], "--dlperf-lock: 'a/b' is no name of a lock"),
-        (["--dlperf-ssh=ssh 'a"], '--dlperf-ssh: "ssh \'a" is no command: No closing quotation'),
+        (["--dlperf-gate=sequentail"], "unknown value 'sequentail'; did you mean 'sequential'?"),
+        (["--dlperf-lock=a/b"], "--dlperf-lock: 'a/b' is not a valid name of a lock"),
+        (
+            ["--dlperf-ssh=ssh 'a"],
+            '--dlperf-ssh: "ssh \'a" cannot be split as a command: No closing quotation',
+        ),
         (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
         (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' keeps nothing"),
         (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
         (["--dlperf-tables=file"], "--dlperf-tables: 'file' is a file; name a folder"),
-        (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is no folder"),
+        (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is not a folder"),
         (["--dlperf-json=" + "x" * 300], "cannot be written: File name too long"),
         (["--dlperf-reason=x"], "--dlperf-reason says why numbers are accepted; give --dlperf-upd"),
         (["--dlperf-update-baselines", "--dlperf-reason=TEXT"], "NCCL"),
-        (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "holds what cannot be printed"),
+        (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "has unprintable characters"),
         (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
         (["--dlperf-control=always", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is launch"),
@@ -303,41 +308,16 @@ def test_all_reports_go_where_they_are_told(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(
-    "where",
-    [
-        ["--dlperf-json=empty", "-n2"],
-        ["--dlperf-json=empty"],
-        ["-o", "dlperf_json=empty"],
-        ["-o", "dlperf_json=empty", "-n2"],
-    ],
-    ids=" ".join,
+    "where", [["--dlperf-json=empty"], ["-o", "dlperf_json=empty", "-n2"]], ids=" ".join
 )
 def test_a_mistake_ends_the_session_before_anything_runs(suite: Suite, where: list[str]) -> None:
-    """Also where it is found when the first test asks for a case, and by workers."""
+    """Also where workers find it, when the first test asks for a case."""
     (suite.path / "empty").mkdir()
     result = suite.run(*where, "-vv")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*: 'empty' is a folder; name a file"])
     result.stderr.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*SKIPPED*")
-
-
-@pytest.mark.parametrize(
-    ("way", "place"),
-    [("line", "--dlperf-history"), ("environment", "DLPERF_HISTORY"), ("ini", "ini key dlperf_h*")],
-)
-def test_a_history_that_is_none_is_told_wherever_it_was_named(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str, place: str
-) -> None:
-    (suite.path / "notes.txt").write_text("no database", encoding="utf-8")
-    if way == "environment":
-        monkeypatch.setenv("DLPERF_HISTORY", "notes.txt")
-    elif way == "ini":
-        suite.pytester.makeini("[pytest]\ndlperf_history = notes.txt\n")
-    result = suite.run(*NOTHING, *(["--dlperf-history=notes.txt"] if way == "line" else []))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{place}: *notes.txt is no database; *"])
-    assert (suite.path / "notes.txt").read_text(encoding="utf-8") == "no database"
 
 
 # What people read of them

@@ -7,27 +7,20 @@ import os
 import select
 import signal
 import sys
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
+from clusters.processes import LONG_S
 from launches import places
 
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
-from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.record import LaunchOutcome, Stop
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.node.relay import MERGED_S, Relay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.record import LaunchOutcome
-
-LONG_S = 20.0
 
 
 @pytest.fixture
@@ -116,10 +109,8 @@ def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
 def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path: Path) -> None:
     log = tmp_path / "run_1.log"
     code = "while True: print('x' * 65536)"
-    begin = time.monotonic()
-    outcome = run(log, code, "exec sleep 8", time_limit_s=1)
+    outcome = run(log, code, "exec sleep 600", time_limit_s=1)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
-    assert time.monotonic() - begin < LONG_S
 
 
 def test_after_the_end_of_a_killed_supervisor_its_arrivals_can_be_read(tmp_path: Path) -> None:

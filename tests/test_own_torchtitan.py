@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from repositories import SCRIPTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SYSTEM_FILE: Final = """\
 extends: torchtitan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from other_users import OTHER, as_other, needs_root, shared_folder
@@ -16,9 +16,6 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.pool_folder import users_pool
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FIRST = f"pytest-dlperf-hosts-{os.geteuid()}"
 

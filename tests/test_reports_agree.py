@@ -6,13 +6,12 @@ import json
 import sqlite3
 import xml.etree.ElementTree as ET
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
+from suites import Suite
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 

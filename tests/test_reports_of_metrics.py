@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from nights import Nights
 from results_makers import MEMORY, measured_case
+from suites import Suite
 
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.records import Accepted
+from pytest_dlperf.model.results import Accepted
 from pytest_dlperf.reports.environment import surroundings_of
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 METRICS = """\
   peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB,

@@ -5,13 +5,9 @@ Warnings are errors in the suite: none of pytest-benchmark's may end a session.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from nights import Nights
-
-if TYPE_CHECKING:
-    from suites import Suite
+from suites import Suite
 
 
 @pytest.fixture

@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from suites import Suite
 from trainers import CASES, TinySystem
 
-if TYPE_CHECKING:
-    from suites import Suite
-
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 CASE_KEYS = {
     "id", "system", "framework", "model", "precision", "batch", "sequence_length", "parallel",
@@ -181,6 +179,7 @@ def test_what_was_launched_names_its_commit_and_the_run_of_the_ci(
 ) -> None:
     TinySystem(suite)
     commit = committed(suite)
+    monkeypatch.setenv("GITLAB_CI", "true")
     monkeypatch.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
 
     _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import parse_assignment
+from pytest_dlperf.config.assignments import parse_assignment, resolve
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.systems import System, load_systems
-from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FOLDER = Path(__file__).parent.parent / "bench_tests" / "systems"
 SYSTEMS: Final = load_systems(sorted(FOLDER.glob("*.yaml")), BUILTIN_FORMATS)

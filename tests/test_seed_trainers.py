@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from clusters.ports import worker_number
 from clusters.processes import processes_with
+from clusters.ssh import SshHosts
 from seed_trainers.meeting import MEETINGS
 from seed_trainers.pace import FIRST_STEP, SPEED
+from suites import Suite
 
-from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.model.case import Case
 
 pytestmark = pytest.mark.slow
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from suites import Suite
 
 from pytest_dlperf.model.case import Case
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 
 def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:
     """Cases by test function."""
-    result = suite.pytester.runpytest_subprocess("bench_tests", "--collect-only", "-q", *arguments)
+    result = suite.run("--collect-only", "-q", *arguments)
     assert result.ret == 0
     found: dict[str, list[Case]] = {}
     for line in result.outlines:

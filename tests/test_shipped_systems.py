@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from judged_logs import judged
+from suites import Suite
 from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
-from pytest_dlperf.config.extending import explained, shipped_systems
 from pytest_dlperf.config.launch_spec import VariableKind
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import System, comment_of, load_systems, shipped_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import RunStatus
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 SYSTEMS_PAGE: Final = Path(__file__).parent.parent / "docs" / "systems.md"
 GENERATED: Final = "<!-- from here on: python tests/test_shipped_systems.py -->\n"
@@ -33,14 +31,14 @@ SHIPPED: Final = shipped_systems()
 def system(name: str, tmp_path: Path) -> System:
     """The system of its example."""
     file = tmp_path / f"{name}.yaml"
-    file.write_text(explained(name)[1], encoding="utf-8")
+    file.write_text(comment_of(name)[1], encoding="utf-8")
     [found] = load_systems([file], BUILTIN_FORMATS).values()
     return found
 
 
 def section(name: str) -> Iterator[str]:
     """What the page of the systems says of one, made of its comment."""
-    prose, example = explained(name)
+    prose, example = comment_of(name)
     yield f"## {name}\n"
     for paragraph in re.split(r"\n(?=Set: |Mind: )|\n\n", prose):
         yield re.sub("^(Set|Mind):", r"**\1:**", paragraph) + "\n"
@@ -67,7 +65,7 @@ def test_each_system_has_a_row_of_what_was_tried() -> None:
 def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
     """It says what trains, and for one node and for four how."""
     found = system(name, tmp_path)
-    assert explained(name)[1].startswith(f"extends: {name}\nmodel: ")
+    assert comment_of(name)[1].startswith(f"extends: {name}\nmodel: ")
     assert {"1n8g", "4n8g"} <= {str(case.topology) for case in found.cases}
     assert found.launch is not None
 
@@ -174,7 +172,7 @@ def examples(suite: Suite, names: Iterable[str]) -> list[str]:
     systems = suite.path / "systems"
     systems.mkdir()
     for name in names:
-        (systems / f"{name}.yaml").write_text(explained(name)[1] + SHORT, encoding="utf-8")
+        (systems / f"{name}.yaml").write_text(comment_of(name)[1] + SHORT, encoding="utf-8")
     stand_in = suite.path / "python"
     # What is started with -c asks for its version.
     stand_in.write_text(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from pytest_dlperf.config.assignments import Assignment, parse_assignment
+from pytest_dlperf.config.assignments import Assignment, LaunchVariables, parse_assignment, resolve
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, SlurmOptions
-from pytest_dlperf.config.variables import LaunchVariables, resolve
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SPEC: Final = LaunchSpec(
     command=("python",),
@@ -108,7 +105,7 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
         ("slurm.srun=-uw node1", "-w cannot be set for srun"),
         ("slurm.srun=--mpi=pmix --nodel=a", "--nodel cannot be set for srun"),
         ("slurm.srun=--label", "--label cannot be set for srun: the supervisor's orders"),
-        ("slurm.srun=python", "'python' is no option"),
+        ("slurm.srun=python", "'python' is not an option"),
         ("slurm.srun=-- python", "'--' would end the options"),
         ("slurm.sbatch=--nodes=3", "--nodes cannot be set for sbatch"),
         ("slurm.sbatch=-Jmine", "-J cannot be set for sbatch: by a name of its own"),
@@ -119,12 +116,12 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
         ("container.runtime=dokcer", "did you mean 'docker'?"),
         ("container.imag=x", "did you mean 'image'?"),
         ("container=x", "write one of container.runtime=…"),
-        ("container.image=", "'' is no image"),
-        ("container.mounts=a:b", "'a:b' is no mount"),
-        ("container.mounts=/a:/b:/c", "'/a:/b:/c' is no mount"),
-        ("container.mounts=/a,b", "'/a,b' is no mount"),
-        ("container.devices=nvidai", "'nvidai' is no device; did you mean 'nvidia'?"),
-        ("container.options=x", "'x' is no option"),
+        ("container.image=", "'' is not a valid image"),
+        ("container.mounts=a:b", "'a:b' is not a valid mount"),
+        ("container.mounts=/a:/b:/c", "'/a:/b:/c' is not a valid mount"),
+        ("container.mounts=/a,b", "'/a,b' is not a valid mount"),
+        ("container.devices=nvidai", "'nvidai' is not a device; did you mean 'nvidia'?"),
+        ("container.options=x", "'x' is not an option"),
     ],
 )
 def test_what_cannot_be_is_refused(text: str, message: str) -> None:

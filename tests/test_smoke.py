@@ -7,12 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from suites import Suite
+from suites import Suite
 
 README = Path(__file__).parent.parent / "README.md"
 SYSTEM = "pytorch-resnet18"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from nights import Nights
 from results_makers import MEMORY, judged, measured_case, unmeasured_case
+from suites import Suite
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import throughput
-from pytest_dlperf.model.records import TestRecord
+from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.reports.report import TestStatus
 from pytest_dlperf.reports.terminal import verdict_status
-
-if TYPE_CHECKING:
-    from suites import Suite
 
 ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 
@@ -181,9 +178,9 @@ def printed(result: pytest.RunResult) -> str:
     return re.split(r"\n=+ (?:FAILURES|ERRORS|dlperf)", result.stdout.str())[0]
 
 
-def test_verbose_says_what_was_measured(nights: Nights, workers: list[str]) -> None:
+def test_verbose_says_what_was_measured(nights: Nights) -> None:
     night = nights.usual("tonight", of_1n2g=0.9)
-    found = printed(nights.suite.run("-v", *night, *workers))
+    found = printed(nights.suite.run("-v", *night))
     for words in (r"PASSED \d+\.\d\d samples/s [+-]\d\.\d %", r"REGRESSED 1\.\d\d x -\d+\.\d %"):
         assert re.search(rf"test_\w+\[tiny\S+\] {words}|{words} .*test_\w+\[tiny", found), words
 

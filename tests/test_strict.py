@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import log_makers
 import pytest
+from suites import Suite
 from trainers import TinySystem
 
-if TYPE_CHECKING:
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 
 def test_only_skipped_cases_end_red(suite: Suite) -> None:
@@ -22,8 +20,8 @@ def test_only_skipped_cases_end_red(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["11 cases: 11 skipped; failed: nothing was measured"])
 
 
-def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite, workers: list[str]) -> None:
-    result, results = suite.judge("-k", "paddle and 4n8g", "--dlperf-strict", *workers)
+def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite) -> None:
+    result, results = suite.judge("-k", "paddle and 4n8g", "--dlperf-strict")
 
     result.assert_outcomes(failed=10)
     assert result.ret == 1
@@ -67,12 +65,12 @@ def test_collecting_only_is_green(suite: Suite) -> None:
     assert suite.run("--collect-only", "-q").ret == 0
 
 
-def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite, workers: list[str]) -> None:
+def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite) -> None:
     TinySystem(suite)
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_case): raise RuntimeError('broken test')\n", encoding="utf-8"
     )
-    result, results = suite.judge("-k", "test_own and tiny and 1n1g", *workers, cluster="local")
+    result, results = suite.judge("-k", "test_own and tiny and 1n1g", cluster="local")
     assert result.ret == 1
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
 

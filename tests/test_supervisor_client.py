@@ -1,22 +1,23 @@
-"""A node's state follows from the reports of its supervisor, and from nothing else."""
+"""A node's state follows from the reports of its supervisor; its client ends with this process."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from typing import TYPE_CHECKING
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
+from clusters.processes import Process, end, processes_with, wait_until
 from launches import places
 
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.launch.hosts import Host
 
 PREPARED = {"prepared": True, "port": 4711}
 
@@ -27,15 +28,23 @@ class Scripted(Launcher):
     name = "scripted"
     remote = False
 
-    def __init__(self, *lines: object) -> None:
+    def __init__(self, *lines: object, errors: str = "") -> None:
         super().__init__()
+        self._errors = errors
         self._text = "".join(
             f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines
         )
 
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
         del host, program, alongside
-        return ["sh", "-c", f"printf %s {shlex.quote(self._text)}"]
+        says = f"printf %s {shlex.quote(self._text)}; printf %s {shlex.quote(self._errors)} >&2"
+        return ["sh", "-c", says]
+
+
+class FarAway(Scripted):
+    """The same at the end of a connection."""
+
+    remote = True
 
 
 @pytest.fixture
@@ -43,9 +52,9 @@ def reported(tmp_path: Path) -> Iterator[Callable[..., SupervisorClient]]:
     """Make the client that has had these reports, to the end of them."""
     clients: list[SupervisorClient] = []
 
-    def make(*lines: object) -> SupervisorClient:
+    def make(*lines: object, launcher: Launcher | None = None) -> SupervisorClient:
         [place] = places(tmp_path / f"{len(clients)}.log")
-        client = SupervisorClient(Scripted(*lines), place, "run.0.")
+        client = SupervisorClient(launcher or Scripted(*lines), place, "run.0.")
         clients.append(client)
         while not client.is_gone:
             client.receive()
@@ -142,3 +151,74 @@ def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
     failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"clean": True})
     assert (failed.is_killed, failed.told) == (False, None)
     assert "docker rm x: exit status 1" in failed.close()[0]
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (
+            "step 7\nConnection to gpu1 closed by remote host.\nbye\n",
+            "the connection is lost: Connection to gpu1 closed by remote host.",
+        ),
+        ("step 7\n", "its supervisor and its guardian were killed (sh"),
+        ("", "its supervisor and its guardian were killed (sh"),
+    ],
+    ids=["lost", "killed", "silent"],
+)
+def test_a_sudden_end_is_a_lost_connection_only_where_the_client_says_so(
+    reported: Callable[..., SupervisorClient], errors: str, said: str
+) -> None:
+    lines = [{"ready": "3.6"}, PREPARED, {"started": 7}]
+    [problem] = reported(launcher=FarAway(*lines, errors=errors)).close()
+    assert said in problem
+
+
+# ----------------------------------------------------------------------- clients that nobody ends
+
+
+# Starts clients as a launcher does, which do not care for the end of their input.
+PROGRAM = """\
+import signal, subprocess, sys, time
+from pytest_dlperf.launch import clients
+def start(program):
+    command = [sys.executable, "-S", "-c", program, sys.argv[1]]
+    client = subprocess.Popen(command, start_new_session=True)
+    clients.end_with_this_process(client.pid)
+    return client
+start("import time; time.sleep(600)")
+start("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
+forgotten = start("import time; time.sleep(600)")
+clients.has_ended(forgotten.pid)
+print(forgotten.pid, flush=True)
+{end}
+"""
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Iterator[str]:
+    """What the clients of a test are found by."""
+    text = str(tmp_path / "client")
+    yield text
+    end(processes_with(text))
+
+
+def clients(text: str) -> list[Process]:
+    return [process for process in processes_with(text) if "sleep" in process.command]
+
+
+@pytest.mark.parametrize("last", ["time.sleep(600)", "sys.exit()"])
+def test_clients_end_after_the_process_that_has_started_them(text: str, last: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(end=last), text],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "WHOSE": text},
+    ) as process:
+        assert process.stdout is not None
+        forgotten = int(process.stdout.readline())
+        watches = processes_with(text, "launch/clients.py")
+        assert len(watches) == 1
+        if "sleep" in last:
+            process.send_signal(signal.SIGKILL)
+    wait_until(lambda: len(clients(text)) == 1, what="the end of the clients")
+    assert [client.pid for client in clients(text)] == [forgotten]
+    wait_until(lambda: not watches[0].lives(), what="the end of what has watched them")

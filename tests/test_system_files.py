@@ -19,7 +19,7 @@ from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.keyed import JsonRecord
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.timing import Covers, Timing
+from pytest_dlperf.model.work import Covers, Timing
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"
 
@@ -117,7 +117,7 @@ def test_the_shipped_files_are_sound() -> None:
             "model: resnet50",
             "model: ResNet-50",
             (
-                "2: $.model: model 'ResNet-50' is out of form; allowed are lower-case "
+                "2: $.model: model 'ResNet-50' is not valid; allowed are lower-case "
                 "letters, digits and underscores, a letter first (a hyphen stands only between the "
                 "parts of an id)"
             ),
@@ -133,7 +133,7 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "unit: images/s\n",
             "unit: images/s\nmodel: resnet50\n",
-            "4: $.model: the key stands twice; the first is on line 2",
+            "4: $.model: duplicate key; the first is on line 2",
         ),
         (
             "unit: images/s\n",
@@ -659,7 +659,7 @@ FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
         ),
         (r"record: 'it$\Z(?P<step>\d+)'", "7: $.log.format.record", "write $, the end of a line"),
         (r"record: 'it{1001}(?P<step>\d+)'", "7: $.log.format.record", "repetition size"),
-        ("json: {step: step, second: time}", "7: $.log.format.json.second", "known are step"),
+        ("json: {step: step, second: time}", "7: $.log.format.json.second", "those are step"),
         ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
         ("{json: {step: s}, covers: moving_mean}", "7: $.log.format.covers", "a time stamp"),
         ("{json: {step: s}, covers: last}", "7: $.log.format.covers", "since_start"),

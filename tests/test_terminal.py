@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import pytest
 from explained import moved_case
+from msgspec.structs import replace
 from nights import Nights
 from results_makers import MEMORY, STARTED, decided, judged, unmeasured_case, with_judgement
+from suites import Suite
 from trainers import TinySystem
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
-from pytest_dlperf.model.records import Accepted, CaseResult
-from pytest_dlperf.model.results import IgnoredLog
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model.results import Accepted, CaseResult, IgnoredLog
 from pytest_dlperf.reports.report import Note
 from pytest_dlperf.reports.terminal import counts_line, note_lines, summary_lines
-from pytest_dlperf.results.decode import read_results
-
-if TYPE_CHECKING:
-    from suites import Suite
+from pytest_dlperf.results.reading import read_results
 
 ID = "pytorch-resnet50-fp32-b128-dali+workers8-4n8g"
 
@@ -364,10 +359,10 @@ def test_difference_and_baseline_are_of_the_numbers_that_are_shown() -> None:
 @pytest.mark.parametrize("value", [1e9, 1.797e308])
 def test_an_absurd_number_is_short(value: float) -> None:
     for unit in ("images/s", "x", "MB", "%"):
-        assert len(numbers.written(value, unit)) < 14
+        assert len(numbers.number(value, unit)) < 14
     for write in (numbers.percent, numbers.signed_percent):
         assert len(write(value)) < 14
-    assert numbers.written(999_999_999.0, "images/s") == "999999999.00"
+    assert numbers.number(999_999_999.0, "images/s") == "999999999.00"
 
 
 @pytest.mark.parametrize(
@@ -385,7 +380,7 @@ def test_an_absurd_number_is_short(value: float) -> None:
     ],
 )
 def test_a_number_has_the_digits_that_suit_its_unit(value: float, unit: str, written: str) -> None:
-    assert numbers.amount(value, unit) == written
+    assert numbers.quantity(value, unit) == written
 
 
 def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:

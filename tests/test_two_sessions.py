@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from clusters.slurm import Slurm
+from clusters.ssh import SshHosts
 from sessions import in_background
+from suites import Suite
 from trainers import TinySystem
-
-if TYPE_CHECKING:
-    from clusters.slurm import Slurm
-    from clusters.ssh import SshHosts
-    from suites import Suite
-
 
 SELECTED = ("-k", "throughput and tiny", "--dlperf-repeats", "1")
 

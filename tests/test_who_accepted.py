@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from nights import Nights
+from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.command.main import main
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from suites import Suite
+pytestmark = pytest.mark.in_process
 
 CREATE, UPDATE = "--dlperf-create-baselines", "--dlperf-update-baselines"
 CASE = "tiny-mlp-fp32-b4-1n1g"
@@ -27,11 +26,8 @@ WHY = "new loader ::error::<img src=x>" + " and so on" * 1000
 
 
 @pytest.fixture
-def repository(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def repository(suite: Suite) -> Suite:
     """The suite in a repository whose commits are Ana's, outside any CI."""
-    marks = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TF_BUILD", "CIRCLECI", "JENKINS_URL")
-    for name in (*marks, "GITEA_ACTIONS", "FORGEJO_ACTIONS"):
-        monkeypatch.delenv(name, raising=False)
     git(suite.path, "init", "-q")
     git(suite.path, "config", "user.name", "Ana Díaz")
     git(suite.path, "config", "user.email", "ana@example.org")

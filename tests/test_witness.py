@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+from suites import Suite
 
-from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.formats.log_format import LogFormat, custom_format
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalsWriter, arrivals_of
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import THROUGHPUT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from suites import Suite
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.measurement import Run
+pytestmark = pytest.mark.in_process
 
 CASE = Case.from_id("plain-gpt-bf16-b4-1n1g")
 SECONDS = custom_format("plain", record=r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
@@ -32,8 +29,7 @@ RATE = custom_format("rate", record=r"step (?P<step>[0-9]+) at (?P<samples_per_s
 STEP_S = 0.1
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """A log, and when its pieces came: seconds since whenever."""
 
     lines: Sequence[str]

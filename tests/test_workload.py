@@ -8,21 +8,19 @@ import re
 import statistics
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from launches import run_spec
+from msgspec.structs import replace
 
+from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.record import LaunchOutcome
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
-
-if TYPE_CHECKING:
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.launch.record import LaunchOutcome
 
 pytestmark = pytest.mark.training
 
@@ -81,8 +79,6 @@ def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_pa
     assert lines_with(log, "dlperf end") == {"dlperf end rank=0", "dlperf end rank=1"}
     times = step_times(log)
     assert sorted(times) == [0, 1]
-    # What the next test holds against the delay: without one, a step is not nearly as long.
-    assert all(seconds_per_step(own) < 0.5 for own in times.values())
 
 
 def test_on_two_nodes_each_has_its_own_log_and_a_delay_is_in_every_step(tmp_path: Path) -> None:

@@ -6,24 +6,20 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from other_users import OTHER, as_other, in_child, needs_root, shared_folder
+from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.config.values import Given, file_to_write, folder_to_write
+from pytest_dlperf.config.values import OptionText, file_to_write, folder_to_write
 from pytest_dlperf.files import writing
 from pytest_dlperf.files.writing import destination, make_folder, open_at_end, write_whole
-from pytest_dlperf.history.opening import HistoryError, open_database
+from pytest_dlperf.history.store import HistoryError, open_database
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.live import ProgressFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from suites import Suite
 
 
 def append(path: Path, text: bytes) -> None:
@@ -107,7 +103,7 @@ def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path: P
     [left] = tmp_path.iterdir()
     (tmp_path / ".dlperf-new-of-mine").touch()
 
-    writing.looked_through.clear()
+    writing.cleaned_up.clear()
     write_whole(tmp_path / "other.json", "whole")
 
     assert not left.exists()
@@ -116,7 +112,7 @@ def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path: P
 
 def test_what_another_process_writes_right_now_stays(tmp_path: Path) -> None:
     def meanwhile(descriptor: int) -> None:
-        writing.looked_through.clear()
+        writing.cleaned_up.clear()
         patch.undo()
         del descriptor
         write_whole(tmp_path / "second.json", "second")
@@ -139,7 +135,7 @@ def test_what_another_process_writes_right_now_stays(tmp_path: Path) -> None:
         pytest.param(lambda file: append(file, b"new"), id="at the end"),
         pytest.param(lambda file: open_database(file, 0.1, create=True), id="a database"),
         pytest.param(
-            lambda file: file_to_write(Given(str(file), "--dlperf-json", file)), id="an option"
+            lambda file: file_to_write(OptionText(str(file), "--dlperf-json", file)), id="an option"
         ),
     ],
 )
@@ -171,7 +167,7 @@ def test_a_folder_behind_a_link_of_another_user_is_none_to_write_into(
         with pytest.raises(PermissionError, match="reports is a link of user"):
             write_whole(place / "reports" / name, "new")
     with pytest.raises(UsageError, match=r"--dlperf-tables: .*reports is a link of user"):
-        folder_to_write(Given(str(place / "reports"), "--dlperf-tables", place))
+        folder_to_write(OptionText(str(place / "reports"), "--dlperf-tables", place))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C part loads once only
+from suites import Suite
 
 from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.fleet import Fleet
-from pytest_dlperf.launch.launchers import LocalLauncher
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher, LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.measure.by_launching import LaunchMeasurer
-from pytest_dlperf.model.measurement import FixedRepeats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from suites import Suite
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Repeats
+from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import FixedRepeats, Repeats
 
 SYSTEM = "tiny-mlp"
 LAST_RANK = (

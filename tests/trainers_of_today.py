@@ -14,12 +14,10 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Final
 
 TIMES: Final = [2.0] * 21 + [0.4, 0.6] * 30
 """Seconds of the steps: half a second each from the 22nd on, in the mean."""

@@ -12,8 +12,10 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.baselines.schemas import schema_text, schemas
 from pytest_dlperf.command.main import COMMANDS
-from pytest_dlperf.model.builtin_metrics import builtin_metrics
+from pytest_dlperf.model.metric import builtin_metrics
+from pytest_dlperf.results.file import json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 
 PACKAGE: Final = "pytest_dlperf"
-SCHEMAS: Final = f"{PACKAGE}/config/schemas"
 SYSTEMS: Final = f"{PACKAGE}/systems"
 KEYS: Final = {
     "system": (
@@ -50,14 +51,16 @@ KEYS: Final = {
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Write every reference page, by its place on the site."""
+    """Write every reference page, and the schemas for editors, by their places on the site."""
     return {
         "reference/commands.md": _commands(),
         **{
-            f"reference/{page}.md": _keys(root / SCHEMAS / f"{name}.json", title, text)
+            f"reference/{page}.md": _keys(schemas()[name], title, text)
             for name, (page, title, text) in KEYS.items()
         },
-        "reference/metrics.md": _metrics(root),
+        **{f"schemas/{name}.json": schema_text(name) for name in KEYS},
+        "schemas/results.json": json.dumps(json_schema(), ensure_ascii=False) + "\n",
+        "reference/metrics.md": _metrics(),
         "reference/systems.md": _systems(sorted((root / SYSTEMS).glob("*.yaml"))),
     }
 
@@ -100,29 +103,17 @@ def _commands() -> str:
 # ---------------------------------------------------------------------------------------- keys
 
 
-def _keys(schema: Path, title: str, text: str) -> str:
+def _keys(schema: dict[str, Any], title: str, text: str) -> str:
     """Give a file's keys, a section for each that has others below it."""
-    whole = json.loads(schema.read_text(encoding="utf-8"))
-    rule = _resolved(whole.get("else", whole), whole.get("$defs", {}))
     sections: dict[str, list[tuple[str, str, str]]] = {"": []}
-    for key, said, meaning in _walked(rule):
+    for key, said, meaning in _walked(schema.get("else", schema)):
         first, _, rest = key.partition(".")
         sections.setdefault(first if rest else "", []).append((_code(rest or key), said, meaning))
-    parts = [f"# {title}", _escaped(whole["description"]), text]
+    parts = [f"# {title}", _escaped(schema["description"]), text]
     for name, rows in sections.items():
         parts += [f"## {name}"] if name else []
         parts.append(_table("Key", "Value", "Meaning", rows=rows))
     return "\n\n".join(parts)
-
-
-def _resolved(part: Any, defined: dict[str, Any]) -> Any:
-    """Put in what references stand for."""
-    if isinstance(part, list):
-        return [_resolved(item, defined) for item in part]
-    if not isinstance(part, dict):
-        return part
-    meant = {**defined[part["$ref"].rpartition("/")[2]], **part} if "$ref" in part else part
-    return {key: _resolved(value, defined) for key, value in meant.items() if key != "$ref"}
 
 
 def _walked(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -179,10 +170,8 @@ def _value(rule: dict[str, Any]) -> str:
 # --------------------------------------------------------------------- metrics and verdicts
 
 
-def _metrics(root: Path) -> str:
-    schema = json.loads((root / SCHEMAS / "system.json").read_text(encoding="utf-8"))
-    rule = _resolved(schema.get("else", schema), schema.get("$defs", {}))
-    meanings = rule["properties"]["metrics"]["properties"]
+def _metrics() -> str:
+    meanings = schemas()["system"]["else"]["properties"]["metrics"]["properties"]
     rows = [
         (
             _code(name),

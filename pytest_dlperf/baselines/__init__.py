@@ -1,1 +1,1 @@
-"""Accepted numbers of each cluster: read, held against the cases, and changed."""
+"""Accepted numbers of each cluster: read, checked and changed."""

@@ -1,16 +1,24 @@
-"""Which changes of baselines a session comes to, once all of it has been judged.
+"""Decides which baselines a session changes, once all of it has been judged.
 
-Nothing is written here. A judgement that is marked as recorded, and runs that join those of
-earlier sessions, become a ``Change`` of that metric.
+Nothing is written here. A judgement that is marked as recorded, and runs that are added to earlier
+sessions, become a ``Change`` of their metric.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
-from pytest_dlperf.gate.verdicts import End, Question, decide, is_outside, scatter_problem
+from pytest_dlperf.gate.verdicts import (
+    GateInput,
+    MeasuredCase,
+    decide,
+    is_outside_tolerance,
+    why_too_scattered,
+)
 from pytest_dlperf.logs.reader import digest_of_logs
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
@@ -25,35 +33,33 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import CaseResult
 
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
 that the sequential rule needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What holds for all numbers that a session accepts."""
+class Provenance(Struct, frozen=True, kw_only=True):
+    """The origin of all numbers that a session accepts."""
 
     at: str
-    """When it began, ISO 8601 with its zone."""
+    """Start of the session, ISO 8601 with its zone."""
     by: str | None
     """Who accepts them."""
     commit: str | None
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a session was to accept or add to, and does not."""
+class Refusal(Struct, frozen=True):
+    """A number that a session does not accept, or runs that it does not add."""
 
     case: Case
     metric: str | None
-    """The metric that it is about; ``None`` for all of the case's."""
+    """``None`` for all metrics of the case."""
     why: str
     is_bad: bool = True
-    """Whether the session fails for it: what was asked for did not happen."""
+    """Whether the session fails, as it was asked for the change."""
 
 
 def changes_of(
@@ -63,9 +69,9 @@ def changes_of(
     settings: Settings,
     provenance: Provenance,
 ) -> Iterator[Change | Refusal]:
-    """List what the results change in baselines, and what they were to change and do not.
+    """Yield the changes of baselines that the results make, and those that are refused.
 
-    Each metric that was judged is decided on its own. But all of them rest on the same runs: if
+    Each judged metric is decided on its own. But all metrics of a case rest on the same runs: if
     one does not pass, none is kept.
     """
     bad = {result.case.id: why for result in results if (why := _why_bad(result)) is not None}
@@ -78,7 +84,7 @@ def changes_of(
         refused: set[Refusal] = set()
         for judgement in _in_order(result):
             terms = terms_of(result.case, judgement.metric)
-            judged = _Judged(result, measurement, judgement, baselines, terms)
+            judged = _JudgedMetric(result, measurement, judgement, baselines, terms)
             kind = judged.kind(extends=settings.extend_baselines)
             refusal = judged.why_not_kept(bad) if isinstance(kind, ChangeKind) else kind
             if refusal is not None:
@@ -105,13 +111,12 @@ def _why_bad(result: CaseResult) -> str | None:
 
 
 def _in_order(result: CaseResult) -> list[Judgement]:
-    """Give the judgements in the order of the system's metrics, in which they are written."""
+    """Return the judgements in the order of the system's metrics, as they are written."""
     return [one.judgement for one in result.metrics().values() if one.judgement is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """One metric of a case, as the session has judged it, and what is accepted of the case."""
+class _JudgedMetric(Struct, frozen=True):
+    """One metric of a case, as the session has judged it, and the baselines of the case."""
 
     result: CaseResult
     measurement: Measurement
@@ -129,7 +134,7 @@ class _Judged:
 
     @property
     def runs(self) -> dict[int, float]:
-        """The numbers that it rests on, by run number; none for a ratio."""
+        """Its numbers by run number; a ratio has none."""
         name = self.metric.name
         return {run.run: run.metrics[name] for run in self.measurement.runs if name in run.metrics}
 
@@ -137,9 +142,9 @@ class _Judged:
         return Refusal(self.result.case, self.metric.name, why, is_bad=is_bad)
 
     def kind(self, *, extends: bool) -> ChangeKind | Refusal | None:
-        """Say which change the judgement comes to."""
+        """Decide which change the judgement makes."""
         judgement = self.judgement
-        # A test that fails says so itself; one that passes would hide what was asked for.
+        # A failing test shows the reason itself; a passing one would hide it.
         if judgement.refused is not None and judgement.passes(strict=False):
             return self.refusal(judgement.reason or judgement.refused)
         if judgement.recorded:
@@ -152,45 +157,45 @@ class _Judged:
         judged, baseline = self.judgement, self.baseline
         if baseline is None or judged.accepted is None:
             return None
-        # What counts is the larger of what the case allows and what the rule allowed tonight.
+        # The larger of what the case allows and what the rule allowed tonight.
         tolerance = self.terms.tolerance_of(baseline)
         allowed = max(tolerance, judged.tolerance_percent or 0.0)
-        if judged.verdict is Verdict.IMPROVED and is_outside(judged, tolerance):
+        if judged.verdict is Verdict.IMPROVED and is_outside_tolerance(judged, tolerance):
             why = "it has improved: accept the number with --dlperf-update-baselines first"
         elif judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
             return None
-        elif (problem := self._why_no_session()) is not None:
+        elif (problem := self._why_not_added()) is not None:
             return Refusal(self.result.case, None, problem, is_bad=False)
-        elif self._is_worse_by_its_own_rule():
-            why = "by the rule that its baseline allows it is worse"
-        elif scatter := scatter_problem(list(self.runs.values()), tolerance_percent=allowed):
+        elif self._regressed_by_usual_rule():
+            why = "it is worse by the rule that its baseline allows"
+        elif scatter := why_too_scattered(list(self.runs.values()), tolerance_percent=allowed):
             why = scatter
         else:
             return ChangeKind.EXTEND
         return self.refusal(why, is_bad=False)
 
-    def _why_no_session(self) -> str | None:
+    def _why_not_added(self) -> str | None:
         if len(self.runs) < ADDED_RUNS:
-            return f"there are {len(self.runs)} runs, and {ADDED_RUNS} are needed to be added"
+            return f"it has {len(self.runs)} runs, and {ADDED_RUNS} are needed to be added"
         for name, baseline in self.baselines.items():
             values = (run.metrics.get(name) for run in self.measurement.runs)
             runs = tuple(significant(value) for value in values if value is not None)
-            # A session that counts as many would make the gate too sure of itself. Only numbers
-            # that differ tell one session from another.
+            # Runs that count twice would make the gate too sure. Equal numbers cannot be told from
+            # those of another session.
             if len(set(runs)) > 1 and runs in baseline.rolling:
                 return "these very runs have been added before"
         return None
 
-    def _is_worse_by_its_own_rule(self) -> bool:
-        """Tell whether whoever forces another rule gets by the one that the baseline allows."""
+    def _regressed_by_usual_rule(self) -> bool:
+        """Whether a forced rule hides a regression by the one that the baseline allows."""
         terms = replace(self.terms, forced=None, repeats=None)
-        question = Question(self.metric, End(self.measurement, self.baselines), terms)
-        return decide(question).verdict is Verdict.REGRESSED
+        gate_input = GateInput(self.metric, MeasuredCase(self.measurement, self.baselines), terms)
+        return decide(gate_input).verdict is Verdict.REGRESSED
 
     def why_not_kept(self, bad: Mapping[str, str]) -> Refusal | None:
-        """Refuse a number whose case did not pass as a whole, or that nobody was judged by.
+        """Refuse a number whose case did not pass as a whole, or whose reference is missing.
 
-        ``bad`` says of cases what did not pass.
+        ``bad`` holds, by case, what did not pass.
         """
         case = self.result.case
         over = case.reference if self.metric.ratio_of is not None else None
@@ -200,10 +205,10 @@ class _Judged:
         if over is not None and over.id in bad:
             return self.refusal(f"its reference {over.id} did not pass ({bad[over.id]})")
         stored = self.result.stored.get(self.metric.name)
-        stands = self.baseline
-        if (stored and stored.number) != (stands and stands.accepted):
+        baseline = self.baseline
+        if (stored and stored.number) != (baseline and baseline.accepted):
             return self.refusal(
-                "another session has changed its baseline meanwhile; run again to be held "
+                "another session has changed its baseline meanwhile; run again to be judged "
                 "against that"
             )
         base = self.metric.ratio_of
@@ -219,7 +224,7 @@ class _Judged:
         return None
 
     def change(self, kind: ChangeKind, at: str, acceptance: Acceptance | None = None) -> Change:
-        """Give the change itself; what is added to is not accepted anew."""
+        """Make the change; without an ``acceptance`` the accepted number stays."""
         is_accepted = acceptance is not None
         over, taken_on = self.result.reference, self.measurement.fingerprint
         return Change(

@@ -1,4 +1,4 @@
-"""Looks through a cluster's files without measuring: are they whole, and do the numbers add up?"""
+"""Checks the baseline files of a cluster: are they complete, and do the numbers add up?"""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
 
 _NAMES_SHOWN: Final = 5
-# What a number exactly between two digits may be off beside.
-_FLOATING_POINT: Final = 1.0001
+# Slack for a number exactly between two digits.
+_ROUNDING_SLACK: Final = 1.0001
 
 
 def check_cluster(
@@ -33,7 +33,7 @@ def check_cluster(
 ) -> Iterator[Problem]:
     """Check all baselines of a cluster against the systems that are declared.
 
-    Unless ``all_are_read``, a name that no system has may be that of one whose file has mistakes.
+    Unless ``all_are_read``, an unknown name may be that of a system whose file has mistakes.
     """
     cluster_file = cluster.directory / CLUSTER_FILE
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
@@ -66,7 +66,9 @@ def _file(
     baselines = contents.baselines(cluster.machine)
     if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
-        yield Problem(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
+        yield Problem(
+            place=f"{file}:1", message=f"{message}; delete the file if the system is gone"
+        )
     elif cluster.systems is not None and name not in cluster.systems:
         message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
         yield Problem(place=f"{file}:1", message=message)
@@ -96,30 +98,30 @@ def _coverage(
             yield Problem(place=place, message=message)
             continue
         for metric in system.metrics:
-            stands = entry.get(metric.name)
+            baseline = entry.get(metric.name)
             over = cases[key].reference_topology
-            if metric.ratio_of is None or stands is None or str(over) == stands.reference:
+            if metric.ratio_of is None or baseline is None or str(over) == baseline.reference:
                 continue
             message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
             if over is not None:
                 message = (
-                    f"stale: the {metric.name} of {cases[key].id} is over {stands.reference}, "
+                    f"stale: the {metric.name} of {cases[key].id} is over {baseline.reference}, "
                     f"that of the system over {over}"
                 )
             remedy = f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
-            yield Problem(place=stands.place, message=f"{message}; {remedy} takes it out")
+            yield Problem(place=baseline.place, message=f"{message}; {remedy} takes it out")
     judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
     yield from _missing(file, missing, "baseline")
     for metric in judged:
-        lacking = [
+        missing_ids = [
             cases[key].id
             for key, entry in baselines.items()
             if key in cases
             and metric.name not in entry
             and (metric.ratio_of is None or cases[key].is_scaled)
         ]
-        yield from _missing(file, lacking, metric.name)
+        yield from _missing(file, missing_ids, metric.name)
     for name, definition in contents.metrics.items():
         for message in _definition(name, definition, system, judged, file.stem):
             yield Problem(place=definition.place, message=message)
@@ -141,9 +143,9 @@ def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Problem]:
 
 
 def _definition(
-    name: str, stands: Definition, system: System, judged: Sequence[Metric], file: str
+    name: str, accepted: Definition, system: System, judged: Sequence[Metric], file: str
 ) -> Iterator[str]:
-    """Say what the system has against a metric of its baselines."""
+    """Compare a metric of the baselines with that of the system."""
     remedy = f"`pytest-dlperf baselines delete '{file}-*' --metric {name}` takes it out"
     metric = next((one for one in system.metrics if one.name == name), None)
     if metric is None:
@@ -151,15 +153,15 @@ def _definition(
         yield f"stale: {file} declares no metric {name!r}{near}; {remedy}"
     elif metric not in judged:
         yield f"stale: {file} does not judge the metric {name!r} any more; {remedy}"
-    elif (declared := Definition.of(metric)) != stands:
+    elif not accepted.is_same(declared := Definition.of(metric)):
         yield (
-            f"{name} is in {stands}; that of the system is in {declared}: they are never compared; "
+            f"{name} is in {accepted}, that of the system in {declared}: they are never compared; "
             f"{remedy}, to be recorded anew"
         )
 
 
 def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, bool]]:
-    """Look at what is accepted of a metric; ``whole`` is what it is a ratio of."""
+    """Check the baseline of a metric; ``whole`` is that of the metric it is a ratio of."""
     edited = _edited(baseline)
     yield from ((f"{message}{edited}", True) for message in _arithmetic(baseline, whole))
     yield from ((message, True) for message in _dates(baseline))
@@ -169,7 +171,6 @@ def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, b
         yield message, True
     tolerance = baseline.tolerance_percent
     if tolerance is not None and tolerance > MAX_TOLERANCE_PERCENT:
-        # Losses that a reader would call large pass.
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
 
 
@@ -188,7 +189,7 @@ def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
                     f"the {name} {number!r} does not follow from its runs: the {statistic} of "
                     f"{len(values)} {of} is {shown}"
                 )
-    # Only what was accepted in the same session is what the ratio was taken of.
+    # The ratio was taken of a number of the same session.
     if whole is None or baseline.over is None or not _is_one_session(whole, baseline):
         return
     exact = whole.accepted / baseline.over
@@ -200,7 +201,7 @@ def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
 
 
 def _edited(baseline: Baseline) -> str:
-    """Say whose number somebody else has changed: what was recorded adds up."""
+    """Say that a number was edited: recorded ones add up."""
     source = baseline.acceptance
     if source is None or source.by is None:
         return ""
@@ -212,12 +213,12 @@ def _is_one_session(one: Baseline, other: Baseline) -> bool:
 
 
 def _follows(number: float, exact: float, sizes: float, *, decimals: int | None) -> bool:
-    # ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in
-    # its own unit: each is off by half of its last digit at most.
+    # ``sizes`` is the sum of all rounded numbers that add to the error, this one included, in its
+    # unit: each is off by half of its last digit at most.
     rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
     if decimals is not None:
         rounding += 0.5 * 10.0**-decimals
-    return abs(number - exact) <= rounding * _FLOATING_POINT
+    return abs(number - exact) <= rounding * _ROUNDING_SLACK
 
 
 def _dates(baseline: Baseline) -> Iterator[str]:
@@ -226,4 +227,4 @@ def _dates(baseline: Baseline) -> Iterator[str]:
     times += [("a session", session.at) for session in baseline.sessions]
     for (earlier, before), (later, after) in pairwise(times):
         if parse_time(before) > parse_time(after):
-            yield f"{later} of {after} stands behind {earlier} of {before}; the oldest goes first"
+            yield f"{later} of {after} follows {earlier} of {before}; put the oldest first"

@@ -1,27 +1,35 @@
-"""Changes a baseline file so that every line that is not changed keeps its bytes.
+"""Changes the text of a baseline file; unchanged lines keep their bytes.
 
-ruamel.yaml's only home, imported on writing. It renders the document before and after a change;
-what differs between the two is carried over into the lines of the file as it stands. So comments
-and layout stay, also where ruamel.yaml would write them otherwise.
+The only home of ruamel.yaml, imported on writing. It renders the document before and after a
+change; the difference is applied to the lines of the file. So comments and layout stay, also where
+ruamel.yaml would write them differently.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
+
+from pytest_dlperf.baselines.reading import Entry
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
-from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
+from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.baselines.reading import CaseKey, Definition
+    from pytest_dlperf.model.baseline import Baseline
 
 _METRIC_KEYS: Final = (
     "accepted",
@@ -37,22 +45,23 @@ _METRIC_KEYS: Final = (
 )
 """The keys of a metric, in the order in which new ones are written.
 
-Those of an entry are its metrics, in the order in which they are declared, and then what it says
-of all of them. The last one is never changed. So the line stays between a change of this entry and
-one more entry behind it, and git merges a branch with the one and a branch with the other.
+An entry has its metrics, in the order of their declaration, then the keys that all of them share.
+The last key never changes: it separates a change of this entry from a new entry behind it, so that
+git merges branches with one each.
 """
 
 _BLOCKS: Final = ("acceptance", "launch", "sessions")
-"""Keys whose values stand on lines of their own, as long as those around them do."""
+"""Keys whose values get lines of their own, if the mapping around them has."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 _BARE = re.compile(r"[A-Za-z][A-Za-z0-9_/.-]*")
-# What YAML 1.1 takes for something else than text.
+_SHELL_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./{}-]+")
+# YAML 1.1 does not read these as text.
 _YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 
 
 class LayoutError(UsageError):
-    """A file is laid out in a way in which its entries cannot be changed."""
+    """The layout of a file does not let its entries be changed."""
 
 
 class Document:
@@ -63,7 +72,7 @@ class Document:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
-        # Changes are made to whole lines that end alike; at the end the text is as it was in that.
+        # Changes need whole lines with equal ends; the last end is restored afterwards.
         self._end = "\r\n" if "\r\n" in text else "\n"
         self._has_end = text.endswith("\n")
         self._text = text if self._has_end else text + self._end
@@ -78,7 +87,7 @@ class Document:
         self._before = self._rendered()
 
     def define(self, metric: str, definition: Definition | None) -> None:
-        """Write of which kind the numbers of a metric are; ``None`` removes it."""
+        """Write unit and direction of a metric; ``None`` removes it."""
         if definition is None:
             self._root["metrics"].pop(metric, None)
             self._root["metrics"] = self._root["metrics"] or None
@@ -88,9 +97,9 @@ class Document:
         self._filled(self._root, "metrics")[metric] = kind
 
     def set(self, key: CaseKey, values: Mapping[str, Any], *, metric: str | None = None) -> None:
-        """Write values of an entry, or of one of its metrics; ``None`` removes one.
+        """Set values of an entry, or of one of its metrics; ``None`` removes one.
 
-        Entry and metric are made if need be.
+        A missing entry or metric is added.
         """
         place, order = self._entry(key), self._entry_order()
         if metric is not None and values:
@@ -106,7 +115,7 @@ class Document:
                 _put(place, name, _styled(value, is_block=name in _BLOCKS), order)
 
     def delete(self, key: CaseKey) -> None:
-        """Take an entry out, and its variant if that was the last one."""
+        """Delete an entry, and its variant with the last one."""
         variant, topology = key
         entries = self._root["entries"]
         del entries[variant][topology]
@@ -116,7 +125,7 @@ class Document:
             self._root["entries"] = None
 
     def text(self) -> str:
-        """Give the text with all changes made."""
+        """Return the text with all changes."""
         text = _carried_over(self._text, self._before, self._rendered(), self._end)
         return text if self._has_end else text.removesuffix(self._end)
 
@@ -126,7 +135,7 @@ class Document:
         return stream.getvalue()
 
     def _entry(self, key: CaseKey) -> Any:
-        """Find the entry, or make one between its neighbours."""
+        """Find the entry, or insert it in its order."""
         from ruamel.yaml.comments import CommentedMap
 
         variant, topology = key
@@ -141,7 +150,7 @@ class Document:
         return group[topology]
 
     def _metric(self, entry: Any, name: str, values: Mapping[str, Any]) -> Any:
-        """Find a metric of an entry as a mapping, or make one between its neighbours."""
+        """Find a metric of an entry as a mapping, or insert it in its order."""
         from ruamel.yaml.comments import CommentedMap
 
         if not isinstance(entry.get(name), dict):
@@ -164,8 +173,64 @@ class Document:
         return mapping[name]
 
 
+def entry_of(baselines: Mapping[str, Baseline], machine: Mapping[str, str], before: Entry) -> Entry:
+    """Make the values of an entry, ``None`` where there is none, without those that people write.
+
+    The value that most metrics share moves to the entry; of two as frequent, the one from
+    ``before`` stays there.
+    """
+    metrics: dict[str, dict[str, Any]] = {
+        name: {
+            "accepted": baseline.accepted,
+            "mean": baseline.mean,
+            "over": baseline.over,
+            "reference": None if baseline.reference == str(SINGLE_DEVICE) else baseline.reference,
+            "runs": baseline.runs or None,
+            "strays": baseline.strays or None,
+            "sessions": baseline.sessions or None,
+            "acceptance": baseline.acceptance,
+            "machine": None if baseline.machine == machine else baseline.machine,
+        }
+        for name, baseline in baselines.items()
+    }
+    shared: dict[str, Any] = {}
+    for key in SHARED:
+        given = [values[key] for values in metrics.values()]
+        old = [one for one in [before.shared.get(key)] if one in given]
+        # A metric cannot unset a value of its entry.
+        shared[key] = None if None in given else max(old + given, key=given.count)
+        for values in metrics.values():
+            values[key] = None if values[key] == shared[key] else values[key]
+    return Entry(metrics, shared)
+
+
+def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that differ from the old, as they are written; ``None`` deletes one."""
+    return {
+        name: _written(value) for name, value in new.items() if value != (old.get(name) or None)
+    }
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written(one) for one in value]
+    if isinstance(value, (Acceptance, AcceptedSession, LaunchFacts)):
+        facts = asdict(value)
+        if isinstance(value, LaunchFacts):
+            # As typed, for people to read and try in a terminal.
+            facts = {"launcher": value.launcher, "command": _command_line(value.arguments), **facts}
+            del facts["arguments"]
+        return {name: _written(fact) for name, fact in facts.items() if fact not in (None, (), {})}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _command_line(arguments: Iterable[str]) -> str:
+    """Quote arguments for a shell, but not placeholders such as ``{python}``."""
+    return " ".join(one if _SHELL_WORD.fullmatch(one) else shlex.quote(one) for one in arguments)
+
+
 def as_text(values: Mapping[str, Any]) -> str:
-    """Write values as a text of its own: mappings below their keys, all else on its line."""
+    """Write values as YAML: mappings below their keys, other values on one line."""
     from ruamel.yaml import YAML
 
     stream = StringIO()
@@ -173,19 +238,19 @@ def as_text(values: Mapping[str, Any]) -> str:
     return stream.getvalue()
 
 
-def _overlap(stands: Sequence[Any], wanted: Sequence[Any]) -> int:
-    """How many items stay: the last of those that stand, which are the first of the wanted."""
-    sizes = range(min(len(stands), len(wanted)), 0, -1)
-    return next((size for size in sizes if list(stands[-size:]) == wanted[:size]), 0)
+def _overlap(old: Sequence[Any], wanted: Sequence[Any]) -> int:
+    """Count the items that stay: the last old ones that are the first wanted ones."""
+    sizes = range(min(len(old), len(wanted)), 0, -1)
+    return next((size for size in sizes if list(old[-size:]) == wanted[:size]), 0)
 
 
 def _put(mapping: Any, key: str, value: Any, order: Sequence[str]) -> None:
-    """Put a value where an order has its key."""
+    """Put a value at the place of its key in an order."""
     _insert(mapping, key, value, [order.index(one) < order.index(key) for one in mapping])
 
 
 def _insert(mapping: Any, key: str, value: Any, is_before: Sequence[bool]) -> None:
-    """Put a value behind the last of those that belong in front of it."""
+    """Put a value behind the last key that belongs before it."""
     if key in mapping:
         mapping[key] = value
         return
@@ -194,7 +259,7 @@ def _insert(mapping: Any, key: str, value: Any, is_before: Sequence[bool]) -> No
 
 
 def _order(variant: str) -> list[str | int]:
-    """Order variants by their parts, numbers by their size."""
+    """Return a sort key of variants that orders numbers by their size."""
     parts = _DIGITS.split(variant)
     return [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
@@ -223,21 +288,21 @@ def _styled(value: Any, *, is_block: bool = False) -> Any:
     return value if is_bare else DoubleQuotedScalarString(value)
 
 
-# -------------------------------------------------------------- into the lines of the file
+# -------------------------------------------------------------- lines of the file
 
 
 class _Lines:
-    """The lines of a text, and those of them that say something."""
+    """The lines of a text, and those of them with content."""
 
     def __init__(self, text: str) -> None:
         self.all = lines_of(text)
         self.places = content_lines(text)
         self.content = [self.all[place].rstrip() for place in self.places]
         self.keys: list[tuple[str, ...]] = []
-        """What tells each line from others: its own beginning, below those that it belongs to."""
+        """Each line's key, with the keys that it stands below."""
         above: list[tuple[int, bool, str]] = []
         for line in self.content:
-            # An item of a list belongs to the key above it also where it is no further in.
+            # An item of a list belongs to the key above it, also with the same indent.
             is_item = line.lstrip().startswith("- ")
             depth = (_indent(line), is_item)
             while above and above[-1][:2] >= depth:
@@ -252,10 +317,10 @@ def _indent(line: str) -> int:
 
 
 def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
-    """Change a text as its rendered form has changed.
+    """Apply the changes of the rendered text to the text itself.
 
-    Only lines that say something are compared. Comments and empty lines stay where they are,
-    unless the lines on both sides of them go.
+    Only lines with content are compared. Comments and empty lines stay, unless the lines on both
+    sides of them go.
     """
     own, old, new = _Lines(text), _Lines(before), _Lines(after)
     spans = _spans(own, old)
@@ -263,7 +328,7 @@ def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
     done = 0
     for first, last, lines in _changes(old, new):
         if _is_cut(spans, first) or _is_cut(spans, last):
-            raise LayoutError("what is changed stands in one piece with something else")
+            raise LayoutError("a changed line cannot be told from its neighbours")
         if first < last:
             start = own.places[spans[first][0]]
             end = own.places[spans[last - 1][1] - 1] + 1
@@ -274,7 +339,7 @@ def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
         for line in lines:
             indent = _indent(line)
             if indent <= least:
-                # Not beside a line that goes and lies further out.
+                # Not beside a deleted line with a smaller indent.
                 is_deep = first < last and _indent(old.content[first]) >= indent
                 near = _beside(indent, first if is_deep else first - 1, old)
                 shift = _indent(own.content[spans[near][0]]) - _indent(old.content[near])
@@ -285,12 +350,12 @@ def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
 
 
 def _beside(indent: int, at: int, lines: _Lines) -> int:
-    """Find the nearest line from here upward that a line stands beside, or below."""
+    """Find the nearest line upward with at most this indent."""
     return next(i for i in range(at, -1, -1) if _indent(lines.content[i]) <= indent)
 
 
 def _changes(old: _Lines, new: _Lines) -> Iterator[tuple[int, int, list[str]]]:
-    """Ranges of old lines, and the new ones that take their places."""
+    """Yield ranges of old lines, and the new lines in their places."""
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, old.keys, new.keys, False).get_opcodes():
         if tag != "equal":
             yield i1, i2, new.content[j1:j2]
@@ -301,7 +366,7 @@ def _changes(old: _Lines, new: _Lines) -> Iterator[tuple[int, int, list[str]]]:
 
 
 def _spans(own: _Lines, old: _Lines) -> list[tuple[int, int]]:
-    """For each rendered line, the range of the text's own lines that it stands for."""
+    """Find the range of the text's own lines for each rendered line."""
     spans: list[tuple[int, int]] = []
     for _, i1, i2, j1, j2 in SequenceMatcher(None, own.keys, old.keys, False).get_opcodes():
         if i2 - i1 == j2 - j1:
@@ -314,5 +379,5 @@ def _spans(own: _Lines, old: _Lines) -> list[tuple[int, int]]:
 
 
 def _is_cut(spans: Sequence[tuple[int, int]], at: int) -> bool:
-    """Say whether the lines in front of a place and behind it are rendered as one."""
+    """Whether the lines before and behind a place are rendered as one."""
     return 0 < at < len(spans) and spans[at - 1][1] > spans[at][0]

@@ -1,11 +1,12 @@
-"""Declares and reads a system's accepted numbers, ``<cluster>/<system>.yaml``."""
+"""Declares and reads a system's baseline file, ``<cluster>/<system>.yaml``."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from pytest_dlperf.config.cluster import ESTIMATOR, FACTS, MACHINE, MACHINE_HELP, Cluster
 from pytest_dlperf.files.shapes import (
@@ -38,44 +39,47 @@ if TYPE_CHECKING:
 CaseKey = tuple[str, str]
 """Variant (``fp32-b128``) and topology (``4n8g``)."""
 Baselines = dict[CaseKey, dict[str, Baseline]]
-"""What is accepted of each case, by the metric's name."""
+"""Baselines of each case, by the metric's name."""
 
 
 class Entry(NamedTuple):
-    """What a file says of a case: of each metric by its name, and of all that say nothing else."""
+    """A case in a file: the values of each metric, and those that its metrics share."""
 
     metrics: dict[str, dict[str, Any]]
     shared: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """Of which kind the numbers of a metric are, for all entries of a file."""
+class Definition(Struct, frozen=True, kw_only=True):
+    """Unit and direction of a metric, for all entries of a file."""
 
     unit: str = ""
     better: Better
-    place: str = field(default="", compare=False)
+    place: str = ""
+    """Where it stands; two are compared without it."""
 
     @classmethod
     def of(cls, metric: Metric | Baseline) -> Definition | None:
-        """Take it from a metric, or what is accepted of it; ``None`` without a direction."""
+        """Take it from a metric or a baseline; ``None`` without a direction."""
         return None if metric.better is None else cls(unit=metric.unit, better=metric.better)
 
+    def is_same(self, other: Definition | None) -> bool:
+        """Whether both mean the same, wherever they stand."""
+        return other is not None and (self.unit, self.better) == (other.unit, other.better)
+
     def __str__(self) -> str:
-        """Say it, for messages."""
+        """Word it for messages."""
         return f"{self.unit!r}, {self.better.value} is better"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What a system's file says, by the keys that it says it with."""
+class Contents(Struct, frozen=True, kw_only=True):
+    """The content of a system's file, by its keys."""
 
     estimator: Estimator
     metrics: Mapping[str, Definition]
     entries: Mapping[CaseKey, Entry]
 
     def baselines(self, machine: Mapping[str, str]) -> Baselines:
-        """Give what it says of each case; ``machine`` holds where an entry names none."""
+        """Return the baselines of each case; ``machine`` is for entries that name none."""
         return {
             key: {
                 name: Baseline(
@@ -102,7 +106,7 @@ def load_baselines(cluster: Cluster, system: str) -> Baselines:
 
 
 def read_contents(file: Path, system: str, *, text: str | None = None) -> Contents:
-    """Read a system's file, or the text that it is to have.
+    """Read a system's file, or its new text.
 
     Raises:
         YamlError: The file has mistakes.
@@ -125,14 +129,13 @@ def _read(root: YamlValue, system: str) -> Contents | None:
     for (variant, topology), entry in entries.items():
         for name in entry.metrics.keys() - known.keys():
             root.at(f"entries.{variant}.{topology}.{name}").fault(
-                f"{name!r} is no metric that 'metrics' declares "
-                f"({', '.join(known) or 'which is empty'}), and none of "
-                f"{', '.join(ENTRY_KEYS)}{nearest(name, [*known, *ENTRY_KEYS])}"
+                f"{name!r} is not a metric of 'metrics' ({', '.join(known) or 'which is empty'}), "
+                f"nor one of {', '.join(ENTRY_KEYS)}{nearest(name, [*known, *ENTRY_KEYS])}"
             )
     return Contents(estimator=head["estimator"], metrics=known, entries=entries)
 
 
-# ------------------------------------------------------------------------ what stands there
+# ---------------------------------------------------------------------------- shapes
 
 
 def _time(text: str) -> str:
@@ -153,11 +156,11 @@ def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
 
 
 def _entry(values: dict[str, Any], place: YamlValue) -> Entry | None:
-    metrics = {name: said for name, said in values.items() if name not in ENTRY_KEYS}
+    metrics = {name: value for name, value in values.items() if name not in ENTRY_KEYS}
     if not metrics:
-        place.fault("no metric is accepted here: name one, or delete the entry")
+        place.fault("the entry has no metric: name one, or delete the entry")
         return None
-    return Entry(metrics, {name: said for name, said in values.items() if name in SHARED})
+    return Entry(metrics, {name: value for name, value in values.items() if name in SHARED})
 
 
 _NUMBER = Number()
@@ -197,7 +200,7 @@ _LAUNCH: Final = Record(
     ),
     Key("environment", FACTS, "Variables that the launch set."),
     Key("working_directory", Scalar(), "Where the command started; default: the launcher's own."),
-    Key("options", FACTS, "What the launcher, the queue or the container was told, by name."),
+    Key("options", FACTS, "Options of the launcher, the queue or the container, by name."),
 )
 
 _ACCEPTANCE: Final = Record(
@@ -242,7 +245,7 @@ _METRIC: Final = ByKind(
             "The topology that a ratio was taken over; default: 1n1g.",
         ),
         Key("runs", _RUNS, "The runs that the number rests on, by run number."),
-        Key("strays", _RUNS, "What went into the published median but is no run of this case."),
+        Key("strays", _RUNS, "Numbers in the published median that are not runs of this case."),
         Key(
             "sessions",
             ListOf(_SESSION, "a list of sessions", may_be_empty=True),
@@ -314,11 +317,11 @@ BASELINES: Final = Record(
             names=rf"{PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?",
             refused="names no case; the form is <precision>-(b|gb)<batch>[-s<sequence length>]"
             "[-<layout>][-<option>[+<option>]]",
-            # What is left when entries have been deleted by hand is no mistake.
+            # Deleting entries by hand leaves empty mappings.
             may_be_empty=True,
         ),
         "The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g).",
         required=True,
     ),
 )
-"""What stands in a system's file of baselines."""
+"""The shape of a baseline file."""

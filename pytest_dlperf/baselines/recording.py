@@ -1,12 +1,28 @@
-"""Changes and deletes a system's accepted numbers."""
+"""Changes and deletes a system's accepted numbers: under a lock, in one step, read back first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.writing import is_same, new_file, opened
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from pytest_dlperf.baselines.document import (
+    Document,
+    LayoutError,
+    as_text,
+    changed_values,
+    entry_of,
+)
+from pytest_dlperf.baselines.reading import Definition, Entry, read_contents
+from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.files.locks import locked
+from pytest_dlperf.files.writing import write_whole
+from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import (
     ROLLING_SESSIONS,
@@ -18,36 +34,44 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
+    from pytest_dlperf.baselines.reading import Baselines, CaseKey
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator
     from pytest_dlperf.model.metric import Metric
 
 SIGNIFICANT_DIGITS: Final = 6
-"""Digits that a recorded number keeps: far finer than any training repeats itself."""
+"""Digits of a recorded number, far finer than the noise of any training."""
+
+MAX_LOCK_WAIT_S: Final = 60.0
+"""Seconds to wait for another session that writes; one takes a few milliseconds."""
+
+SCHEMA_FOLDER: Final = ".schema"
+"""The folder beside those of the clusters in which editors find schemas."""
+
+_MAX_SHOWN: Final = 3
 
 
 class ChangeKind(str, Enum):
-    """Kinds of change to what is accepted of a metric."""
+    """Kinds of change to the accepted number of a metric."""
 
     CREATE = "create"
-    """A number where there is none."""
+    """A first number."""
     ACCEPT = "accept"
-    """Another number in place of the one that stands; the sessions added to that one go."""
+    """Another number; the sessions added to the old one go."""
     EXTEND = "extend"
     """The runs of one more session; the accepted number stays."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What one session has to change in what is accepted of one metric of one case.
+class Change(Struct, frozen=True, kw_only=True):
+    """A session's change to the accepted number of one metric of one case.
 
-    ``known`` is what the session was judged against, ``None`` where there was nothing. ``number``
-    is the new one, ``None`` for ``EXTEND``; ``runs`` are those that it rests on, none for a ratio,
-    which was taken ``over`` the reference topology's number. ``at`` is when the session began
-    (ISO 8601 with its zone).
+    ``known`` is the baseline that the session was judged against, if any. ``number`` is the new
+    one, ``None`` for ``EXTEND``. ``runs`` are the runs that it rests on; a ratio has none, but was
+    taken ``over`` the reference topology's number. ``at`` is the start of the session (ISO 8601
+    with its zone).
     """
 
     kind: ChangeKind
@@ -55,21 +79,20 @@ class Change:
     metric: Metric
     known: Baseline | None = None
     number: float | None = None
-    runs: Mapping[int, float] = field(default_factory=dict)
+    runs: Mapping[int, float] = {}
     over: float | None = None
     at: str
     acceptance: Acceptance | None = None
-    machine: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = {}
 
     @property
     def key(self) -> tuple[str, str]:
-        """Variant and topology, as ``load_baselines`` has them."""
+        """Variant and topology, the key in ``load_baselines``."""
         return self.case.variant, str(self.case.topology)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """What became of a session's changes: those made, and those refused, with the reason."""
+class RecordOutcome(Struct, frozen=True, kw_only=True):
+    """A session's changes: those made, and those refused, with the reason."""
 
     done: tuple[Change, ...] = ()
     refused: tuple[tuple[Change, str], ...] = ()
@@ -77,22 +100,21 @@ class Recorded:
 
 def record(
     cluster: Cluster, system: str, changes: Iterable[Change], *, provenance: Mapping[str, str]
-) -> Recorded:
-    """Make changes to a system's accepted numbers, all of them in one step.
+) -> RecordOutcome:
+    """Change a system's accepted numbers, all in one step.
 
-    A change is refused where another session was quicker, so that what stands is no longer what
-    this session was judged against. Lines that need no change keep their bytes. ``provenance``
-    goes into a file that has to be made.
+    A change is refused if another session has changed the number that this session was judged
+    against. Unchanged lines keep their bytes. ``provenance`` goes into a new file.
 
     Raises:
         YamlError: The file that is there has mistakes or cannot be changed line by line.
-        LockError: The cluster's lock cannot be had.
+        LockError: The cluster's lock cannot be acquired.
         OSError: The file or its folder cannot be written.
     """
     new_text = new_file(system, cluster.estimator.value, provenance)
     done: list[Change] = []
     refused: list[tuple[Change, str]] = []
-    with opened(cluster, system, new_text=new_text) as file:
+    with locked_file(cluster, system, new_text=new_text) as file:
         wanted = {key: dict(entry) for key, entry in file.standing.items()}
         for change in changes:
             standing = file.standing.get(change.key, {}).get(change.metric.name)
@@ -105,7 +127,7 @@ def record(
             done.append(change)
         if done:
             file.write(wanted, recorded=done[0].at[:10])
-    return Recorded(done=tuple(done), refused=tuple(refused))
+    return RecordOutcome(done=tuple(done), refused=tuple(refused))
 
 
 def delete(
@@ -114,14 +136,14 @@ def delete(
     keys: Collection[tuple[str, str]],
     metrics: Collection[str] | None = None,
 ) -> None:
-    """Delete entries, by variant and topology, or only these metrics of them; comments stay.
+    """Delete entries by variant and topology, or only some of their metrics; comments stay.
 
     Raises:
         YamlError: The file has mistakes or cannot be changed line by line.
-        LockError: The cluster's lock cannot be had.
+        LockError: The cluster's lock cannot be acquired.
         OSError: The file cannot be written. After any error the old file stands.
     """
-    with opened(cluster, system) as file:
+    with locked_file(cluster, system) as file:
         wanted = {
             key: {
                 name: baseline
@@ -134,11 +156,125 @@ def delete(
 
 
 def significant(value: float) -> float:
-    """The number as a baseline file keeps it."""
+    """Round a number as a baseline file keeps it."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
-# ------------------------------------------------------------------------ what is to be done
+class BaselineFile:
+    """A system's file under the cluster's lock; ``standing`` are its baselines."""
+
+    def __init__(self, cluster: Cluster, system: str, new_text: str) -> None:
+        """Read the file, or take ``new_text`` for a new one."""
+        self.file = cluster.directory / f"{system}.yaml"
+        self._cluster = cluster
+        self._system = system
+        self._text = read_text(self.file) if self.file.exists() else new_text
+        self._contents = read_contents(self.file, system, text=self._text)
+        self.standing = self._contents.baselines(cluster.machine)
+
+    def why_other_kind(self, metric: Metric) -> str | None:
+        """Return why the file's numbers of a metric are of another kind; ``None`` if not."""
+        estimator = self._cluster.estimator
+        if self._contents.estimator is not estimator:
+            return (
+                f"{self.file} is {self._contents.estimator.value}, this session measured "
+                f"{estimator.value}"
+            )
+        known, new = self._contents.metrics.get(metric.name), Definition.of(metric)
+        is_free = not any(metric.name in entry for entry in self.standing.values())
+        if known is None or known.is_same(new) or is_free:
+            return None
+        return (
+            f"{known.place} has {metric.name} in {known}, and this session measured {new}; "
+            f"`pytest-dlperf baselines delete '{self._system}-*' --metric {metric.name}` makes room"
+        )
+
+    def write(self, wanted: Baselines, *, recorded: str = "") -> None:
+        """Write the wanted baselines; unchanged lines keep their bytes.
+
+        ``recorded`` is the day of new entries. The text is read back first; after any error the
+        old file stands.
+        """
+        try:
+            document = Document(self._text)
+            # An entry with more metrics than others knows best where each belongs.
+            fullest = sorted(wanted.values(), key=len, reverse=True)
+            used = {name: Definition.of(one) for entry in fullest for name, one in entry.items()}
+            for name, definition in used.items():
+                if definition and not definition.is_same(self._contents.metrics.get(name)):
+                    document.define(name, definition)
+            for key in self.standing.keys() - wanted.keys():
+                document.delete(key)
+            for key, now in wanted.items():
+                if now != self.standing.get(key):
+                    self._change(document, key, now, recorded)
+            # The next number of a metric may be of another kind than the last that goes.
+            for name in {name for entry in self.standing.values() for name in entry} - used.keys():
+                document.define(name, None)
+            text = document.text()
+        except LayoutError as error:
+            raise self._cannot_be_changed(str(error)) from error
+        self._read_back(text, wanted)
+        folder = self._cluster.directory
+        if f"../{SCHEMA_FOLDER}/" in text:
+            from pytest_dlperf.baselines.schemas import write_schemas
+
+            write_schemas(folder.parent / SCHEMA_FOLDER)
+        if not (folder / CLUSTER_FILE).exists():
+            write_whole(folder / CLUSTER_FILE, _new_cluster_file(self._cluster))
+        write_whole(self.file, text)
+
+    def _change(
+        self, document: Document, key: CaseKey, now: Mapping[str, Baseline], recorded: str
+    ) -> None:
+        before = self._contents.entries.get(key, Entry({}, {}))
+        after = entry_of(now, self._cluster.machine, before)
+        document.set(key, dict.fromkeys(before.metrics.keys() - now.keys()))
+        for name, values in after.metrics.items():
+            document.set(key, changed_values(before.metrics.get(name, {}), values), metric=name)
+        shared = changed_values(before.shared, after.shared)
+        document.set(key, shared if before.metrics else {**shared, "recorded": recorded})
+
+    def _read_back(self, text: str, wanted: Baselines) -> None:
+        try:
+            contents = read_contents(self.file, self._system, text=text)
+        except YamlError as error:
+            message = f"it would not be read: {error.problems[0].message}"
+            raise self._cannot_be_changed(message) from error
+        now, then = (
+            {(*key, name): one for key, entry in baselines.items() for name, one in entry.items()}
+            for baselines in (contents.baselines(self._cluster.machine), wanted)
+        )
+        wrong = [
+            " ".join(("-".join(key[:2]), key[2]))
+            for key in {**then, **now}
+            if key not in now or key not in then or not is_same(now[key], then[key])
+        ]
+        if wrong:
+            named = ", ".join(wrong[:_MAX_SHOWN])
+            raise self._cannot_be_changed(f"it would change what is read of {named}")
+
+    def _cannot_be_changed(self, why: str) -> YamlError:
+        message = (
+            f"the file is laid out in a way that cannot be changed line by line ({why}); change "
+            "the entries by hand"
+        )
+        return YamlError.at(self.file, message, path="$.entries")
+
+
+@contextmanager
+def locked_file(cluster: Cluster, system: str, *, new_text: str = "") -> Iterator[BaselineFile]:
+    """Lock a system's file from reading to writing; ``new_text`` is for a new one."""
+    with locked(cluster.directory / ".lock", limit_s=MAX_LOCK_WAIT_S):
+        yield BaselineFile(cluster, system, new_text)
+
+
+def is_same(one: Baseline, other: Baseline) -> bool:
+    """Whether two baselines are equal, wherever they stand."""
+    return replace(one, place="") == replace(other, place="")
+
+
+# ---------------------------------------------------------------------------- changes
 
 
 def _why_not(change: Change, standing: Baseline | None) -> str | None:
@@ -147,7 +283,7 @@ def _why_not(change: Change, standing: Baseline | None) -> str | None:
             return None
         return (
             f"another session has recorded {standing.accepted:g} at {standing.place} meanwhile; "
-            "run again to be held against it"
+            "run again to be judged against it"
         )
     if standing is None:
         return (
@@ -155,61 +291,38 @@ def _why_not(change: Change, standing: Baseline | None) -> str | None:
             "run again"
         )
     if not is_same(change.known, standing):
-        return f"{standing.place} was changed meanwhile; run again to be held against it"
+        return f"{standing.place} was changed meanwhile; run again to be judged against it"
     return None
 
 
 def _as_kept(change: Change) -> Change:
-    acceptance = change.acceptance
-    if acceptance is not None:
-        acceptance = Acceptance(
-            at=acceptance.at,
-            by=_writable(acceptance.by),
-            commit=_writable(acceptance.commit),
-            reason=_writable(acceptance.reason),
-            hosts=tuple(filter(None, map(_writable, acceptance.hosts))),
-            software=_writable_facts(acceptance.software),
-            commits=_writable_facts(acceptance.commits),
-            launch=None if acceptance.launch is None else _writable_launch(acceptance.launch),
-            logs=_writable(acceptance.logs),
-        )
+    """Make a change as the file keeps it: six digits, and text that UTF-8 can hold."""
     return replace(
         change,
         number=None if change.number is None else significant(change.number),
         runs={run: significant(value) for run, value in sorted(change.runs.items())},
         over=None if change.over is None else significant(change.over),
-        acceptance=acceptance,
-        machine=_writable_facts(change.machine),
+        acceptance=_writable(change.acceptance),
+        machine=_writable(change.machine),
     )
 
 
-def _writable(text: str | None) -> str | None:
-    """Text that can stand in a file, and says something; ``None`` else."""
-    if text is None or not text.strip():
-        return None
-    return _as_text(text.strip())
-
-
-def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
-    kept = {_as_text(key): _writable(text) for key, text in facts.items()}
-    return {key: text for key, text in kept.items() if text is not None}
-
-
-def _writable_launch(launch: LaunchFacts) -> LaunchFacts:
-    """Make text of a launch, in which blanks count and a variable may be empty."""
-    folder = launch.working_directory
-    return LaunchFacts(
-        launcher=_as_text(launch.launcher),
-        arguments=tuple(map(_as_text, launch.arguments)),
-        environment={_as_text(name): _as_text(fact) for name, fact in launch.environment.items()},
-        working_directory=None if folder is None else _as_text(folder),
-        options={_as_text(name): _as_text(fact) for name, fact in launch.options.items()},
-    )
-
-
-def _as_text(text: str) -> str:
-    """Replace what is no text: names of files and variables may hold any bytes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _writable(value: Any, *, may_be_blank: bool = False) -> Any:
+    """Clean the texts in a value; without ``may_be_blank`` blank ones become ``None`` and go."""
+    if isinstance(value, str):
+        # Names of files and variables may hold any bytes.
+        text = value.encode("utf-8", "replace").decode("utf-8")
+        return text if may_be_blank else text.strip() or None
+    # Blanks count in a launch, and a variable may be empty.
+    clean = partial(_writable, may_be_blank=may_be_blank or isinstance(value, LaunchFacts))
+    if isinstance(value, tuple):
+        return tuple(one for one in map(clean, value) if one is not None)
+    if isinstance(value, Mapping):
+        pairs = ((_writable(key, may_be_blank=True), clean(one)) for key, one in value.items())
+        return {key: one for key, one in pairs if one is not None}
+    if isinstance(value, Struct):
+        return replace(value, **{name: clean(one) for name, one in asdict(value).items()})
+    return value
 
 
 def _reference(change: Change) -> str:
@@ -223,7 +336,7 @@ def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Basel
         return replace(standing, sessions=(*standing.sessions, session)[-ROLLING_SESSIONS:])
     metric = change.metric
     if metric.better is None or change.number is None:
-        raise AssertionError(f"there is nothing to accept of {metric.name}")
+        raise AssertionError(f"{metric.name} has no number to accept")
     has_mean = standing is not None and standing.mean is not None and change.runs
     return Baseline(
         metric=metric.name,
@@ -243,7 +356,7 @@ def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Basel
 
 
 def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, str]:
-    """The machine, or the cluster's own, where that says all that is known of this one."""
+    """Return the cluster's machine if it covers all facts of this one."""
     is_the_clusters = all(cluster.machine.get(name) == fact for name, fact in machine.items())
     return cluster.machine if is_the_clusters else machine
 
@@ -251,3 +364,26 @@ def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, 
 def _mean(change: Change, estimator: Estimator) -> float:
     mean = statistics.mean(tuple(change.runs.values()))
     return significant(statistics.rounded(mean, estimator.decimals_of(change.metric.name)))
+
+
+# ------------------------------------------------------------------------------------ new files
+
+
+def new_file(system: str, estimator: str, provenance: Mapping[str, str]) -> str:
+    """Return the text of a system's file without entries."""
+    head: dict[str, Any] = {"system": system, "metrics": None, "estimator": estimator}
+    if provenance:
+        head["provenance"] = dict(provenance)
+    return f"{_schema_comment('baselines')}\n{as_text({**head, 'entries': None})}"
+
+
+def _new_cluster_file(cluster: Cluster) -> str:
+    return (
+        f"{_schema_comment('cluster')}\n"
+        "description: this machine's own numbers, recorded by --dlperf-create-baselines\n"
+        f"estimator: {cluster.estimator.value}\n"
+    )
+
+
+def _schema_comment(name: str) -> str:
+    return f"# yaml-language-server: $schema=../{SCHEMA_FOLDER}/{name}.json"

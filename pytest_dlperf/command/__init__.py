@@ -1,1 +1,1 @@
-"""The command ``pytest-dlperf``: what can be said of a suite and its baselines without a run."""
+"""The command ``pytest-dlperf``: a module per subcommand, which runs no test."""

@@ -1,4 +1,4 @@
-"""``pytest-dlperf baselines``: show accepted numbers and who accepted them, or delete some."""
+"""``pytest-dlperf baselines``: shows accepted numbers and who accepted them, or deletes some."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pytest_dlperf.command.shell import (
 from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, UsageError
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.explanation_words import accepted_by
 from pytest_dlperf.reports.tables import wrapped
 
@@ -37,14 +37,14 @@ Entry = tuple[str, str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
-    parser.description = "Look after the accepted numbers of a cluster."
+    """Declare the actions and their arguments."""
+    parser.description = "Show or delete the accepted numbers of a cluster."
     actions = parser.add_subparsers(dest="baselines_command", metavar="ACTION", required=True)
     showing = actions.add_parser(
         "show",
         help="print the accepted numbers of cases, and who accepted them",
         description="Print the accepted numbers of a cluster: who accepted each, when, at which "
-        "commit and why, as far as that was recorded.",
+        "commit and why, as far as recorded.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     deleting = actions.add_parser(
         "delete",
         help="delete the entries of cases",
-        description="Delete the entries of cases, or single metrics of them: "
-        "what is gone, or is to be recorded anew with --dlperf-create-baselines. Comments stay.",
+        description="Delete the entries of cases, or single metrics of them: of what is gone, or "
+        "before --dlperf-create-baselines records it again. Comments stay.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=text_argument,
         metavar="CASE",
-        help="cases whose entries go: ids, in which * stands for anything",
+        help="delete the entries of these cases: ids, in which * stands for anything",
     )
     for action, what in ((showing, "show"), (deleting, "delete")):
         action.add_argument(
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show what the cases and metrics name, or delete all of it or nothing."""
+    """Show or delete the chosen entries; delete all of them or none."""
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
@@ -104,10 +104,10 @@ def _show(chosen: Mapping[Entry, Mapping[str, Baseline]], style: Style) -> None:
         style.show([style("-".join(key), "bold")])
         for name, one in entry.items():
             source = one.acceptance
-            said = f"{name} {numbers.amount(one.accepted, one.unit)}"
+            text = f"{name} {numbers.quantity(one.accepted, one.unit)}"
             if source is not None:
-                said += f", accepted {accepted_by(source, source.at)}"
-            style.show(f"  {line}" for line in wrapped(said, style.width - 2, indent=2))
+                text += f", accepted {accepted_by(source, source.at)}"
+            style.show(f"  {line}" for line in wrapped(text, style.width - 2, indent=2))
 
 
 def _delete(
@@ -133,7 +133,7 @@ def _delete(
 def _only(
     chosen: Mapping[Entry, Mapping[str, Baseline]], metrics: Sequence[str]
 ) -> dict[Entry, dict[str, Baseline]]:
-    """Leave only some metrics, and the entries that have one of them."""
+    """Keep only some metrics, and the entries that have one of them."""
     known = list(dict.fromkeys(name for entry in chosen.values() for name in entry))
     for name in metrics:
         if name not in known:

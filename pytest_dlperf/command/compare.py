@@ -1,4 +1,4 @@
-"""``pytest-dlperf compare``: two results side by side. It informs: worse is no failure."""
+"""``pytest-dlperf compare``: shows two results side by side. It never fails for a worse one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pytest_dlperf.reports.comparison import (
     comparison_view,
     side_names,
 )
-from pytest_dlperf.reports.numbers import named, printable
 from pytest_dlperf.reports.tables import GAP, stacked, wrapped
-from pytest_dlperf.results.comparison import Difference, compare_results
-from pytest_dlperf.results.decode import read_results
+from pytest_dlperf.reports.texts import named, printable
+from pytest_dlperf.results.comparison import Conclusion, compare_results
+from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
     import argparse
@@ -32,32 +32,34 @@ if TYPE_CHECKING:
     from pytest_dlperf.results.comparison import ComparedCase
 
 _SHOWN: Final = 5
-"""Cases of one kind that are named; the reports name all of them."""
+"""Cases of one kind that the terminal names; the reports name all."""
 _MARKUP: Final = {
-    Difference.BETTER: ("green",),
-    Difference.WORSE: ("red",),
-    Difference.DIFFERENT: ("yellow",),
-    Difference.BROKEN: ("bold", "red"),
-    Difference.TOO_FEW: ("yellow",),
-    Difference.NONE_SEEN: (),
+    Conclusion.BETTER: ("green",),
+    Conclusion.WORSE: ("red",),
+    Conclusion.DIFFERENT: ("yellow",),
+    Conclusion.BROKEN: ("bold", "red"),
+    Conclusion.TOO_FEW: ("yellow",),
+    Conclusion.NONE_SEEN: (),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Hold two results files (--dlperf-json) side by side: of two framework "
-        "versions, of two clusters. For each metric of each case the ratio of the medians, B over "
-        "A, with its 95 % interval. It informs and is no gate: a worse B is no failure."
+        "Compare two results files (--dlperf-json), such as those of two framework versions or of "
+        "two clusters: for each metric of each case the ratio of the medians, B over A, with its "
+        "95 % interval. It is not a gate: a worse B is no failure."
     )
-    parser.add_argument("first", type=file_argument, metavar="A.json", help="what is compared with")
-    parser.add_argument("second", type=file_argument, metavar="B.json", help="what is compared")
+    parser.add_argument(
+        "first", type=file_argument, metavar="A.json", help="compare with this file"
+    )
+    parser.add_argument("second", type=file_argument, metavar="B.json", help="compare this file")
     for letter in "ab":
         parser.add_argument(
             f"--label-{letter}",
             type=text_argument,
             metavar="NAME",
-            help=f"what {letter.upper()} is called (default: the file's name)",
+            help=f"name of {letter.upper()} (default: that of the file)",
         )
     parser.add_argument(
         "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
@@ -66,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare ``options.first`` with ``options.second``; write ``markdown`` and ``html``."""
+    """Compare the two files, print the comparison and write the reports."""
     files = Path(options.first), Path(options.second)
     names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
     _refuse_to_lose(
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
-    """Refuse a report that would take the place of what is compared, or of the other report."""
+    """Refuse a report that would overwrite a compared file or the other report."""
     taken: dict[str, str] = {}
     for name, given in files.items():
         if given is None or is_stream(Path(given)):
@@ -95,12 +97,12 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
         if other != name and name.startswith("--"):
             what = f"is {other}" if other in "AB" else f"is the file of {other} too"
             raise UsageError(
-                f"{name}: {printable(str(given))} {what}, which would be lost; name another file"
+                f"{name}: {printable(str(given))} {what}, and would overwrite it; name another file"
             )
 
 
 def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
-    """Write a comparison for a terminal."""
+    """Yield the lines of a comparison for a terminal."""
     for side in view.sides:
         yield from wrapped(printable(side), style.width, indent=3)
     yield ""
@@ -131,8 +133,8 @@ def _differences(view: ComparisonView, style: Style) -> Iterator[str]:
     for row, lines in zip(shown, below, strict=True):
         yield from lines
         if row.where:
-            said = f"{row.where}: {named(row.case_ids, _SHOWN)}"
-            yield from (f"    {line}" for line in wrapped(said, style.width - 4, indent=2))
+            text = f"{row.where}: {named(row.case_ids, _SHOWN)}"
+            yield from (f"    {line}" for line in wrapped(text, style.width - 4, indent=2))
     if len(view.differences) > len(shown):
         yield f"and {len(view.differences) - len(shown)} more, in --markdown and --html"
 
@@ -171,11 +173,11 @@ def _cases(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[s
     letters = {name.heading: name.letter for name in view.names}
     headings = [letters.get(heading, heading) for heading in view.headings]
     cells = [(_named(row.case), *row.cells) for row in metric.cases]
-    room = len(GAP) + max(len(difference.value) for difference in Difference)
+    room = len(GAP) + max(len(difference.value) for difference in Conclusion)
     head, *below = stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
     yield from (style(line, "bold") for line in head)
     for row, (first, *rest) in zip(metric.cases, below, strict=True):
-        difference = row.case.difference
+        difference = row.case.conclusion
         word = style(difference.value, *_MARKUP[difference])
         yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
         yield from rest

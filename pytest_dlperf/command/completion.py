@@ -1,4 +1,4 @@
-"""``pytest-dlperf completion``: the script by which a shell completes what one types."""
+"""``pytest-dlperf completion``: prints a script for completion in a shell."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SHELLS: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Print the script by which a shell completes subcommands, options, the names of systems, "
-        "files and folders. " + " ".join(f"For {shell}: {how}." for shell, how in _SHELLS.items())
+        "Print a script with which a shell completes subcommands, options, names of systems, files "
+        "and folders. " + " ".join(f"For {shell}: {how}." for shell, how in _SHELLS.items())
     )
-    parser.add_argument("shell", choices=list(_SHELLS), help="the shell that is to complete")
+    parser.add_argument("shell", choices=list(_SHELLS), help="the shell")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """List what a parser takes, and those of its subcommands."""
+    """Yield the arguments of a parser and of its subcommands."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
         yield action
         if isinstance(action.choices, dict):

@@ -1,57 +1,70 @@
-"""``pytest-dlperf history``: fill the database of all sessions, and show what it holds."""
+"""``pytest-dlperf history``: fills and shows the database of sessions, and checks its age."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command import overdue
 from pytest_dlperf.command.main import FAULTS, FINE
+from pytest_dlperf.command.notify import add_targets, send, targets_of
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_cases,
     chosen_cases,
     file_argument,
+    integer_argument,
     path_argument,
     text_argument,
 )
+from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
+from pytest_dlperf.history.last_sessions import (
+    LastSessions,
+    last_sessions,
+    session_of_results,
+    sessions_of_history,
+)
 from pytest_dlperf.history.nights import all_series, known_metrics, machines_of, origin_of
-from pytest_dlperf.history.opening import HistoryError
-from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import HOW_TO_GET, is_available
+from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import THROUGHPUT, Better
-from pytest_dlperf.reports import history_words, numbers
-from pytest_dlperf.reports.numbers import counted
+from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.notices.builtin import builtin_notifiers
+from pytest_dlperf.notices.overdue import is_overdue, overdue_notice, session_line
+from pytest_dlperf.reports import history_words, texts
 from pytest_dlperf.reports.tables import wrapped
-from pytest_dlperf.results.decode import ResultsFileError, read_results
+from pytest_dlperf.results.reading import ResultsFileError, read_results
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from argparse import ArgumentParser
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import CaseHistory, Night, Series
 
-_BUSY_S: Final = 10.0
-"""How long an import waits for sessions that write."""
+_MAX_BUSY_S: Final = 10.0
+"""Seconds that an import waits for sessions that write."""
+_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([mhd])")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
-    parser.description = "Look after the database in which sessions keep all that they measure."
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the actions and their arguments."""
+    parser.description = "Fill and show the database in which sessions keep their measurements."
     actions = parser.add_subparsers(dest="history_command", metavar="ACTION", required=True)
     importing = actions.add_parser(
         "import",
-        help="put results files of other machines into the database",
-        description="Put results files (--dlperf-json) into the database: those of other machines, "
-        "or of a CI that keeps no disk. What is there already stays as it is.",
+        help="add results files of other machines to the database",
+        description="Add results files (--dlperf-json) to the database: those of other machines, "
+        "or of a CI that keeps no disk. Sessions in the database stay as they are.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -65,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = actions.add_parser(
         "show",
         help="print the nights of cases, their change points, drift and noise",
-        description="Print what the database says of a metric of each case: its last median, when "
-        "its level has changed, what was accepted, whether it drifts, and how much its runs and "
-        "its nights differ (coefficients of variation).",
+        description="Print the history of a metric of each case: its last median, when its level "
+        "changed, what was accepted, whether it drifts, and how much its runs and its nights "
+        "differ (coefficients of variation).",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -83,17 +96,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=text_argument,
         default=THROUGHPUT,
         metavar="NAME",
-        help="the metric to show (default: %(default)s)",
+        help="show this metric (default: %(default)s)",
     )
     checking = actions.add_parser(
         "overdue",
-        help="say, and tell others, that the night did not come",
-        description="Fail (exit code 1) where no whole session has ended for too long. Run it from "
-        "another machine than the sessions: cron, or a scheduled job of a CI.",
+        help="fail, and notify people, if no session has ended for too long",
+        description="Fail (exit code 1) if no whole session has ended for too long. Run it on "
+        "another machine than the sessions: by cron, or as a scheduled job of a CI.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
-    overdue.add_arguments(checking)
+    checking.add_argument(
+        "files",
+        nargs="*",
+        type=path_argument,
+        metavar="FILE",
+        help="read these results files instead of the database; of a folder, all files *.json "
+        "below it",
+    )
+    checking.add_argument(
+        "--within",
+        required=True,
+        type=_duration,
+        metavar="TIME",
+        help="the maximum age of the last whole session: 26h, 90m, 2d",
+    )
+    checking.add_argument(
+        "--cluster",
+        action="append",
+        type=text_argument,
+        metavar="NAME",
+        help="check this cluster only (default: all that are known); may be given several times",
+    )
+    checking.add_argument(
+        "--cases",
+        type=integer_argument(1),
+        default=1,
+        metavar="N",
+        help="ignore sessions that measured fewer cases (default: %(default)s)",
+    )
+    add_targets(checking)
     for action in (importing, showing, checking):
         action.add_argument(
             "--history",
@@ -104,55 +146,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what ``options.history_command`` says, and give the exit code."""
-    if options.history_command == "overdue":
-        return overdue.run(options, lambda: _database(options), _results_files)
-    file = _database(options)
-    if options.history_command == "import":
-        return _import(file, options.files)
-    return _show(file, options)
+def run(options: Namespace) -> int:
+    """Run the action and return the exit code."""
+    actions = {"import": _import, "show": _show, "overdue": _overdue}
+    return actions[options.history_command](options)
 
 
-def _database(options: argparse.Namespace) -> Path:
-    from pytest_dlperf.command.project import named_history, read_project
-
+def _database(options: Namespace) -> Path:
     in_environment = os.environ.get("DLPERF_HISTORY", "").strip()
     if options.history is not None:
-        file = named_history(options.history, "--history")
+        file = history(OptionText(options.history, "--history", Path()))
     elif in_environment:
-        file = named_history(in_environment, "DLPERF_HISTORY")
+        file = history(OptionText(in_environment, "DLPERF_HISTORY", Path()))
     else:
-        # Only now, as it takes a start of pytest: the ini file may name a place, and the folder
-        # of the project may lie above this one.
-        asked = Namespace(systems=None, baselines=None, for_pytest=options.for_pytest)
-        file = read_project(asked).settings.history_file
+        # Only now, as it starts pytest: the ini file may name a place, and the project's folder
+        # may be above this one.
+        from pytest_dlperf.command.project import read_project
+
+        file = read_project(options).settings.history_file
     if file is None:
         raise UsageError("no history is kept here (it is set to none); name one with --history")
     return file
 
 
-# ------------------------------------------------------------------ taking results in
+# ---------------------------------------------------------------------------- import
 
 
-def _import(file: Path, given: Sequence[str]) -> int:
+def _import(options: Namespace) -> int:
+    file = _database(options)
     style = Style(sys.stdout)
     new = known = bad = 0
-    places = [place for name in given for place in _results_files(Path(name))]
-    with History.open(file, busy_s=_BUSY_S) as database:
+    places = _results_files(options.files)
+    with History.open(file, busy_s=_MAX_BUSY_S) as database:
         for place in places:
             try:
                 is_new = database.add(read_results(place), imported=True)
             except (ResultsFileError, HistoryError) as error:
                 bad += 1
                 problem = str(error) if str(error).startswith(str(place)) else f"{place}: {error}"
-                # What a file is called may be anything, what is wrong with it too.
-                style.show([style("not imported: ", "red") + numbers.printable(problem)])
+                # Names of files may hold anything, and so may the message.
+                style.show([style("not imported: ", "red") + texts.printable(problem)])
                 continue
             new += is_new
             known += not is_new
             if not is_new:
-                style.show([f"there already: {numbers.printable(str(place))}"])
+                style.show([f"there already: {texts.printable(str(place))}"])
     found = f"{counted(new, 'session')} imported into {file}"
     if known:
         found += f", {known} there already"
@@ -162,22 +200,24 @@ def _import(file: Path, given: Sequence[str]) -> int:
     return FAULTS if bad else FINE
 
 
-def _results_files(given: Path) -> list[Path]:
-    if not given.exists():
-        raise UsageError(f"there is no file {str(given)!r}")
-    if not given.is_dir():
-        return [given]
-    # Neither folders of such a name, nor pipes that nobody writes into.
-    below = sorted(path for path in given.rglob("*.json") if path.is_file())
-    if not below:
-        raise UsageError(f"there is no file *.json in {given}")
-    return below
+def _results_files(given: Iterable[str]) -> list[Path]:
+    found = []
+    for place in map(Path, given):
+        if not place.exists():
+            raise UsageError(f"there is no file {str(place)!r}")
+        # Neither folders of such a name, nor pipes without a writer.
+        below = sorted(file for file in place.rglob("*.json") if file.is_file())
+        if place.is_dir() and not below:
+            raise UsageError(f"there is no file *.json in {place}")
+        found += below if place.is_dir() else [place]
+    return found
 
 
-# ------------------------------------------------------------------------------ showing
+# ------------------------------------------------------------------------------ show
 
 
-def _show(file: Path, options: argparse.Namespace) -> int:
+def _show(options: Namespace) -> int:
+    file = _database(options)
     style = Style(sys.stdout)
     if not file.exists():
         raise UsageError(
@@ -205,10 +245,8 @@ def _show(file: Path, options: argparse.Namespace) -> int:
                     style.show([""])
                 group = (series.cluster, series.estimator)
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
-                style.show([style(numbers.printable(title), "bold")])
+                style.show([style(texts.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
-    if not is_available():
-        style.show(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
     return FINE
 
 
@@ -242,25 +280,70 @@ def _case_lines(
 
     yield known.case_id
     lost = ", lost with its worker" if last.is_lost else ""
-    level = numbers.printable(numbers.amount(last.median, known.unit))
+    level = texts.printable(numbers.quantity(last.median, known.unit))
     lower = ", lower is better" if known.better is Better.LOWER else ""
     yield f"  {level} last{lower}{lost}, {nights} {dates}"
     for machine in known.other_machines:
-        text = numbers.printable(history_words.other_machine(machine))
+        text = texts.printable(history_words.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
-    for point in known.change_points or ():
+    for point in known.change_points:
         text = history_words.change(point, known.unit, percent)
         yield f"  {point.at[:10]}  level changed by {text}"
         before, since = known.nights[point.index - 1 : point.index + 1]
         commits = history_words.commits(commit_of(before), commit_of(since))
         if commits is not None:
-            yield f"              {numbers.printable(commits)}"
+            yield f"              {texts.printable(commits)}"
     for change in known.accepted:
         what = history_words.accepted(change, known.unit)
-        text = numbers.printable(f"{change.at[:10]}  accepted {what}")
+        text = texts.printable(f"{change.at[:10]}  accepted {what}")
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     if known.drift is not None:
         yield f"  {history_words.drift(known.drift, percent)}"
     noise = history_words.noise(known)
     if noise is not None:
         yield f"  {noise}"
+
+
+# --------------------------------------------------------------------------- overdue
+
+
+def _overdue(options: Namespace) -> int:
+    targets = targets_of(options)
+    if options.files:
+        sessions = [
+            session_of_results(read_results(file)) for file in _results_files(options.files)
+        ]
+    else:
+        file = _database(options)
+        if not file.exists():
+            raise UsageError(f"there is no history {file}; name one with --history")
+        with History.read(file) as database:
+            sessions = list(sessions_of_history(database))
+    now = datetime.now().astimezone()
+    last_ones = last_sessions(sessions, min_cases=options.cases, now_s=now.timestamp())
+    if options.cluster:
+        # Of a cluster that never had a session nothing is known.
+        known = {last.cluster: last for last in last_ones}
+        last_ones = [
+            known.get(name) or LastSessions(cluster=name, whole=None, later=None)
+            for name in dict.fromkeys(options.cluster)
+        ]
+    if not last_ones:
+        raise UsageError("no session is known here; name the missing cluster with --cluster")
+    style = Style(sys.stdout)
+    overdue = [last for last in last_ones if is_overdue(last, now, options.within)]
+    if not overdue:
+        style.show(session_line(last.whole, now) for last in last_ones if last.whole is not None)
+        return FINE
+    notice = overdue_notice(overdue, now, options.within)
+    style.show([style(notice.subject, "bold", "red"), *notice.text.splitlines()])
+    send(list(builtin_notifiers(targets, None)), notice, style)
+    return FAULTS
+
+
+def _duration(text: str) -> float:
+    found = _DURATION.fullmatch(text.strip())
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+    if seconds <= 0:
+        raise ArgumentTypeError(f"{text!r} is not a valid time such as 26h, 90m or 2d")
+    return seconds

@@ -1,4 +1,4 @@
-"""``pytest-dlperf init``: the smallest suite that runs, of what a folder and its machine tell."""
+"""``pytest-dlperf init``: writes the smallest suite that runs, from a folder and its machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.looking import look_at_log, run_once
+from msgspec import Struct
+
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.config.extending import explained, shipped_systems
-from pytest_dlperf.config.systems import system_of_text
+from pytest_dlperf.command.training_log import identify_log, run_once
+from pytest_dlperf.config.systems import comment_of, shipped_systems, system_of_text
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -22,7 +22,8 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.masking import masked_script
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.numbers import counted, printable
+from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.drafting import (
     BY_THREE_LINES,
     PRINTED_BY_US,
@@ -57,7 +58,7 @@ _IGNORED: Final = """\
 /local/
 /*/.lock
 """
-_TRIAL_LIMIT_S: Final = 120
+_MAX_TRIAL_S: Final = 120
 _WORKFLOWS: Final = {
     "github": {
         "github-nightly.yml": ".github/workflows/dlperf-nightly.yml",
@@ -68,9 +69,9 @@ _WORKFLOWS: Final = {
     "buildkite": {"buildkite.yml": ".buildkite/pipeline.yml"},
     "slurm": {"slurm-nightly.sh": "slurm-nightly.sh"},
 }
-"""The files of each kind of CI: which of ``examples`` goes where."""
+"""By CI, which file of ``examples`` goes where."""
 _EXAMPLES: Final = tuple(Path(__file__).parents[up] / "examples" for up in (1, 2))
-"""Where they are: in the installed package, or in a checkout of it."""
+"""In the installed package, or in a checkout of it."""
 _LINES: Final = (
     "from pytest_dlperf.trainers import StepLog",
     "log = StepLog({facts})  # in front of the loop",
@@ -78,29 +79,28 @@ _LINES: Final = (
 )
 
 
-@dataclass(kw_only=True)
-class _Plan:
-    """What will be written, what was found, and what is next."""
+class _Plan(Struct, kw_only=True):
+    """What was found, what will be written, and what comes next."""
 
-    found: list[str] = field(default_factory=list)
-    files: dict[Path, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    """What the script has to be given."""
+    found: list[str] = []
+    files: dict[Path, str] = {}
+    lines: list[str] = []
+    """Lines to add to the script."""
     script: str = ""
-    unsure: list[str] = field(default_factory=list)
-    pytest: list[str] = field(default_factory=list)
-    """What a session is started with, behind the folder."""
-    start: list[str] = field(default_factory=list)
-    """And before it."""
+    unsure: list[str] = []
+    pytest: list[str] = []
+    """Arguments of a session, behind the folder."""
+    start: list[str] = []
+    """The command in front of pytest."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Start a suite: write a system file for a training, which extends one that ships. The "
-        "training is known by the command that starts it, by its log, or by its trainer; what is "
-        "not said is looked for in the folder. A script that nobody knows is run once, for "
-        f"{_TRIAL_LIMIT_S} s at most, to see what it prints. Nothing that exists is overwritten."
+        "Start a suite: write a system file for a training, which extends one that comes with the "
+        "package. Describe the training by the command that starts it, by its log, or by its "
+        "trainer; else the folder is searched for it. An unknown script is run once, for at most "
+        f"{_MAX_TRIAL_S} s, to see what it prints. No existing file is overwritten."
     )
     parser.add_argument(
         "folder",
@@ -108,18 +108,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path_argument,
         default=".",
         metavar="DIR",
-        help="the repository that gets the suite (default: this folder)",
+        help="the repository of the new suite (default: this folder)",
     )
     parser.add_argument(
         "--command",
         dest="training",
         type=text_argument,
         metavar="COMMAND",
-        help="what you type to train, as in 'torchrun --nproc-per-node 2 train.py --batch 32'",
+        help="the command that trains, as in 'torchrun --nproc-per-node 2 train.py --batch 32'",
     )
-    parser.add_argument(
-        "--log", type=file_argument, metavar="FILE", help="what such a training has printed"
-    )
+    parser.add_argument("--log", type=file_argument, metavar="FILE", help="a log of the training")
     parser.add_argument(
         "--trainer",
         choices=list(shipped_systems()),
@@ -127,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the system to extend; 'pytest-dlperf systems' lists them",
     )
     parser.add_argument(
-        "--model", type=text_argument, metavar="NAME", help="what ids call the model: llama3_8b"
+        "--model", type=text_argument, metavar="NAME", help="name of the model in ids: llama3_8b"
     )
     parser.add_argument(
         "--hosts",
@@ -139,28 +137,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster",
         type=text_argument,
         metavar="NAME",
-        help="write the cluster.yaml of a cluster, whose numbers the repository keeps",
+        help="write the cluster.yaml of a cluster whose numbers the repository keeps",
     )
     parser.add_argument("--ci", choices=list(_WORKFLOWS), help="write a nightly job for this CI")
-    parser.add_argument(
-        "--no-run", action="store_true", help="run no training, whatever would be learnt from it"
-    )
+    parser.add_argument("--no-run", action="store_true", help="never run the training")
     parser.add_argument("--dry-run", action="store_true", help="write nothing, and run nothing")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, write, and say what is next."""
+    """Find out about the training, write the suite, and print what comes next."""
     log_file = None if options.log is None else Path(options.log).absolute()
     _enter(Path(options.folder))
     plan = _Plan()
     machine = look_at_machine()
     command = _command(options, plan)
-    log, lacking = (None, ()) if log_file is None else _log(log_file, plan)
+    log, missing = (None, ()) if log_file is None else _log(log_file, plan)
     base = _base(options, command, log, plan)
     hosts = _hosts(options, plan)
     script = command.script if command is not None else None
-    needs_look = base in BY_THREE_LINES and log is None and not prints_steps(script, Path.cwd())
-    if needs_look and command is not None:
+    needs_trial = base in BY_THREE_LINES and log is None and not prints_steps(script, Path.cwd())
+    if needs_trial and command is not None:
         log = _trial(options, command, machine, plan)
         base = _base_of_log(log) or base
     asked = Asked(
@@ -172,10 +168,10 @@ def run(options: argparse.Namespace) -> int:
         gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
         model=_model(options),
         is_program=is_program_of(base, script),
-        lacking=lacking if base == _base_of_log(log) else (),
+        lacking=missing if base == _base_of_log(log) else (),
     )
     _system(asked, log_file, plan)
-    if needs_look and log is None and command is not None:
+    if needs_trial and log is None and command is not None:
         batch = f"global_batch={command.batch}" if command.batch_is_global else ""
         if command.batch is None:
             batch = "batch_per_device=BATCH"
@@ -183,7 +179,8 @@ def run(options: argparse.Namespace) -> int:
         plan.script = command.script or "the script"
         plan.lines = [line.format(facts=batch) for line in _LINES]
     _cluster(options, asked, plan)
-    _write(options, plan)
+    style = Style(sys.stdout)
+    style.show(_write(options, plan, style))
     return FINE
 
 
@@ -195,7 +192,7 @@ def _enter(folder: Path) -> None:
         raise UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
 
 
-# ----------------------------------------------------------------------------------- finding
+# ----------------------------------------------------------------------------------- find
 
 
 def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
@@ -217,11 +214,11 @@ def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
 
 
 def _log(file: Path, plan: _Plan) -> tuple[Identified, tuple[str, ...]]:
-    looked = look_at_log(file)
+    looked = identify_log(file)
     if looked is None:
         raise UsageError(
-            f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' says "
-            "what was tried. Leave it out, and the script is given lines that print its steps"
+            f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' shows "
+            "what was tried. Without --log, init adds lines to the script that print its steps"
         )
     found, _ = looked
     plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
@@ -256,15 +253,15 @@ def _base(
         plan.found.append(f"{name}: {why}")
         return name
     raise UsageError(
-        "nothing here says what trains: no command of torchrun, accelerate, deepspeed or Paddle in "
-        "scripts and documents, and no known trainer. Say how you start the training, --command "
-        "'torchrun --nproc-per-node 2 train.py'; what it has printed, --log FILE; or who trains, "
-        f"--trainer NAME, of {', '.join(shipped)}"
+        "no training was found here: no command of torchrun, accelerate, deepspeed or Paddle in "
+        "scripts and documents, and no known trainer. Give the command that trains, --command "
+        "'torchrun --nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer "
+        f"NAME, one of {', '.join(shipped)}"
     )
 
 
 def _base_of_log(log: Identified | None) -> str | None:
-    """Return the system that ships for the trainer of a log, if one does."""
+    """Return the shipped system for the trainer of a log, if there is one."""
     trainer = log.trainer if log is not None else None
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
 
@@ -289,16 +286,16 @@ def _model(options: argparse.Namespace) -> str | None:
 def _trial(
     options: argparse.Namespace, command: OwnCommand, machine: Machine, plan: _Plan
 ) -> Identified | None:
-    """Run the training once, unless it is not wanted, or its machine is another one."""
+    """Run the training once, unless an option or a login node forbids it."""
     if options.no_run or options.dry_run:
         return None
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
     shown = masked_script(command.text)
-    Style(sys.stdout).show([f"running it once, for {_TRIAL_LIMIT_S} s at most: {shown}"])
+    Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {shown}"])
     sys.stdout.flush()
-    tried = run_once(command, limit_s=_TRIAL_LIMIT_S)
+    tried = run_once(command, limit_s=_MAX_TRIAL_S)
     if tried.exit_code not in (0, None):
         raise UsageError(
             f"it ended with the exit code {tried.exit_code}; what it printed is in {tried.log}:\n"
@@ -314,7 +311,7 @@ def _trial(
     return tried.found
 
 
-# ----------------------------------------------------------------------------------- writing
+# ----------------------------------------------------------------------------------- write
 
 
 def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
@@ -322,7 +319,7 @@ def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
         says = (
             f"# The example of 'pytest-dlperf systems {asked.base}', which says what has to be set."
         )
-        text = f"{says}\n{explained(asked.base)[1]}"
+        text = f"{says}\n{comment_of(asked.base)[1]}"
         plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
     else:
         drafted = draft(asked)
@@ -330,10 +327,10 @@ def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
         plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
     try:
         system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
-        _ = system.launch  # what it says is checked as well
+        _ = system.launch  # checks it too
     except YamlError as error:
         found = "\n".join(f"  {problem.message}" for problem in error.problems)
-        raise UsageError(f"no system file comes of it:\n{found}\n{text}") from error
+        raise UsageError(f"the system file would not be valid:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
     if asked.command is not None and asked.is_program and asked.command.positional:
         plan.unsure.append(
@@ -341,14 +338,14 @@ def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
             f"such arguments itself, see 'pytest-dlperf systems {asked.base}'"
         )
     if asked.command is not None:
-        _tell_machine(asked, system, plan)
+        _add_machine(asked, system, plan)
     elif log_file is not None:
-        plan.unsure.append("launch: its 'arguments', script first, are what launches as well")
+        plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
         if asked.base == "torchrun" or asked.base not in PRINTED_BY_US:
             plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
 
 
-def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
+def _add_machine(asked: Asked, system: System, plan: _Plan) -> None:
     machine = asked.machine
     where = f"{counted(machine.gpus, 'GPU')} here" if machine.gpus else "no GPU here"
     if asked.gpus_of_hosts:
@@ -377,7 +374,7 @@ def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
 
 
 def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
-    """Write what a cluster needs, where the numbers are not those of this machine alone."""
+    """Plan the files of a cluster, if the numbers are not those of this machine alone."""
     if Path(".git").exists():
         plan.files[Path("baselines/.gitignore")] = _IGNORED
     name = options.cluster
@@ -400,12 +397,7 @@ def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
         plan.unsure.append("the job of the CI: what its first lines name, and how it installs")
 
 
-def _write(options: argparse.Namespace, plan: _Plan) -> None:
-    style = Style(sys.stdout)
-    style.show(_told(options, plan, style))
-
-
-def _told(options: argparse.Namespace, plan: _Plan, style: Style) -> Iterator[str]:
+def _write(options: argparse.Namespace, plan: _Plan, style: Style) -> Iterator[str]:
     yield from _rows("found", plan.found)
     for file, text in plan.files.items():
         if os.path.lexists(file):

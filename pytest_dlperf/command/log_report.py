@@ -1,21 +1,24 @@
-"""Word what ``pytest-dlperf read`` has found in a log."""
+"""The words of ``pytest-dlperf read`` for what it found in a log."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.catalogue.trainers import TRAINERS
-from pytest_dlperf.command.looking import measure
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.command.training_log import measure
+from pytest_dlperf.formats.catalogue import known_trainers
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
-from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
+from pytest_dlperf.model.numbers import counted, quantity
+from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.reports.texts import cut, named, printable
 from pytest_dlperf.survey.alike import named_numbers
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.first_system import Shipped, written
@@ -37,28 +40,27 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.case import Wanted
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
 
-_LABELS: Final = 14
+_LABEL_WIDTH: Final = 14
 _CASES_NAMED: Final = 3
-_LEAST_TEXT: Final = 4
+_MIN_TEXT: Final = 4
 _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
 _VALUES_SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LogReport:
-    """Words what was found in logs, in rows with labels."""
+class LogReport(Struct, frozen=True):
+    """Words what was found in logs, in labelled rows."""
 
     systems: Mapping[str, System]
     formats: Mapping[str, LogFormat]
     wanted: Wanted
     style: Style
     file: Path | None
-    """The system file that is to be written."""
+    """The system file to be written."""
 
     def known(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Say what a log is that can be read."""
+        """Describe a log that a format reads."""
         system, steps = found.system, found.steps
         owner = "" if found.starter is not None else f", as {system.id} reads it"
         yield self.style(f"{printable(str(head.path))}: {found.kind}{owner}", "bold")
@@ -89,7 +91,7 @@ class LogReport:
         yield from self._next(head, found)
 
     def unknown(self, head: HeadOfLog, beside: HeadOfLog | None) -> Iterator[str]:
-        """Say what was tried on a log that nothing fits, where one ``beside`` it may show steps."""
+        """Describe a log that no format reads; one ``beside`` it may show the steps."""
         shown = printable(str(head.path))
         trainer = head.trainer()
         what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
@@ -99,8 +101,8 @@ class LogReport:
         own = f", of the project {', '.join(mine)}" if mine else ""
         yield from self._rows(
             "tried",
-            f"the formats {', '.join(self.formats)}{own}; {len(TRAINERS)} known trainers; lines "
-            "that look alike and hold a number that rises",
+            f"the formats {', '.join(self.formats)}{own}; {len(known_trainers())} known trainers; "
+            "lines that look alike and hold a number that rises",
         )
         if trainer is not None and trainer.advice:
             yield from self._rows("known", trainer.advice)
@@ -150,7 +152,7 @@ class LogReport:
         every = [*self.formats.values(), *(s.log_format for s in self.systems.values())]
         for log_format in every:
             found = (text.decode().strip() for text in log_format.texts)
-            texts = [text for text in found if len(text) >= _LEAST_TEXT]
+            texts = [text for text in found if len(text) >= _MIN_TEXT]
             there = [text for text in texts if text.encode() in head.looks.examples]
             share = len(there) / len(texts) if texts else 0
             if there and (best is None or share > best[0]):
@@ -159,7 +161,7 @@ class LogReport:
         return None if best is None or not best[3] else best[1:]
 
     def _metrics(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Measure the window."""
+        """Describe the metrics of the window."""
         by_arrival = found.system.log_format.timing is Timing.ARRIVAL
         if by_arrival and not arrivals_of(head.path).exists():
             text = "none: no time is printed; of launches it is measured by when lines arrive"
@@ -172,10 +174,10 @@ class LogReport:
         units = {metric.name: metric.unit for metric in found.system.metrics}
         for name, value in run.metrics.items():
             if name != THROUGHPUT:
-                yield from self._rows("metric", f"{name} {amount(value, units.get(name, ''))}")
+                yield from self._rows("metric", f"{name} {quantity(value, units.get(name, ''))}")
 
     def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Measure what is there, of a log that has too few steps for its system."""
+        """Measure a log that has too few steps for its system in a shorter window."""
         system = found.system
         window = window_of(found.steps, system.log_format.settling_steps)
         if window.measured_steps >= system.window.measured_steps:
@@ -218,16 +220,16 @@ class LogReport:
 
     def _rows(self, label: str, text: str) -> Iterator[str]:
         if label in ("next", "format") or text.startswith("pytest"):
-            # To be copied: not broken.
+            # To be copied, so unbroken.
             yield _row(label, text)
             return
-        first, *rest = wrapped(text, max(self.style.width - _LABELS, 30)) or [""]
+        first, *rest = wrapped(text, max(self.style.width - _LABEL_WIDTH, 30)) or [""]
         yield _row(label, first)
         yield from (_row("", line) for line in rest)
 
 
 def _row(label: str, text: str) -> str:
-    return f"  {label:<{_LABELS - 2}}{text}"
+    return f"  {label:<{_LABEL_WIDTH - 2}}{text}"
 
 
 def _amount_read(head: HeadOfLog) -> str:
@@ -271,7 +273,7 @@ def _throughput_text(run: Run, found: Identified) -> str:
     if found.batch_source or _is_rate_of_samples(log_format):
         batch = f"global batch {case.global_batch}, {found.batch_source}"
         of = batch if found.batch_source else "as printed"
-        return f"{amount(value, found.system.unit)} ({of}){note}"
+        return f"{quantity(value, found.system.unit)} ({of}){note}"
     per_step = value / case.work_of_step(found.system.unit)
     return f"{per_step:.4g} steps/s; --batch N or --case CASE makes samples of it{note}"
 
@@ -292,14 +294,14 @@ def _doubts(found: Identified) -> Iterator[str]:
 
 
 def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
-    """Say what is known of numbers that are easily taken for something else."""
+    """Warn of numbers that are easily taken for something else."""
     trainer = found.trainer or head.trainer()
     kind = lines_of(head.looks.repeated, found.system.log_format)
     if trainer is None or kind is None:
         return
     for text, number in caveats(kind.lines[-1], trainer):
-        said = f"{printable(text.strip(', '))} is {number.meaning}"
-        yield f"{said}; for the time of a step take {number.instead}"
+        shown = printable(text.strip(", "))
+        yield f"{shown} is {number.meaning}; for the time of a step take {number.instead}"
 
 
 def _quoted(texts: Sequence[str]) -> str:
@@ -312,18 +314,18 @@ def _some(values: Sequence[str]) -> str:
 
 
 def _is_rate_of_samples(log_format: LogFormat) -> bool:
-    """Say whether the log's speed needs no batch: it is one of samples, of all devices."""
+    """Whether the log's speed needs no batch: samples per second of all devices."""
     return (
         log_format.timing is Timing.SAMPLES_PER_SECOND and log_format.rate_scope is RateScope.GLOBAL
     )
 
 
 def _meaning(log_format: LogFormat) -> str:
-    """Say what the time on a record is taken for."""
+    """Describe the time on a record."""
     timing, covers = log_format.timing, log_format.covers
     if timing is Timing.ARRIVAL:
         return "nothing on the line: when it came is known of launches only"
-    if timing.kind is Kind.MOMENT:
+    if timing.kind is TimeKind.MOMENT:
         return f"{timing.value}: {timing.kind.value}"
     of = {
         Covers.LAST_STEP: "of the last step",
@@ -332,7 +334,7 @@ def _meaning(log_format: LogFormat) -> str:
         None: "",
     }[covers]
     scope = ""
-    if timing.kind is Kind.RATE and timing is not Timing.STEPS_PER_SECOND:
+    if timing.kind is TimeKind.RATE and timing is not Timing.STEPS_PER_SECOND:
         scope = {
             RateScope.GLOBAL: ", of all devices",
             RateScope.NODE: ", of a node",

@@ -1,7 +1,4 @@
-"""The entry of ``pytest-dlperf``: finds the subcommand and hands over to its module.
-
-Only the chosen module is imported, so that help comes at once.
-"""
+"""The entry point of ``pytest-dlperf``: runs the module of a subcommand, and imports no other."""
 
 from __future__ import annotations
 
@@ -22,33 +19,33 @@ FINE: Final = 0
 FAULTS: Final = 1
 """Mistakes were found."""
 MISUSE: Final = 2
-"""The command could not do what was asked for."""
+"""The command was misused, or could not run."""
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "init": "start a suite in this folder, of what is found there",
-    "systems": "list the systems that ship, to extend",
-    "read": "say what a log is, what it holds, and what to do with it",
+    "init": "start a suite in this folder",
+    "systems": "list the systems that come with the package",
+    "read": "identify a log, show what it holds, and what to do next",
     "check": "find mistakes in system files, cluster.yaml and baselines",
-    "baselines": "delete accepted numbers",
+    "baselines": "show or delete accepted numbers",
     "qualify": "show which losses the gate sees, and how often it is wrong",
-    "compare": "hold two results files side by side",
-    "history": "fill the database of all sessions, and show what it holds",
-    "notify": "tell what a results file says, by chat, mail or comment",
-    "completion": "print the script by which a shell completes this command",
+    "compare": "compare two results files",
+    "history": "fill, show and check the database of sessions",
+    "notify": "send what a results file says, by chat, mail or comment",
+    "completion": "print a script for completion in a shell",
 }
-"""The subcommands, with a line of help. Each is a module of this package with two functions:
-``add_arguments(parser)`` declares what it takes, ``run(options)`` does it and gives the exit code.
+"""Subcommands with their help. Each is a module with two functions: ``add_arguments(parser)``, and
+``run(options)``, which returns the exit code.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and give its exit code: 0 fine, 1 faults were found, 2 misuse."""
+    """Run the command and return its exit code: 0 fine, 1 faults were found, 2 misuse."""
     with _ended_by_interrupts():
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def _run(given: list[str]) -> int:
-    _write_whatever_names_hold()
+    _escape_unencodable_output()
     own, for_pytest = _split(given)
     options = _parser([word for word in own if word in COMMANDS][:1]).parse_args(own)
     options.for_pytest = for_pytest
@@ -56,12 +53,12 @@ def _run(given: list[str]) -> int:
         code: int = _module(options.command).run(options)
         sys.stdout.flush()
     except DlperfError as error:
-        from pytest_dlperf.reports.numbers import plain
+        from pytest_dlperf.reports.texts import plain
 
         print(f"pytest-dlperf {options.command}: {plain(str(error))}", file=sys.stderr)  # noqa: T201
         return MISUSE
     except BrokenPipeError:
-        # The reader has gone, as head does. Python would complain again at its end.
+        # The reader has gone, as head does. Without this Python complains again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULTS
     return code
@@ -73,12 +70,12 @@ def _module(command: str) -> Any:
 
 @contextmanager
 def _ended_by_interrupts() -> Iterator[None]:
-    """Default SIGINT: there is no state to clean up.
+    """Let SIGINT end the process: there is no state to clean up.
 
-    Python's own way, an exception, gets lost where it strikes while a module is imported.
+    Python's exception gets lost if it comes while a module is imported.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # whoever started this wants it ignored
+        yield  # it was started with SIGINT ignored
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -87,8 +84,8 @@ def _ended_by_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _write_whatever_names_hold() -> None:
-    """Write characters that the terminal's encoding lacks with backslashes, without a crash."""
+def _escape_unencodable_output() -> None:
+    """Print characters that the terminal's encoding lacks with backslashes."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -103,15 +100,15 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Build the parser with what all subcommands take."""
+    """Build the parser with the arguments of all subcommands."""
     return _parser(COMMANDS)
 
 
 def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
-    """Build the parser; of the subcommands only the chosen ones know their arguments."""
+    """Build the parser; only the chosen subcommands get their arguments."""
     parser = _Parser(
         prog="pytest-dlperf",
-        description="Start a suite, and look after its baselines and results.",
+        description="Start a suite, and manage its baselines and results.",
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
         allow_abbrev=False,
     )
@@ -125,16 +122,16 @@ def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells of misuse in plain text, whatever was given."""
+    """Prints errors in plain text, whatever the arguments hold."""
 
     def error(self, message: str) -> NoReturn:
-        from pytest_dlperf.reports.numbers import plain
+        from pytest_dlperf.reports.texts import plain
 
         super().error(plain(message))
 
 
 class _Version(argparse.Action):
-    """Shows the version; it is looked up when somebody asks."""
+    """Shows the version, which is looked up only now."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 - argparse's own name
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)

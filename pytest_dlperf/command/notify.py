@@ -1,24 +1,23 @@
-"""``pytest-dlperf notify``: tell what a results file says, from a step that has the secrets."""
+"""``pytest-dlperf notify``: sends what a results file says, from a step that has the secrets."""
 
 from __future__ import annotations
 
 import platform
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, file_argument, text_argument
 from pytest_dlperf.config.notices import targets
-from pytest_dlperf.config.values import Given, NotifyOn, history
+from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.sending import lines_of, send_all
 from pytest_dlperf.notices.summary import drifts_in, notice_of
-from pytest_dlperf.results.decode import read_results
+from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
     import argparse
@@ -31,59 +30,57 @@ _TEST: Final = "This is a test: if you can read it, notices arrive here."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Tell what a results file (--dlperf-json) says, as a session does at its end with "
+        "Send what a results file (--dlperf-json) says, as a session does at its end with "
         "--dlperf-notify: from a step of a CI that has the secrets, or once more."
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument("file", nargs="?", type=file_argument, metavar="RESULTS.json")
-    add_targets(parser, "whom sessions in this folder tell")
+    add_targets(parser, "the same as sessions in this folder")
     parser.add_argument(
         "--on",
         choices=[when.value for when in NotifyOn],
-        help="after which sessions (default: what sessions in this folder do; with --to: failure)",
+        help="after which sessions (default: as sessions in this folder; with --to: failure)",
     )
     parser.add_argument(
         "--history",
         type=file_argument,
         metavar="FILE",
-        help="the database that 'change' and the page look into (default: with --to none, else "
-        "that of sessions in this folder)",
+        help="the database for 'change' and the page (default: none with --to, else that of "
+        "sessions in this folder)",
     )
     parser.add_argument(
-        "--page", type=text_argument, metavar="ADDRESS", help="where the session's page lies"
+        "--page", type=text_argument, metavar="ADDRESS", help="the address of the session's page"
     )
-    parser.add_argument(
-        "--test", action="store_true", help="tell that this is a test, without a results file"
-    )
+    parser.add_argument("--test", action="store_true", help="send a test, without a results file")
 
 
-def add_targets(parser: argparse.ArgumentParser, usual: str = "nobody") -> None:
-    """Add whom to tell."""
+def add_targets(parser: argparse.ArgumentParser, default: str = "none") -> None:
+    """Add the option that names the receivers."""
     parser.add_argument(
         "--to",
         action="append",
         type=text_argument,
         metavar="WHAT=WHERE",
-        help=f"whom to tell, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
-        f"may be given several times (default: {usual})",
+        help=f"a receiver, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
+        f"may be given several times (default: {default})",
     )
 
 
 def targets_of(options: argparse.Namespace) -> tuple[Target, ...]:
-    """Read what was given with ``--to``."""
-    given = [Given(text, "--to", Path()) for text in options.to or ()]
+    """Read the values of ``--to``."""
+    given = [OptionText(text, "--to", Path()) for text in options.to or ()]
     return tuple(target for one in given for target in targets(one))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell what ``options.file`` says, or that this is a test."""
+    """Send what ``options.file`` says, or a test."""
     if options.test == (options.file is not None):
         raise UsageError("name a results file, or give --test")
-    notifiers, when, file = _asked(options)
+    notifiers, when, file = _configured(options)
     if not notifiers:
-        raise UsageError("nobody is to be told; say whom with --to, as in slack=SLACK_WEBHOOK")
+        raise UsageError("there is no receiver; name one with --to, as in slack=SLACK_WEBHOOK")
     style = Style(sys.stdout)
     if options.test:
         notice = _test_notice()
@@ -97,33 +94,28 @@ def run(options: argparse.Namespace) -> int:
         )
         if not notice.is_due:
             style.show([f"no notice is due: {notice.subject}"])
-    return FINE if _sent(notifiers, notice, style) else FAULTS
+    return FINE if send(notifiers, notice, style) else FAULTS
 
 
-def send(chosen: Sequence[Target], notice: Notice, style: Style) -> bool:
-    """Send a notice to whom the user has named, say so, and tell whether all were told."""
-    return _sent(list(builtin_notifiers(chosen, None)), notice, style)
-
-
-def _sent(notifiers: Sequence[Notifier], notice: Notice, style: Style) -> bool:
+def send(notifiers: Sequence[Notifier], notice: Notice, style: Style) -> bool:
+    """Send a notice, print the outcomes, and return whether all got it."""
     outcomes = send_all(notifiers, notice)
     style.show(lines_of(outcomes))
     for outcome in outcomes:
         if not outcome.is_told and outcome.fault is None:
-            style.show([f"nobody to tell: {outcome.notifier.name}"])
+            style.show([f"not sent, no receiver here: {outcome.notifier.name}"])
     return all(outcome.fault is None for outcome in outcomes)
 
 
-def _asked(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, Path | None]:
-    """Find out who is told, when, and which history knows the sessions before."""
-    named = options.history and history(Given(options.history, "--history", Path()))
+def _configured(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, Path | None]:
+    """Return the notifiers, when they send, and the database of earlier sessions."""
+    named = options.history and history(OptionText(options.history, "--history", Path()))
     if options.to:
         when = NotifyOn(options.on or NotifyOn.FAILURE)
         return list(builtin_notifiers(targets_of(options), named)), when, named
     from pytest_dlperf.command.project import read_project
 
-    asked = Namespace(systems=None, baselines=None, for_pytest=options.for_pytest)
-    project = read_project(asked)
+    project = read_project(options)
     settings = project.settings
     when = NotifyOn(options.on) if options.on else settings.notify_on
     file = named or settings.history_file

@@ -1,21 +1,19 @@
-"""The user's project as a session would find it: settings, system files and log formats."""
+"""The user's project as a session finds it: settings, system files and log formats."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec import Struct
 
-from pytest_dlperf.config import values
 from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
-from pytest_dlperf.config.values import Given
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.errors import ending_session
-from pytest_dlperf.plugin.packaged import arguments_of, folder_to_name, runs_them
+from pytest_dlperf.plugin.packaged import arguments_of, folder_to_name, runs_packaged_tests
+from pytest_dlperf.plugin.start import ending_session
 
 if TYPE_CHECKING:
     import argparse
@@ -26,27 +24,24 @@ if TYPE_CHECKING:
     from pytest_dlperf.notices.notice import Notifier
 
 SUITE_FOLDER: Final = "bench_tests"
-"""Given to pytest where the user gives nothing, as the documented sessions do."""
+"""The default argument of pytest, as in the documented sessions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tests:
-    """What asks for the cases in a session that is started like this."""
+class Tests(Struct, frozen=True, kw_only=True):
+    """The tests of a session that is started with the same arguments."""
 
     folders: tuple[Path, ...]
-    """What the session collects."""
+    """Where the session collects tests."""
     come_with_package: bool
-    """Whether the package's own tests are run, unless others in these folders ask for cases."""
+    """Whether the package's own tests run, unless others in these folders ask for cases."""
     named_by: str
-    """The folder that is to be named for that."""
+    """The folder whose name makes them run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class Project(Struct, frozen=True, kw_only=True):
     """What sessions in this folder work with.
 
-    ``more_files``, ``more_formats`` and ``notifiers`` are what other plugins and ``conftest.py``
-    files add.
+    Other plugins and ``conftest.py`` files add ``more_files``, ``more_formats`` and ``notifiers``.
     """
 
     settings: Settings
@@ -70,17 +65,17 @@ class Project:
 
 
 def read_project(options: argparse.Namespace) -> Project:
-    """Start pytest as far as its configuration, and read the project from that.
+    """Configure pytest and read the project from its configuration.
 
     So options come from the same ini file, environment, ``addopts``, plugins and ``conftest.py``
-    files as those of a session, and in the same order. No test is collected.
+    files as in a session, in the same order. No test is collected.
     """
     reader = _Reader()
     code = pytest.main(
         [
-            # There without being looked for, in case the user's environment loads no plugins.
+            # In case the user's environment does not load plugins.
             *("-p", "pytest_dlperf.plugin"),
-            # This package has been imported by the command, which is pytest's only reason to warn.
+            # pytest warns, as the command has imported this package.
             *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
             *_named(options),
             *(options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])),
@@ -89,48 +84,42 @@ def read_project(options: argparse.Namespace) -> Project:
     )
     if reader.project is None:
         raise UsageError(
-            f"pytest could not be configured (its exit code is {int(code)}); what it says stands "
-            "above"
+            f"pytest could not be configured (exit code {int(code)}); its message stands above"
         )
     return reader.project
 
 
-def named_history(given: str, place: str) -> Path | None:
-    """The database that a text of this place names, by the rules of sessions; ``None`` for none."""
-    return values.history(Given(given, place, Path()))
-
-
 def _named(options: argparse.Namespace) -> list[str]:
-    """What the command's own options are called in a session."""
-    arguments = [f"--dlperf-systems={folder}" for folder in options.systems or ()]
-    if options.baselines is not None:
-        arguments.append(f"--dlperf-baselines={options.baselines}")
-    if getattr(options, "gate", None) is not None:
-        arguments.append(f"--dlperf-gate={options.gate}")
+    """Translate the command's options to those of a session."""
+    arguments = [f"--dlperf-systems={folder}" for folder in getattr(options, "systems", None) or ()]
+    for name in ("baselines", "gate"):
+        value = getattr(options, name, None)
+        if value is not None:
+            arguments.append(f"--dlperf-{name}={value}")
     return arguments
 
 
 def _tests(config: pytest.Config) -> Tests:
     return Tests(
         folders=tuple(arguments_of(config)),
-        come_with_package=runs_them(config),
+        come_with_package=runs_packaged_tests(config),
         named_by=folder_to_name(config),
     )
 
 
 class _Reader:
-    """Reads the project in the moment in which a session would begin, and has none begin."""
+    """Reads the project instead of running a session."""
 
     def __init__(self) -> None:
         self.project: Project | None = None
 
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        """Have the last word on options, which whoever is registered last has."""
+        """Register last, to have the last word on options."""
         early_config.pluginmanager.register(_InOneProcess(), "dlperf-command-in-one-process")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Read settings and what plugins add, instead of running a session."""
+        """Read the settings and what plugins add."""
         hook = config.hook
         with ending_session():
             settings = read_settings(config)
@@ -145,11 +134,11 @@ class _Reader:
 
 
 class _InOneProcess:
-    """Sets what would make a session look at its hosts: they may be out of reach from here."""
+    """Turns workers off: they would make a session contact its hosts."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
-        """Have no workers, neither as many as there are hosts nor any other number."""
+        """Use no workers, whatever the options and the hosts."""
         config.option.numprocesses = None
         config.option.tx = []
         config.option.dist = "no"

@@ -1,19 +1,20 @@
-"""``pytest-dlperf qualify``: what the gate sees of a cluster's metrics, by their recorded runs."""
+"""``pytest-dlperf qualify``: measures on recorded runs what the gate can see."""
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from msgspec import Struct
+
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
@@ -26,31 +27,49 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
-from pytest_dlperf.gate.rules import rule_maker, why_unusable
+from pytest_dlperf.gate.qualification import MIN_RUNS, Qualification, qualify
+from pytest_dlperf.gate.rules import Terms, rule_maker, why_unusable
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import RuleName
+from pytest_dlperf.model.metric import Metric, RuleName
+from pytest_dlperf.model.numbers import ABSENT, counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
-from pytest_dlperf.reports.numbers import counted
-from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.reports.tables import stacked, wrapped
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
+
 
 _DEFAULT_TRIALS: Final = 500
 _MIN_TRIALS: Final = 100
-_CASES_WORTH_PROCESSES: Final = 4
-_WATCH_S: Final = 0.5
+_MIN_TASKS_FOR_PROCESSES: Final = 4
+_POLL_S: Final = 0.5
+_HEADINGS: Final = (
+    "runs",
+    "sessions",
+    "noise",
+    "alarms",
+    "at 1/2",
+    "at 1",
+    "at 2",
+    "sees",
+    "tolerance",
+    "least",
+)
+_LEGEND: Final = (
+    "noise      standard deviation between runs",
+    "alarms     verdicts 'regressed' when nothing has changed",
+    "at 1/2..2  verdicts 'regressed' when this many tolerances are lost",
+    "sees       the smallest loss that is seen 9 times out of 10",
+    "least      the smallest tolerance that the noise allows",
+)
+_INDENT: Final = "    "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One metric of a case to qualify; each loss is judged ``trials`` times."""
 
     case: Case
@@ -61,13 +80,22 @@ class Task:
     seed: int
 
 
+class Row(Struct, frozen=True, kw_only=True):
+    """A row of the table: one qualified metric of a case."""
+
+    case_id: str
+    metric: str
+    tolerance_percent: float
+    qualification: Qualification
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Show what the gate can do on a cluster's own noise. The recorded runs of each case's "
-        "metrics are split into a baseline and a candidate, by nights where there are enough; "
-        "losses of nothing, 1/2, 1 and 2 tolerances are put into the candidate, and the gate "
-        "judges, without a control arm. A tolerance below what the noise allows is refused."
+        "Show what the gate can do with a cluster's own noise. The recorded runs of each case's "
+        "metrics are split into a baseline and a candidate, by nights if there are enough; "
+        "losses of 0, 1/2, 1 and 2 tolerances are added to the candidate, and the gate judges it, "
+        "without a control arm. A tolerance that is too small for the noise is refused."
     )
     parser.epilog = PYTEST_ARGUMENTS
     add_cases(parser, "qualify")
@@ -75,15 +103,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         type=text_argument,
         metavar="NAME",
-        help="qualify this metric alone (default: all that are judged by runs of their own; "
-        "a ratio, as speedup is, has none)",
+        help="qualify this metric only (default: all that are judged by their own runs; a ratio "
+        "such as speedup has none)",
     )
     parser.add_argument(
         "--cluster",
         type=text_argument,
         metavar="NAME",
-        help="the cluster whose runs are taken (default: that of --dlperf-cluster in the ini file "
-        "or the environment)",
+        help="the cluster with the runs (default: that of --dlperf-cluster in the ini file or the "
+        "environment)",
     )
     add_folders(parser)
     parser.add_argument(
@@ -98,17 +126,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer_argument(0),
         default=0,
         metavar="N",
-        help="another number splits the runs in another way (default: 0)",
+        help="seed of the random splits (default: 0)",
     )
     parser.add_argument(
         "--gate",
         choices=[rule.value for rule in RuleName],
-        help="qualify this rule (default: the one that a session would judge the case by)",
+        help="qualify this rule (default: the one by which sessions judge the case)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Qualify the cases of a cluster, print what the gate sees, and give the exit code."""
+    """Qualify the cases of a cluster, print what the gate sees, and return the exit code."""
     suite = _suite(options)
     nothing = f"no case of cluster {suite.cluster.name} has the id"
     ids = chosen_cases((case.id for case in suite.cases), options.cases, nothing)
@@ -128,7 +156,7 @@ def run(options: argparse.Namespace) -> int:
             baseline=baseline,
             terms=suite.terms(case, metric),
             trials=options.trials,
-            # Of its own for each case: a case qualified alone comes out as it does among others.
+            # A seed per case: its result does not depend on the others.
             seed=crc32(f"{options.seed} {case.id} {metric.name}".encode()),
         )
         for case, metric, baseline in baselines
@@ -141,8 +169,8 @@ def run(options: argparse.Namespace) -> int:
         style.show([*table_lines(rows, style), "", *legend, ""])
     comparable = sum(_is_comparable(metric, baseline) for _, metric, baseline in baselines)
     left_out = {
-        "of another unit or direction than accepted, or not above 0; 'pytest-dlperf check' tells "
-        "of them": len(baselines) - comparable,
+        "of another unit or direction than accepted, or not above 0; 'pytest-dlperf check' names "
+        "them": len(baselines) - comparable,
         f"with fewer than {MIN_RUNS} recorded runs; --dlperf-extend-baselines adds those of "
         "sessions that pass": comparable - len(tasks),
         "without baseline; --dlperf-create-baselines records what is measured": len(judged)
@@ -153,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judged(suite: Suite, case: Case) -> Iterator[Metric]:
-    """Give the metrics of a case that a test judges by runs of their own."""
+    """Yield the metrics of a case that are judged by their own runs."""
     for metric in suite.systems[case.system].metrics:
         if metric.is_judged and metric.better is not None and metric.ratio_of is None:
             yield metric
@@ -163,7 +191,7 @@ def _of_metric(judged: Sequence[tuple[Case, Metric]], name: str) -> list[tuple[C
     known = dict.fromkeys(metric.name for _, metric in judged)
     if name not in known:
         raise UsageError(
-            f"--metric {name}: no such metric is judged by runs of its own; there are: "
+            f"--metric {name}: no such metric is judged by its own runs; known: "
             f"{', '.join(known)}{nearest(name, known)}"
         )
     return [(case, metric) for case, metric in judged if metric.name == name]
@@ -177,8 +205,7 @@ def _is_comparable(metric: Metric, baseline: Baseline) -> bool:
 def _suite(options: argparse.Namespace) -> Suite:
     """Load the suite as a session of this cluster has it."""
     project = read_project(options)
-    settings = replace(
-        project.settings,
+    settings = project.settings._replace(
         cluster=options.cluster or project.settings.cluster,
         control=ControlArm.NEVER,  # nothing is run, so no cluster needs one
     )
@@ -187,17 +214,17 @@ def _suite(options: argparse.Namespace) -> Suite:
         folders = ", ".join(map(str, settings.systems_directories))
         raise UsageError(
             f"there are no cases: no system file (*.yaml) in {folders}. Start it in the folder in "
-            "which sessions of pytest are started, or name the folder with --systems"
+            "which you start pytest, or name the folder with --systems"
         )
     return suite
 
 
-# ------------------------------------------------------------------------ qualifying
+# ---------------------------------------------------------------------- qualification
 
 
 def _qualified(tasks: Sequence[Task]) -> list[Row]:
     processors = len(os.sched_getaffinity(0))
-    if len(tasks) < _CASES_WORTH_PROCESSES or processors == 1:
+    if len(tasks) < _MIN_TASKS_FOR_PROCESSES or processors == 1:
         return list(map(_qualify, tasks))
     with ProcessPoolExecutor(
         min(processors, len(tasks)),
@@ -211,7 +238,7 @@ def _qualified(tasks: Sequence[Task]) -> list[Row]:
 def _end_with_parent(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_WATCH_S)
+            time.sleep(_POLL_S)
         os._exit(FAULTS)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -230,7 +257,56 @@ def _qualify(task: Task) -> Row:
     )
 
 
-# --------------------------------------------------------------------------- telling
+# ---------------------------------------------------------------------------- output
+
+
+def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
+    """Lay out the rows in their order, with the reason below each refused one."""
+    cells = [("case", "metric", "rule", *_HEADINGS), *map(_cells, rows)]
+    head, *below = stacked(cells, "lllr", names=3, width=style.width)
+    yield from (style(line, "bold") for line in head)
+    for row, lines in zip(rows, below, strict=True):
+        fault = row.qualification.fault
+        refusal = () if fault is None else wrapped(f"refused: {fault}", style.width - len(_INDENT))
+        markup = ("green",) if fault is None else ("red",)
+        for line in (*lines, *(f"{_INDENT}{line}" for line in refusal)):
+            yield style(line, *markup)
+
+
+def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str]:
+    """Explain the headings and the method."""
+    yield from _LEGEND
+    untried = sum(not row.qualification.has_nights for row in rows)
+    if untried:
+        # They would add alarms: only several nights show how nights differ.
+        rows_of = "row" if untried == 1 else "rows"
+        yield f"Differences between nights not tried in {untried} {rows_of}: too few sessions."
+    yield f"From noise on, all in percent; {trials} trials of each loss, seed {seed}."
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.qualification
+    half, once, twice = found.power
+    return (
+        row.case_id,
+        row.metric,
+        found.rule.value,
+        str(found.runs),
+        str(found.sessions),
+        f"{found.noise_percent:.2f}",
+        f"{100 * found.false_alarms:.1f}",
+        f"{100 * half:.1f}",
+        f"{100 * once:.1f}",
+        f"{100 * twice:.1f}",
+        _percent(found.min_detectable_percent),
+        f"{row.tolerance_percent:g}",
+        # Rounded up: with the next smaller number the tolerance would be refused.
+        _percent(math.ceil(10 * found.smallest_tolerance_percent) / 10),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.1f}"
 
 
 def _summary(

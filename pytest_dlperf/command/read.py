@@ -1,4 +1,4 @@
-"""``pytest-dlperf read``: what a log is, what it says, and what to do with it next."""
+"""``pytest-dlperf read``: identifies logs, shows what they hold, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import (
@@ -40,34 +40,32 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
-        "Say what a log is and what it holds: format, steps, ranks, what would be measured, every "
-        "number and fact, what is not sure, and the next command. Of a large log the head and the "
-        "end are read."
+        "Show what a log is and holds: format, steps, ranks, the measured metrics, every number "
+        "and fact, doubts, and the next command. Of a large log, only the head and the end are "
+        "read."
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument("logs", nargs="+", type=path_argument, metavar="FILE", help="logs to read")
-    parser.add_argument(
-        "--case", metavar="CASE", help="the run that it is a log of, by the id of its case"
-    )
+    parser.add_argument("--case", metavar="CASE", help="the id of the case whose run wrote the log")
     parser.add_argument(
         "--batch",
         type=integer_argument(1),
         metavar="N",
-        help="samples of a step of the whole run, where the log does not say it",
+        help="global batch, if the log does not show it",
     )
     parser.add_argument(
         "--write",
         type=file_argument,
         metavar="FILE",
-        help="write a system file to begin with, for a log that no system reads yet",
+        help="write a first system file, for a log that no system reads yet",
     )
     add_folders(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the logs, print what they hold, and give the exit code."""
+    """Read the logs, print what they hold, and return the exit code."""
     if options.write is not None:
         _check_write(options)
     heads = [_head(Path(log)) for log in options.logs]
@@ -103,13 +101,13 @@ def _head(path: Path) -> HeadOfLog:
     except OSError as error:
         hint = ""
         if error.errno == errno.EINVAL:
-            hint = "; what comes through a pipe has to be kept first: … | tee FILE"
+            hint = "; a pipe has to be written to a file first: … | tee FILE"
         raise UsageError(f"{shown}: {error.strerror or error}{hint}") from error
 
 
 def _check_write(options: argparse.Namespace) -> None:
     if len(options.logs) > 1:
-        raise UsageError("--write makes a system file of one log; name one")
+        raise UsageError("--write makes a system file from one log; name one")
     file = Path(options.write)
     if os.path.lexists(file):
         raise UsageError(f"--write: {printable(str(file))} exists; name a new file")
@@ -131,7 +129,7 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
 
 def _write(file: Path, found: Identified | None) -> None:
     if found is None:
-        raise UsageError("--write: nothing was found that a system file could say")
+        raise UsageError("--write: nothing was found to write")
     if found.starter is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
     write_report("--write", file, found.starter.file().text())

@@ -1,4 +1,4 @@
-"""How a subcommand speaks with the shell: arguments in, lines of text and an exit code out."""
+"""What subcommands share: types of arguments, and styled output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.numbers import plain, printable
+from pytest_dlperf.reports.texts import plain, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PYTEST_ARGUMENTS: Final = """\
 Options, ini file and plugins are those of pytest in this folder. Arguments after -- go to pytest:
-a folder whose conftest.py adds systems, -c FILE, -p PLUGIN. Without any, the folder bench_tests is
-given to it, if there is one.
+a folder whose conftest.py adds systems, -c FILE, -p PLUGIN (default: the folder bench_tests, if it
+exists).
 """
 
 _CODES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
@@ -49,19 +49,19 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 
 
 def text_argument(text: str) -> str:
-    """Take text that is not empty."""
+    """Read text that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty; give a value or leave it out")
     return text
 
 
 def path_argument(text: str) -> str:
-    """Take the path of a file or folder, there or not; ``~`` is the user's home."""
+    """Read the path of a file or folder, existing or not; ``~`` is the user's home."""
     return os.path.expanduser(text_argument(text))  # noqa: PTH111 - pathlib refuses unknown users
 
 
 def folder_argument(text: str) -> str:
-    """Take the path of a folder that is there."""
+    """Read the path of an existing folder."""
     folder = path_argument(text)
     if not _is_folder(folder):
         raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
@@ -69,7 +69,7 @@ def folder_argument(text: str) -> str:
 
 
 def file_argument(text: str) -> str:
-    """Take the path of a file, there or not."""
+    """Read the path of a file, existing or not."""
     file = path_argument(text)
     if _is_folder(file):
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
@@ -81,10 +81,10 @@ def _is_folder(path: str) -> bool:
 
 
 def integer_argument(minimum: int) -> Callable[[str], int]:
-    """Take integers from ``minimum`` on."""
+    """Make a reader of integers from ``minimum`` on."""
 
     def read(text: str) -> int:
-        # More digits than any of ours has; int() itself refuses thousands of them.
+        # int() refuses thousands of digits with another error.
         is_number = text.isascii() and text.isdigit() and len(text) <= 9  # noqa: PLR2004
         if not is_number or int(text) < minimum:
             raise argparse.ArgumentTypeError(f"{text!r} is not an integer ≥ {minimum}")
@@ -94,7 +94,7 @@ def integer_argument(minimum: int) -> Callable[[str], int]:
 
 
 def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:
-    """Add the ids of cases, for ``chosen_cases``."""
+    """Add the arguments of ``chosen_cases``."""
     parser.add_argument(
         "cases",
         nargs="*",
@@ -105,10 +105,10 @@ def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:
 
 
 def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str) -> set[str]:
-    """Choose the ids that the patterns name; without any, all.
+    """Choose the ids that match a pattern; all without patterns.
 
     Raises:
-        UsageError: A pattern names none; ``nothing`` says of what there is none.
+        UsageError: A pattern matches none; the message begins with ``nothing``.
     """
     known = dict.fromkeys(case_ids)
     for pattern in patterns:
@@ -124,7 +124,7 @@ def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str)
 
 
 def write_report(option: str, file: Path, text: str) -> None:
-    """Write what was asked for with ``option``.
+    """Write the file that ``option`` names.
 
     Raises:
         UsageError: It cannot be written.
@@ -136,13 +136,13 @@ def write_report(option: str, file: Path, text: str) -> None:
 
 
 class Style:
-    """How text is written to one stream."""
+    """Styles text for a stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Look whether the stream is a terminal, and what the user says about colours."""
+        """Take the width and the colours of the stream."""
         is_bare = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self._is_coloured = stream.isatty() and not is_bare
-        # The width of a terminal says nothing of a file; COLUMNS is what the user says.
+        # A file does not have the width of the terminal, unless the user sets COLUMNS.
         usual = (_USUAL_WIDTH, 24)
         width = (
             shutil.get_terminal_size(usual).columns
@@ -152,13 +152,13 @@ class Style:
         self.width = max(width, _MIN_WIDTH)
 
     def __call__(self, text: str, *markup: str) -> str:
-        """Text with its markup (bold, red, green, yellow), as far as the stream shows it."""
+        """Return text with its markup (bold, red, green, yellow) if the stream shows it."""
         if not self._is_coloured or not markup:
             return text
         return f"\033[{';'.join(_CODES[name] for name in markup)}m{text}\033[0m"
 
     def show(self, lines: Iterable[str]) -> None:
-        """Print lines, in which only the markup of this style has force."""
+        """Print lines; of escape sequences only the markup of this class gets through."""
         for line in lines:
             if self._is_coloured:
                 texts = _MARKUP.split(line)

@@ -1,4 +1,4 @@
-"""``pytest-dlperf systems``: the systems that come with the package, for ``extends``."""
+"""``pytest-dlperf systems``: lists the systems that come with the package, for ``extends``."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style
-from pytest_dlperf.config.extending import explained, shipped_systems
+from pytest_dlperf.config.systems import comment_of, shipped_systems
 
 if TYPE_CHECKING:
     import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the subcommand takes."""
+    """Declare the arguments."""
     parser.description = (
         "List the systems that come with the package, or show the file of one. A system file of "
-        "one's own builds on one by 'extends: NAME' and says only what differs."
+        "your own builds on one with 'extends: NAME', and holds only what differs."
     )
     parser.add_argument(
         "name",
         nargs="?",
         choices=list(shipped_systems()),
         metavar="NAME",
-        help="the system whose file is shown (default: list all)",
+        help="show the file of this system (default: list all)",
     )
 
 
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def summary(name: str) -> str:
-    """Return what a system that ships is for: the first sentence of its comment."""
-    return " ".join(explained(name)[0].split()).partition(". ")[0]
+    """Return the first sentence of the comment of a shipped system."""
+    return " ".join(comment_of(name)[0].split()).partition(". ")[0]

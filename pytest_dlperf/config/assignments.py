@@ -1,4 +1,4 @@
-"""What the user sets for launches: on the command line, or under ``vars`` in a ``cluster.yaml``.
+"""Settings of launches: on the command line, or under ``vars`` in a ``cluster.yaml``.
 
 Values reach the trainer as they are: no shell reads them and nothing is split, but for the text of
 ``extra_args``, and of the lists of ``slurm`` and ``container``.
@@ -9,49 +9,50 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.config.slurm_container import (
     ARGUMENTS_SHAPE,
     CONTAINER,
+    EVERY_SYSTEM_TAKES,
     SLURM,
+    Container,
+    SlurmOptions,
     checked_part,
+    container,
     is_list,
     slurm_container_keys,
+    slurm_options,
     split_arguments,
 )
 from pytest_dlperf.files.shapes import Key, MapOf, Record, Scalar, Shape
-from pytest_dlperf.files.yamlfile import Problem
+from pytest_dlperf.files.yamlfile import Problem, nearest
+from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.config.slurm_container import Part
     from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.model.case import Case
 
-    _Given = tuple[str | tuple[str, ...], YamlValue]
+    _Placed = tuple[str | tuple[str, ...], YamlValue]
 
-EVERY_SYSTEM_TAKES: Final = (
-    "extra_args",
-    "env",
-    "python",
-    "working_directory",
-    "pause_s",
-    SLURM,
-    CONTAINER,
-)
-"""What the user can set for any system, beside the system's own variables."""
 _BY_KEY: Final = ("env", SLURM, CONTAINER)
-"""Those of them that have keys of their own."""
+"""Those of ``EVERY_SYSTEM_TAKES`` that have keys of their own."""
+
+ALL_SYSTEMS: Final = "*"
 
 _ASSIGNMENT = re.compile(
     r"(?P<system>[^.=]+)\.(?P<name>[^.=]+)(?:\.(?P<key>[^=]*))?=(?P<text>.*)", re.DOTALL
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One thing that the user set for one system, or for all (``system`` is ``*``).
+class Assignment(Struct, frozen=True, kw_only=True):
+    """One setting of one system, or of all (``system`` is ``*``).
 
     ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``. ``key`` is the variable of ``env``,
     or the part of ``slurm`` and ``container``. Messages name ``place`` and ``key_path``, never the
@@ -66,7 +67,7 @@ class Assignment:
     key_path: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no launch could use, with a ``ValueError``."""
+        """Raise a ``ValueError`` for a value that no launch could use."""
         if self.name in (SLURM, CONTAINER):
             checked_part(self.name, self.key, self.value)
         if isinstance(self.value, tuple) != _is_list(self.name, self.key):
@@ -84,7 +85,7 @@ class Assignment:
 
     @property
     def text(self) -> str:
-        """The value of anything that is no list."""
+        """The value of anything but a list."""
         return self.value if isinstance(self.value, str) else shlex.join(self.value)
 
     @property
@@ -93,12 +94,12 @@ class Assignment:
         return (self.value,) if isinstance(self.value, str) else self.value
 
     def problem(self, message: str) -> Problem:
-        """Say what is wrong with it, and where."""
+        """Make a problem of it, with its place."""
         where = f"{self.key_path}: " if self.key_path else ""
         return Problem(place=self.place, message=f"{where}{message}")
 
 
-def parse_assignment(text: str) -> Assignment:
+def parse_assignment(text: str, option: str = "--dlperf-set") -> Assignment:
     """Read ``SYSTEM.name=value`` or ``SYSTEM.env.NAME=value``; the system may be ``*``."""
     match = _ASSIGNMENT.fullmatch(text)
     # Never the value: it may be a password.
@@ -115,7 +116,7 @@ def parse_assignment(text: str) -> Assignment:
             name=name,
             key=key,
             value=split_arguments(match["text"]) if _is_list(name, key) else match["text"],
-            place=f"--dlperf-set {said}",
+            place=f"{option} {said}",
         )
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
@@ -139,12 +140,12 @@ def parse_pause(text: str) -> float:
 # ------------------------------------------------------------------------- in cluster.yaml
 
 
-def _given(value: str | tuple[str, ...], place: YamlValue) -> _Given:
+def _placed(value: str | tuple[str, ...], place: YamlValue) -> _Placed:
     return value, place
 
 
-def _one_value(name: str = "") -> Shape[_Given]:
-    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_given)
+def _one_value(name: str = "") -> Shape[_Placed]:
+    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_placed)
 
 
 def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[Assignment, ...]:
@@ -157,7 +158,7 @@ def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[
     return tuple(assignment for assignment in found if assignment is not None)
 
 
-def _assignment(system: str, name: str, key: str, given: _Given) -> Assignment | None:
+def _assignment(system: str, name: str, key: str, given: _Placed) -> Assignment | None:
     value, place = given
     said_at = f"{place.file}:{place.line}"
     try:
@@ -184,7 +185,7 @@ VARS: Final = MapOf(
         ),
         Key(
             "extra_args",
-            ARGUMENTS_SHAPE.placed(_given),
+            ARGUMENTS_SHAPE.placed(_placed),
             "Arguments behind those of the system: a list, or text that is split as by a shell.",
         ),
         Key("python", _one_value("python"), "The trainer's Python."),
@@ -204,3 +205,152 @@ VARS: Final = MapOf(
 ).placed(_assignments)
 """What is set for launches, by system id or ``*``. Which systems and variables there are is not
 known here: see ``check_assignments``."""
+
+
+# ------------------------------------------------------------------------- for a system
+
+
+class LaunchVariables(Struct, frozen=True, kw_only=True):
+    """Settings for the launches of one system, by the user or by default."""
+
+    values: Mapping[str, str] = {}
+    extra_arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    python: str | None = None
+    working_directory: str | None = None
+    """Of a system that names none."""
+    pause_s: float | None = None
+    slurm: SlurmOptions = SlurmOptions()
+    container: Container | None = None
+
+
+def check_assignments(
+    specs: Mapping[str, LaunchSpec | None], sources: Iterable[Sequence[Assignment]]
+) -> Iterator[Problem]:
+    """Find values that are set for an unknown system or variable, or are malformed."""
+    for given in (assignment for source in sources for assignment in source):
+        if given.system != ALL_SYSTEMS and given.system not in specs:
+            close = nearest(given.system, specs)
+            there_are = f"there are: {', '.join(specs) or 'none'}"
+            yield given.problem(f"unknown system {given.system!r}{close}; {there_are}")
+            continue
+        meant = specs if given.system == ALL_SYSTEMS else {given.system: specs[given.system]}
+        launched = {name: spec for name, spec in meant.items() if spec is not None}
+        if not launched and given.system != ALL_SYSTEMS:
+            yield given.problem(f"{given.system} has no launch to set anything for")
+            continue
+        known = dict.fromkeys(name for spec in launched.values() for name in _names(spec))
+        if given.name not in known:
+            yield _unknown_name(given, known)
+        for name, spec in launched.items():
+            yield from _value_problems(spec, name, given)
+
+
+def resolve(
+    spec: LaunchSpec,
+    system_id: str,
+    sources: Iterable[Sequence[Assignment]],
+    *,
+    case: Case | None = None,
+) -> LaunchVariables:
+    """Merge all that was set for a system's launches.
+
+    ``sources`` come strongest first: the command line, then the cluster. Within one, the system
+    goes before ``*``, and the last value before the first. With a ``case`` only the variables that
+    it uses are needed.
+
+    Raises:
+        UsageError: A variable is unknown, or its value malformed.
+        CannotMeasureError: A needed variable is not set.
+    """
+    strongest: dict[tuple[str, str], Assignment] = {}
+    known = _names(spec)
+    problems: list[Problem] = []
+    for given in _in_order(system_id, sources):
+        if given.name in known:
+            strongest.setdefault((given.name, given.key), given)
+        elif given.system != ALL_SYSTEMS:
+            problems.append(_unknown_name(given, known))
+    values = {
+        name: variable.default
+        for name, variable in spec.variables.items()
+        if variable.default is not None
+    }
+    for (name, _), given in strongest.items():
+        problems += _value_problems(spec, system_id, given)
+        if name in spec.variables:
+            values[name] = given.text
+    around = None
+    try:
+        around = container(_parts(CONTAINER, spec.container, strongest))
+    except ValueError as error:
+        said = next((given for (name, _), given in strongest.items() if name == CONTAINER), None)
+        message = f"{system_id}: {error}"
+        problems.append(
+            Problem(place="launch", message=message) if said is None else said.problem(message)
+        )
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(map(str, problems))))
+    needed = spec.variables if case is None else spec.variables_of(case)
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise CannotMeasureError(_missing(spec, case.id if case else system_id, system_id, missing))
+    extra = strongest.get(("extra_args", ""))
+    python = strongest.get(("python", ""))
+    folder = strongest.get(("working_directory", ""))
+    pause = strongest.get(("pause_s", ""))
+    return LaunchVariables(
+        values=values,
+        extra_arguments=() if extra is None else extra.texts,
+        environment={
+            key: given.text for (name, key), given in sorted(strongest.items()) if name == "env"
+        },
+        python=None if python is None else python.text,
+        working_directory=None if folder is None or spec.working_directory else folder.text,
+        pause_s=None if pause is None else parse_pause(pause.text),
+        slurm=slurm_options(_parts(SLURM, spec.slurm, strongest)),
+        container=around,
+    )
+
+
+def _parts(
+    name: str, own: Mapping[str, Part], strongest: Mapping[tuple[str, str], Assignment]
+) -> dict[str, Part]:
+    """Put the user's parts of ``slurm`` or ``container`` over the system's own."""
+    return {**own, **{key: given.value for (said, key), given in strongest.items() if said == name}}
+
+
+def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterator[Assignment]:
+    for source in sources:
+        for system in (system_id, ALL_SYSTEMS):
+            yield from (given for given in reversed(source) if given.system == system)
+
+
+def _value_problems(spec: LaunchSpec, system_id: str, given: Assignment) -> Iterator[Problem]:
+    variable = spec.variables.get(given.name)
+    if variable and (problem := variable.problem(given.text)):
+        yield given.problem(f"{problem}; {system_id}.{given.name} is: {variable.meaning}")
+    if (given.name, given.system) == ("working_directory", system_id) and spec.working_directory:
+        yield given.problem(f"{system_id} says itself where it starts: {spec.working_directory}")
+
+
+def _names(spec: LaunchSpec) -> tuple[str, ...]:
+    return (*spec.variables, *EVERY_SYSTEM_TAKES)
+
+
+def _unknown_name(given: Assignment, known: Collection[str]) -> Problem:
+    return given.problem(
+        f"{given.system} has no variable {given.name!r}{nearest(given.name, known)}; what can be "
+        f"set: {', '.join(known)}"
+    )
+
+
+def _missing(spec: LaunchSpec, who: str, system_id: str, names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        variable = spec.variables[name]
+        value = variable.kind.value.upper()
+        lines.append(f"{name} ({variable.meaning}): --dlperf-set {system_id}.{name}={value}")
+    return (
+        f"{who} needs {'; '.join(lines)}; or under vars, {system_id} in the cluster's cluster.yaml"
+    )

@@ -1,10 +1,11 @@
-"""The ``cases`` of a system file: what an entry says, and the cases that it names."""
+"""The ``cases`` of a system file: its entries, and the cases that they name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.files.shapes import Integer, Key, ListOf, Number, Record, Shape, Text
 from pytest_dlperf.model.case import (
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 NO_REFERENCE: Final = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flops:
+class Flops(Struct, frozen=True, kw_only=True):
     """Floating-point operations that a training needs, for a token or for a sample."""
 
     flops_per_token: float | None = None
@@ -36,12 +36,11 @@ class Flops:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys that say it."""
-        return tuple(one.name for one in fields(Flops) if getattr(self, one.name) is not None)
+        """The keys that are set."""
+        return tuple(one for one in Flops.__struct_fields__ if getattr(self, one) is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(Flops):
+class Entry(Flops, frozen=True, kw_only=True):
     """One entry of ``cases``; ``CASES`` says what each value is.
 
     ``reference`` is empty where speedups are taken over none.
@@ -59,7 +58,7 @@ class Entry(Flops):
 
     @property
     def batches(self) -> dict[str, int]:
-        """What it says of its batch, by key: one of the three."""
+        """The batch sizes that are set, by key; one of the three is right."""
         said = {
             "batch_per_device": self.batch_per_device,
             "batch_per_replica": self.batch_per_replica,
@@ -69,7 +68,7 @@ class Entry(Flops):
 
     @property
     def work(self) -> Work:
-        """What a step of its cases does."""
+        """The work of a step of its cases."""
         [batch] = self.batches.values()
         return Work(
             batch=batch,
@@ -79,7 +78,7 @@ class Entry(Flops):
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List what its values say against each other, by key."""
+        """List contradictions between its values, by key."""
         batches = list(self.batches)
         if len(batches) != 1:
             found = " and ".join(batches) or "none of them"
@@ -110,7 +109,7 @@ def _checked(entry: Entry, place: YamlValue) -> Entry | None:
 
 
 def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
-    """Give the shape of a name that stands in ids."""
+    """Return the shape of a name that stands in ids."""
     return Text(allowed).parsed(partial(check_name, axis), pattern=f"^{NAME_PATTERN}$")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from pytest_dlperf.config.assignments import VARS
-from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -16,6 +17,7 @@ from pytest_dlperf.files.shapes import (
     Number,
     Record,
     Scalar,
+    Shape,
     Text,
     one_of,
 )
@@ -29,16 +31,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.files.yamlfile import YamlValue
 
 CLUSTER_FILE: Final = "cluster.yaml"
+
+
+class JobKind(Enum):
+    """What a run is submitted as."""
+
+    JOB = "job"
+    JOB_SET = "jobset"
+    TRAIN_JOB = "trainjob"
+
+
+class Volume(Struct, frozen=True, kw_only=True):
+    """A path of pods: a claim, a folder of the node, or memory."""
+
+    path: str
+    claim: str | None = None
+    host_path: str | None = None
+    memory: str | None = None
+
+
+class Kubernetes(Struct, frozen=True, kw_only=True):
+    """Where jobs go, and what their pods get; ``KUBERNETES`` says what each value is."""
+
+    kind: JobKind = JobKind.JOB
+    context: str | None = None
+    namespace: str | None = None
+    template: str | None = None
+    image: str | None = None
+    device: str = "nvidia.com/gpu"
+    resources: Mapping[str, str] = {}
+    volumes: tuple[Volume, ...] = ()
+    node_selector: Mapping[str, str] = {}
+    service_account: str | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    queue: str | None = None
+    runtime: str = "torch-distributed"
 
 
 class UnknownClusterError(UsageError):
     """No such cluster; the message lists those that there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(Struct, frozen=True, kw_only=True):
     """The accepted software of a cluster, to be run beside what is tested.
 
     ``assignments`` go before all that is set otherwise.
@@ -48,8 +85,7 @@ class Control:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, frozen=True, kw_only=True):
     """One set of machines whose numbers are comparable.
 
     ``CLUSTER_KEYS`` says what each value is. ``systems`` is ``None`` for all; ``machine`` has the
@@ -67,11 +103,55 @@ class Cluster:
     scratch: str | None = None
     control: Control | None = None
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    machine: Mapping[str, str] = field(default_factory=dict)
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    hardware: Mapping[str, str] = field(default_factory=dict)
-    software: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = {}
+    peak_tflops: Mapping[str, float] = {}
+    hardware: Mapping[str, str] = {}
+    software: Mapping[str, str] = {}
 
+
+# ------------------------------------------------------------------------------ in a file
+
+
+def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[Volume, ...]:
+    for path, source in given.items():
+        if len(source) != 1:
+            place.fault(f"{path} is one of a claim, a host_path or memory")
+    return tuple(Volume(path=path, **source) for path, source in given.items() if len(source) == 1)
+
+
+_VOLUMES: Final[Shape[tuple[Volume, ...]]] = MapOf(
+    Record(
+        dict[str, Any],
+        Key("claim", Text("a PersistentVolumeClaim"), "The PersistentVolumeClaim of this name."),
+        Key("host_path", Text("a path", pattern="^/"), "This folder of the node."),
+        Key("memory", Scalar("a quantity such as 16Gi"), "Memory, up to so much."),
+    ),
+    "a mapping of paths to what is there",
+    names="/.*",
+    refused="is not an absolute path",
+).placed(_volumes)
+
+KUBERNETES: Final = Record(
+    Kubernetes,
+    Key("kind", one_of(JobKind), "What a run is submitted as."),
+    Key("context", Text(), "The context of the kubeconfig; default: the current one."),
+    Key("namespace", Text(), "Where jobs go; default: that of the context."),
+    Key(
+        "template",
+        Text("a file"),
+        "A manifest to begin with, beside cluster.yaml; default: the one that ships, by kind.",
+    ),
+    Key("image", Text(), "The image of the trainers; container.image of a system goes before it."),
+    Key("device", Text(), "The resource that a device is; default: nvidia.com/gpu."),
+    Key("resources", MapOf(Scalar()), "What a node's pod asks for beside devices, as limits."),
+    Key("volumes", _VOLUMES, "What pods find where, by path."),
+    Key("node_selector", MapOf(Scalar()), "Labels of the nodes that pods may run on."),
+    Key("service_account", Text(), "The service account of pods."),
+    Key("image_pull_secrets", ListOf(Text()), "Secrets by which images are pulled."),
+    Key("queue", Text(), "The local queue of Kueue that jobs go through."),
+    Key("runtime", Text(), "The ClusterTrainingRuntime of a TrainJob; default: torch-distributed."),
+)
+"""The keys below ``kubernetes`` in ``cluster.yaml``."""
 
 FACTS: Final = MapOf(Scalar())
 """Facts by name: any scalars, as they are written."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 from pytest_dlperf.config.cases import PRECISION
 from pytest_dlperf.files.shapes import ByKind, Key, ListOf, Record, Scalar, Shape, Text
@@ -25,8 +26,7 @@ Counts = tuple[range, ...]
 """Numbers that a condition accepts; empty for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Struct, frozen=True, kw_only=True):
     """Condition on a case: all that is given must hold; nothing given holds for all."""
 
     precisions: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Condition:
     ep: Counts = ()
 
     def holds(self, case: Case) -> bool:
-        """Say whether the case is one of those."""
+        """Whether the condition holds for a case."""
         topology = case.topology
         return (
             (not self.precisions or case.precision in self.precisions)
@@ -76,8 +76,7 @@ def _is_among(count: int, accepted: Counts) -> bool:
 ALWAYS: Final = Condition()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """One of several values; the first whose condition holds is taken."""
 
     value: str
@@ -85,7 +84,7 @@ class Choice:
 
 
 def chosen(choices: Iterable[Choice], case: Case) -> str | None:
-    """Give the value of the first choice that is for this case."""
+    """Return the value of the first choice that is for this case."""
     return next((choice.value for choice in choices if choice.when.holds(case)), None)
 
 
@@ -123,7 +122,7 @@ CONDITION: Final = Record(
     *(Key(way, _COUNTED, f"How many {counted} there are.") for way, counted in WAYS.items()),
 )
 
-WHEN: Final = "Which cases it is for: all that is said must hold."
+WHEN: Final = "Which cases it is for: all that is given must hold."
 
 CHOICES: Final = ListOf(
     Record(
@@ -135,8 +134,8 @@ CHOICES: Final = ListOf(
 )
 
 
-def words_of_no_case(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
-    """Say what a condition names and no case has: it would never hold, and nobody would notice."""
+def unmatched_words(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
+    """List words of a condition that no case has: it would never hold, unnoticed."""
     precisions = sorted({case.precision for case in cases})
     options = sorted({option for case in cases for option in case.options})
     for axis, known, named in (

@@ -1,4 +1,4 @@
-"""What a system says about how its trainer is started: the values behind ``launch`` in its file.
+"""How a trainer is started: the values of ``launch`` in a system file.
 
 An entry is written once for all cases of its system. What differs between them is chosen by
 conditions on the case; what differs between runs and nodes stands as ``{field}`` in templates.
@@ -7,11 +7,12 @@ conditions on the case; what differs between runs and nodes stands as ``{field}`
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.config.conditions import (
     ALWAYS,
     CHOICES,
@@ -20,9 +21,13 @@ from pytest_dlperf.config.conditions import (
     Choice,
     Condition,
     chosen,
-    words_of_no_case,
+    unmatched_words,
 )
-from pytest_dlperf.config.slurm_container import checked_part, slurm_container_keys
+from pytest_dlperf.config.slurm_container import (
+    EVERY_SYSTEM_TAKES,
+    checked_part,
+    slurm_container_keys,
+)
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
-_LACKS: Final = {
+_WHY_MISSING: Final = {
     "batch_per_device": "spreads a replica over several devices; use {batch_per_replica}",
     "batch_per_node": "spreads a replica over several nodes; use {batch_per_replica}",
     "sequence_length": "has no sequence_length",
@@ -61,7 +66,7 @@ _LACKS: Final = {
 """Why a case may have no value of a field."""
 
 LOG_FILE: Final = "log.file"
-"""The key path of what is a part of a launch, and stands elsewhere."""
+"""The key path of the part of a launch that stands outside of ``launch``."""
 _RESERVED: Final = {
     *FIELDS,
     *EVERY_SYSTEM_TAKES,
@@ -98,7 +103,7 @@ class StartOn(Enum):
 
 
 class Steps(Enum):
-    """Trainers that can be had to print their steps."""
+    """Trainers whose steps a callback of ours prints."""
 
     HUGGINGFACE = "huggingface"
     LIGHTNING = "lightning"
@@ -119,25 +124,31 @@ class VariableKind(Enum):
         return self is not VariableKind.TEXT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """Setting that the user has to give before the trainer can start, unless it has a default."""
 
     meaning: str
     kind: VariableKind = VariableKind.TEXT
     default: str | None = None
 
+    def problem(self, value: str) -> str | None:
+        """Return what is wrong with a value, if anything is.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionalArguments:
+        The path of a folder or file is absolute, for nodes have no common folder to begin in.
+        """
+        if value and self.kind.is_path and not value.startswith("/"):
+            return f"{value!r} is not the absolute path of a {self.kind.value}"
+        return None
+
+
+class ConditionalArguments(Struct, frozen=True, kw_only=True):
     """Arguments of a command that only some cases have."""
 
     arguments: tuple[str, ...]
     when: Condition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchSpec:
+class LaunchSpec(Struct, frozen=True, kw_only=True):
     """Recipe for starting a trainer, with placeholders for all that differs between runs.
 
     ``LAUNCH`` says what each value is. A variable of ``environment`` none of whose choices fits is
@@ -146,12 +157,12 @@ class LaunchSpec:
 
     command: tuple[str | ConditionalArguments, ...]
     more_arguments: tuple[str | ConditionalArguments, ...] = ()
-    environment: Mapping[str, str | tuple[Choice, ...]] = field(default_factory=dict)
+    environment: Mapping[str, str | tuple[Choice, ...]] = {}
     working_directory: str | None = None
     log_file: str | None = None
     """A file that it writes its steps into, beside its output: ``log.file`` of the system."""
-    variables: Mapping[str, Variable] = field(default_factory=dict)
-    values: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    variables: Mapping[str, Variable] = {}
+    values: Mapping[str, tuple[Choice, ...]] = {}
     devices: Devices = Devices.GPU
     start_on: StartOn = StartOn.EVERY_NODE
     steps: Steps | None = None
@@ -163,8 +174,8 @@ class LaunchSpec:
     run_to_end: bool = False
     retries: int = 0
     pause_s: float = 0.0
-    slurm: Mapping[str, Part] = field(default_factory=dict)
-    container: Mapping[str, Part] = field(default_factory=dict)
+    slurm: Mapping[str, Part] = {}
+    container: Mapping[str, Part] = {}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List all that is wrong with the entry, by key path as in ``command[1]``."""
@@ -179,7 +190,7 @@ class LaunchSpec:
                     message = f"has the name {name!r}, which has a meaning already; use another"
                     yield f"{kind}.{name}", message
         for name, variable in self.variables.items():
-            if problem := value_problem(variable, variable.default or ""):
+            if problem := variable.problem(variable.default or ""):
                 yield f"variables.{name}.default", problem
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
@@ -188,7 +199,7 @@ class LaunchSpec:
                 yield from ((path, message) for message in template_problems(text, known))
 
     def case_problems(self, case: Case) -> Iterator[tuple[str, str]]:
-        """List what makes it impossible to plan this case, in an entry that is right by itself."""
+        """List why this case cannot be planned, in an entry that is right by itself."""
         used = self._names_of(case)
         for name, choices in self.values.items():
             if name in used and chosen(choices, case) is None:
@@ -203,10 +214,10 @@ class LaunchSpec:
         for path, text in (*self._templates_of(case), *values):
             for name in names_in(text):
                 if fields.get(name, "") is None:
-                    yield path, f"uses {{{name}}}, and {case.id} {_LACKS[name]}"
+                    yield path, f"uses {{{name}}}, and {case.id} {_WHY_MISSING[name]}"
 
     def arguments(self, case: Case) -> tuple[str, ...]:
-        """Give the command's templates for this case, program first."""
+        """Return the command's templates for this case, program first."""
         found: list[str] = []
         for _, part in self._parts():
             if isinstance(part, str):
@@ -216,7 +227,7 @@ class LaunchSpec:
         return tuple(found)
 
     def environment_of(self, case: Case) -> dict[str, str]:
-        """Give the environment's templates for this case."""
+        """Return the environment's templates for this case."""
         found = {}
         for name, value in self.environment.items():
             template = value if isinstance(value, str) else chosen(value, case)
@@ -225,7 +236,7 @@ class LaunchSpec:
         return found
 
     def values_of(self, case: Case) -> dict[str, str]:
-        """Give the templates of the named values that this case's plan uses."""
+        """Return the templates of the named values that this case's plan uses."""
         used = self._names_of(case)
         return {
             name: template
@@ -278,7 +289,7 @@ class LaunchSpec:
             yield from more
 
     def missing_modules(self) -> tuple[str, ...]:
-        """Find the modules that the running interpreter lacks, without importing them."""
+        """List required modules that the running interpreter lacks, without importing them."""
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
     def _templates_of(self, case: Case) -> Iterator[tuple[str, str]]:
@@ -293,16 +304,6 @@ class LaunchSpec:
 
     def _names_of(self, case: Case) -> frozenset[str]:
         return frozenset().union(*(names_in(text) for _, text in self._templates_of(case)))
-
-
-def value_problem(variable: Variable, value: str) -> str | None:
-    """Say what is wrong with a variable's value, if anything is.
-
-    The path of a folder or file is absolute, for nodes have no common folder to begin in.
-    """
-    if value and variable.kind.is_path and not value.startswith("/"):
-        return f"{value!r} is not the absolute path of a {variable.kind.value}"
-    return None
 
 
 def _is_importable(name: str) -> bool:
@@ -362,7 +363,7 @@ LAUNCH: Final = Record(
             names=NAME_PATTERN,
             refused=_NO_NAME,
         ),
-        "What the user has to say before the trainer can start, by name.",
+        "Settings that the user has to give before the trainer can start, by name.",
     ),
     Key(
         "values",
@@ -406,7 +407,7 @@ def read_launch(
 ) -> LaunchSpec | None:
     """Read a system's ``launch`` and check it, with its ``log.file``, against its cases.
 
-    ``cases`` are ``None`` where not all of them could be read: nobody can say what no case has.
+    ``cases`` are ``None`` where not all of them could be read: then conditions go unchecked.
     """
     value = root.at("launch")
     spec = LAUNCH.read(value)
@@ -418,7 +419,7 @@ def read_launch(
         condition = f"{path.rpartition('.')[0]}.when"
         # A base is there for the cases of other files as well.
         if cases is not None and value.at(condition).file == root.file:
-            problems += [(condition, message) for message in words_of_no_case(when, cases)]
+            problems += [(condition, message) for message in unmatched_words(when, cases)]
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
         taken = [case for one in cases or () for case in (one, one.is_scaled and one.reference)]

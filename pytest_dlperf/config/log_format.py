@@ -1,24 +1,28 @@
-"""The ``log`` of a system file: what its logs are called, and how they show a step."""
+"""The ``log`` of a system file: what its logs are called, how they show a step, and their facts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.log_facts import FACTS_KEY, NEIGHBOURS_KEY, OPTIONS_KEY
 from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
     Integer,
     Key,
+    ListOf,
     MapOf,
     Record,
     Scalar,
+    Shape,
     Text,
+    YesNo,
     one_of,
 )
 from pytest_dlperf.formats.expressions import compiled
+from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode, custom_format
-from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, RateScope
+from pytest_dlperf.model.case import NAME_PATTERN
+from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,13 +60,59 @@ def _keys(kind: str) -> MapOf[str]:
         Text("a key"),
         f"a mapping of groups to {kind}",
         names="|".join(GROUPS),
-        refused=f"is nothing that a record says; known are {', '.join(GROUPS)}",
+        refused=f"is not a group of a record; those are {', '.join(GROUPS)}",
     )
 
 
 def _format(given: dict[str, Any], place: YamlValue) -> LogFormat:
     return custom_format(place.file.stem, **given)
 
+
+_EXPRESSION: Final = Text("a regular expression")
+
+
+def _fact(meaning: Shape[Any], allowed: str) -> Shape[Any]:
+    """Return the shape of a fact: an expression, or one with the meanings of what it finds."""
+    with_values: Record[dict[str, Any]] = Record(
+        dict[str, Any],
+        Key("record", _EXPRESSION, "An expression with one group, the value.", required=True),
+        Key("values", MapOf(meaning, allowed), "What printed values mean.", required=True),
+    )
+    return ByKind(scalar=_EXPRESSION, mapping=with_values)
+
+
+_WORD: Final = Scalar("what a case says")
+_OF_CASE: Final = _fact(
+    ByKind(scalar=_WORD, sequence=ListOf(_WORD, "a list of what a case says")),
+    "a mapping of printed values to what a case says",
+)
+_OF_OPTION: Final = _fact(YesNo(), "a mapping of printed values to true or false")
+
+_FACTS_KEY: Final = Key(
+    "facts",
+    MapOf(
+        _OF_CASE,
+        "a mapping of facts to regular expressions",
+        names="|".join(CASE_FACTS),
+        refused=f"is not a fact of a case; those are {', '.join(CASE_FACTS)}",
+    ),
+    "What the log says of its run; a log that contradicts its case is invalid.",
+)
+_OPTIONS_KEY: Final = Key(
+    "options",
+    MapOf(
+        _OF_OPTION,
+        "a mapping of options to regular expressions",
+        names=NAME_PATTERN,
+        refused="is not a valid name of an option",
+    ),
+    "Which options the log says that its run has; compared where a case of the system has them.",
+)
+_NEIGHBOURS_KEY: Final = Key(
+    "neighbours",
+    MapOf(_EXPRESSION, "a mapping of trainers to regular expressions"),
+    "Other trainers, by what stands in their logs only: such a log is invalid, and called so.",
+)
 
 _CUSTOM_FORMAT: Final = Record(
     dict[str, Any],
@@ -113,9 +163,9 @@ _CUSTOM_FORMAT: Final = Record(
         Choice([*(covers.value for covers in Covers), _MOVING]).parsed(_covers),
         "The steps that a printed duration or speed is of.",
     ),
-    FACTS_KEY,
-    OPTIONS_KEY,
-    NEIGHBOURS_KEY,
+    _FACTS_KEY,
+    _OPTIONS_KEY,
+    _NEIGHBOURS_KEY,
     allowed="a mapping with 'record', 'json' or 'csv'",
 ).placed(_format)
 

@@ -1,9 +1,10 @@
-"""The ``metrics`` of a system file: what is judged or recorded beside throughput and speedup."""
+"""The ``metrics`` of a system file: those beside throughput and speedup."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.files.shapes import (
     ByKind,
@@ -18,17 +19,14 @@ from pytest_dlperf.files.shapes import (
 )
 from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
 from pytest_dlperf.formats.log_format import WhichNode
-from pytest_dlperf.model.builtin_metrics import (
-    FIRST_STEP_TIME,
-    MFU,
-    PER_DEVICE,
-    STEP_TIMES,
-    builtin_metrics,
-)
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
     ENTRY_KEYS,
+    FIRST_STEP_TIME,
+    MFU,
+    PER_DEVICE,
     SPEEDUP,
+    STEP_TIMES,
     THROUGHPUT,
     Better,
     Metric,
@@ -36,6 +34,7 @@ from pytest_dlperf.model.metric import (
     Sanity,
     Source,
     Statistic,
+    builtin_metrics,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ _AXES: Final = (
     "system",
     "topology",
 )
-"""What names a case; a metric of that name could not be told from it where tests are chosen."""
+"""Axes by which tests are selected; a metric of that name could not be told from them."""
 
 _ALWAYS_JUDGED: Final = (THROUGHPUT, SPEEDUP)
 _MEANINGS: Final = {
@@ -79,7 +78,7 @@ _MEANINGS: Final = {
 
 
 def unit_shape(example: str) -> Shape[str]:
-    """Give the shape of a unit."""
+    """Return the shape of a unit."""
 
     def parse(text: str) -> str:
         if not text.isprintable():
@@ -137,7 +136,7 @@ _DECLARED: Final = Record(
 
 
 def _checked(entries: dict[str, dict[str, Any]], place: YamlValue) -> dict[str, dict[str, Any]]:
-    """Take what depends on a metric's name."""
+    """Check and build the metrics that a log prints."""
     for name, entry in entries.items():
         if name not in _MEANINGS:
             try:
@@ -152,8 +151,8 @@ def _check_entry(name: str, entry: dict[str, Any]) -> None:
     check_name("metric", name)
     if name in _AXES:
         raise ValueError(
-            f"{name!r} is what cases are chosen by; give the metric another name, such as "
-            f"'measured_{name}'"
+            f"{name!r} is an axis by which cases are selected; give the metric another name, such "
+            f"as 'measured_{name}'"
         )
     if name in ENTRY_KEYS:
         raise ValueError(
@@ -216,7 +215,7 @@ def metrics_of(
     has_flops: bool,
     log_node: WhichNode,
 ) -> tuple[tuple[Metric, ...], tuple[DeclaredMetric, ...]]:
-    """Give the metrics of a system, throughput and speedup first, and those of its logs.
+    """Return the metrics of a system, throughput and speedup first, and those of its logs.
 
     Built-in ones are judged where ``entries`` name them, and else recorded as far as they cost
     nothing: step times need to be named. What the log prints is looked for where the steps are,

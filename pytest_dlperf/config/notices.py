@@ -1,6 +1,6 @@
-"""Whom a session tells what it has come to: ``--dlperf-notify``, with the secrets in it.
+"""The receivers of a session's notices: ``--dlperf-notify``, with the secrets in it.
 
-The address of a webhook is a secret: who has it can write into the channel. So one names the
+The address of a webhook is a secret: with it one can write into the channel. So name the
 variable that holds it (``slack=SLACK_WEBHOOK``, in capitals: another word might be the secret) or a
 file (``slack=@FILE``). It is looked up when it is needed, and stands in no message.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.model.errors import UsageError
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_dlperf.config.values import Given
+    from pytest_dlperf.config.values import OptionText
 
 SMTP_VARIABLE: Final = "DLPERF_SMTP"
 """Names the mail server, with its password: not an option, as options are seen by all users."""
@@ -29,24 +28,28 @@ MAILS: Final = ("mail", "mail+page")
 COMMENTS: Final = ("github", "gitlab")
 """Kinds that need no more than the CI's own variables; a name tells comments apart."""
 _KINDS: Final = (*ADDRESSES, *MAILS, *COMMENTS)
-_NEXT: Final = re.compile(rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))")
-_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
-_KIND: Final = re.compile(r"[a-z+_-]{1,20}", re.ASCII)
-_MAIL: Final = re.compile(r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+")
-_NAME: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
-_LONGEST_FILE: Final = 4096
+# As text: most sessions compile none of them.
+_NEXT: Final = rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))"
+_VARIABLE: Final = "[A-Z_][A-Z0-9_]*"
+_KIND: Final = "[a-z+_-]{1,20}"
+_MAIL: Final = r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+"
+_NAME: Final = "[A-Za-z0-9_.-]{1,60}"
+_MAX_FILE_SIZE: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One that is told: a kind, and where it is found."""
+class Target(NamedTuple):
+    """A receiver of notices: its kind, and where it is found."""
 
     kind: str
-    value: str = field(repr=False)
+    value: str
     """As it was given: it may be a secret, or name one."""
     place: str
     folder: Path
     """Where relative paths start from."""
+
+    def __repr__(self) -> str:
+        """Leave the value out."""
+        return f"<{self.kind} of {self.place}>"
 
     @property
     def is_indirect(self) -> bool:
@@ -71,14 +74,14 @@ class Target:
 
     @property
     def _names_variable(self) -> bool:
-        return self.kind not in COMMENTS and _VARIABLE.fullmatch(self.value) is not None
+        return self.kind not in COMMENTS and re.fullmatch(_VARIABLE, self.value) is not None
 
     def _read(self, file: Path) -> str:
         try:
             with file.open(encoding="utf-8") as opened:
-                found = opened.read(_LONGEST_FILE).strip()
+                found = opened.read(_MAX_FILE_SIZE).strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
             raise self._error(f"{file} cannot be read: {why}") from None
         if not found:
             raise self._error(f"{file} is empty")
@@ -91,39 +94,40 @@ class Target:
                     "needs the name of a variable, or an address that begins with https:// or http://"
                 )
         elif self.kind in MAILS:
-            if not all(map(_MAIL.fullmatch, receivers(found))):
+            if not all(re.fullmatch(_MAIL, one) for one in receivers(found)):
                 raise self._error("needs addresses of mail with commas between them")
-        elif found and not _NAME.fullmatch(found):
+        elif found and not re.fullmatch(_NAME, found):
             raise self._error("takes a name of letters, digits, '.', '_' and '-'")
 
     def _error(self, fault: str) -> UsageError:
         return UsageError(f"{self.place} {self.kind}: {fault}")
 
 
-def targets(given: Given) -> tuple[Target, ...]:
-    """Read whom to tell: ``slack=SLACK_WEBHOOK``; several have blanks between them."""
+def targets(given: OptionText) -> tuple[Target, ...]:
+    """Read notifiers, as in ``slack=SLACK_WEBHOOK``; several have blanks between them."""
     return tuple(_targets(given))
 
 
-def _targets(given: Given) -> Iterator[Target]:
-    for text in _NEXT.split(given.text.strip()):
+def _targets(given: OptionText) -> Iterator[Target]:
+    for text in re.split(_NEXT, given.text.strip()):
         kind, separator, value = text.partition("=")
         if kind not in _KINDS:
-            # What stands there may be an address that somebody gave alone.
-            named = f"there is no {kind!r}" if _KIND.fullmatch(kind) else "say who is told"
+            # It may be an address without its kind: a secret.
+            is_word = re.fullmatch(_KIND, kind) is not None
+            named = f"unknown notifier {kind!r}" if is_word else "needs a notifier"
             raise UsageError(
                 f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in slack=SLACK_WEBHOOK"
             )
         target = Target(kind=kind, value=value.strip(), place=given.place, folder=given.folder)
         if kind not in COMMENTS and not (separator and target.value):
             raise UsageError(
-                f"{given.place}: {kind} needs to know where, as in "
+                f"{given.place}: {kind} needs an address, as in "
                 f"{kind}={'team@example.org' if kind in MAILS else 'NAME_OF_A_VARIABLE'}"
             )
         if not target.is_indirect:
             if kind in ADDRESSES and given.place.startswith("ini "):
                 raise UsageError(
-                    f"{given.place}: the address of {kind} is a secret, and the ini file is none: "
+                    f"{given.place}: the address of {kind} is a secret, and ini files are shared: "
                     f"name a variable that holds it, {kind}=VARIABLE, or a file, {kind}=@FILE"
                 )
             target.where()
@@ -136,7 +140,7 @@ def receivers(text: str) -> list[str]:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an address that something can be sent to by HTTP."""
+    """Whether a text is an HTTP address without a user name."""
     if not text.isascii() or not text.isprintable() or " " in text:
         return False
     from urllib.parse import urlsplit

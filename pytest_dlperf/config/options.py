@@ -1,13 +1,16 @@
-"""The table of options: each is declared once, with the setting that comes of it."""
+"""The table of options: each is declared once, with the setting that comes of it.
+
+Every start of pytest imports this module, so its values are named tuples: msgspec would cost a
+project without tests of ours more than all the rest.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_dlperf.config import notices, values
-from pytest_dlperf.config.values import PROCESS, START_TIME, Given
+from pytest_dlperf.config.values import PROCESS, START_TIME, OptionText
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,28 +21,27 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.notices import Target
-    from pytest_dlperf.config.values import ControlArm, GivenLogs, NotifyOn
+    from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option of the command line, with its ini key and its environment variable."""
 
     name: str
     metavar: str | None
-    """What stands for the value in help; ``None`` for a flag."""
+    """The value's name in help; ``None`` for a flag."""
     help: str
     """What the option is for, in Markdown."""
-    read: Callable[[Given], Any]
-    """Turns what was given into the setting, or raises a ``UsageError``."""
-    default: str | None
-    """Read where nobody gives a value, from the root folder; without it the setting is ``None``."""
-    environment: bool
-    ini: bool
-    many: bool
+    read: Callable[[OptionText], Any] = values.text
+    """Turns a text into the setting, or raises a ``UsageError``."""
+    default: str | None = None
+    """Read from the root folder where none is given; without it the setting is ``None``."""
+    environment: bool = False
+    ini: bool = True
+    many: bool = False
     """Whether it may be given several times: then the setting is a tuple."""
 
     @property
@@ -59,7 +61,7 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """The help with what follows from the declaration, in Markdown."""
+        """The help, with repetition and default, in Markdown."""
         repeated = "; may be repeated" if self.many else ""
         default = f"; default `{self.default}`" if self.metavar and self.default else ""
         return f"{self.help}{repeated}{default}"
@@ -78,57 +80,55 @@ class Option:
             kind: Any = "linelist" if self.many else "string"
             parser.addini(self.key, f"default of {self.flag}", type=kind, default=None)
 
-    def given(self, config: pytest.Config, environment: Mapping[str, str]) -> list[Given]:
+    def given(self, config: pytest.Config, environment: Mapping[str, str]) -> list[OptionText]:
         """Look on the command line, then in the environment, then in the ini file."""
-        # What the environment names lies where the user is, like what the command line names.
+        # Paths in the environment start where the user is, like those of the command line.
         here = config.invocation_params.dir
         found = config.getoption(self.key)
         if found is not None:
             texts = found if self.many else [str(found)]
             if not all(text.strip() for text in texts):
                 raise UsageError(f"{self.flag} is empty; give a value or leave it out")
-            return [Given(text, self.flag, here) for text in texts]
+            return [OptionText(text, self.flag, here) for text in texts]
         text = environment.get(self.variable, "").strip() if self.variable else ""
         if self.variable and text:
-            return [Given(text, self.variable, here)]
+            return [OptionText(text, self.variable, here)]
         found = (config.getini(self.key) if self.ini else None) or []
         folder = config.inipath.parent if config.inipath is not None else config.rootpath
         texts = found if self.many else [found] if found else []
-        return [Given(text, f"ini key {self.key}", folder) for text in texts]
+        return [OptionText(text, f"ini key {self.key}", folder) for text in texts]
 
-    def value(self, given: list[Given], root: Path) -> Any:
-        """Read what was given, or else the default."""
+    def value(self, given: list[OptionText], root: Path) -> Any:
+        """Read the texts, or else the default."""
         if not given and self.default is not None:
-            given = [Given(self.default, "", root)]
+            given = [OptionText(self.default, "", root)]
         if self.many:
             return tuple(self.read(one) for one in given)
         return self.read(given[0]) if given else None
 
 
-def option(  # noqa: PLR0913 - all that an option is, by name
-    name: str,
-    metavar: str | None,
-    help: str,  # noqa: A002 - argparse's word
-    *,
-    read: Callable[[Given], Any] = values.text,
-    default: str | None = None,
-    environment: bool = False,
-    ini: bool = True,
-    many: bool = False,
-) -> Any:
-    """Declare the option that a field of ``Settings`` is read from."""
-    declared = Option(name, metavar, help, read, default, environment, ini, many)
-    return field(metadata={"option": declared})
+option: Final[Any] = Option
+"""As the default of a field: whatever the type of the setting is."""
 
 
-def flag(name: str, help: str, *, environment: bool = False, ini: bool = True) -> Any:  # noqa: A002 - argparse's word
+def flag(name: str, meaning: str, **more: bool) -> Any:
     """Declare an option without a value."""
-    return option(name, None, help, read=values.yes, default="no", environment=environment, ini=ini)
+    return Option(name, None, meaning, read=values.yes, default="no", **more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the user asked for: command line before environment before ini file."""
+class Settings(NamedTuple):
+    """All options of a session: command line before environment before ini file."""
+
+    places: Mapping[str, str]
+    """Where options were given, by the name of the field; the others have their defaults."""
+    in_allocation: bool
+    """Whether the session runs inside an allocation of Slurm."""
+    step_summary: Path | None
+    """The file that GitHub Actions shows as the summary of a step."""
+    annotate: bool
+    """Whether GitHub Actions gets failures as annotations."""
+    unknown_variables: tuple[str, ...]
+    """Messages about environment variables that look like options."""
 
     cluster: str = option(
         "cluster",
@@ -137,12 +137,12 @@ class Settings:
         default=LOCAL_CLUSTER,
         environment=True,
     )
-    hosts: Given | None = option(
+    hosts: OptionText | None = option(
         "hosts",
         "LIST",
         "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; without it the nodes of "
         "a Slurm allocation, else this machine",
-        read=values.as_given,
+        read=values.as_written,
         environment=True,
     )
     launcher: str | None = option(
@@ -196,7 +196,7 @@ class Settings:
         read=values.lock_name,
         environment=True,
     )
-    log_sources: tuple[GivenLogs, ...] = option(
+    log_sources: tuple[NamedLogs, ...] = option(
         "logs",
         "WHAT=PATH",
         "launch nothing, and judge the logs that exist: those of a system below a folder, "
@@ -297,8 +297,7 @@ class Settings:
     session_dir: Path = option(
         "run-dir",
         "DIR",
-        "where the logs of this session go; what a session has left there that was broken off is "
-        "set aside",
+        "where the logs of this session go; the logs of an interrupted session there are set aside",
         read=values.session_folder,
         default=f".dlperf/runs/{START_TIME}-{PROCESS}",
     )
@@ -314,17 +313,6 @@ class Settings:
         "baselines", "DIR", "folder of the clusters", read=values.path, default="baselines"
     )
 
-    places: Mapping[str, str]
-    """Where options were given, by the name of the field; the others have their defaults."""
-    in_allocation: bool
-    """Whether the session runs inside an allocation of Slurm."""
-    step_summary: Path | None
-    """The file that GitHub Actions shows as the summary of a step."""
-    annotate: bool
-    """Whether failures are told to GitHub Actions as annotations."""
-    unknown_variables: tuple[str, ...]
-    """Environment variables that look like options and are none, with what may be meant."""
-
     @property
     def metrics(self) -> frozenset[str] | None:
         """The metrics that are judged; ``None`` for all."""
@@ -332,7 +320,7 @@ class Settings:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """All that are told what the session has come to."""
+        """All receivers of the session's notices."""
         return tuple(chain.from_iterable(self.notify_lists))
 
     @property
@@ -346,9 +334,5 @@ class Settings:
         return (self.hosts is not None or self.in_allocation) and not self.log_sources
 
 
-OPTIONS: Final[Mapping[str, Option]] = {
-    declared.name: declared.metadata["option"]
-    for declared in fields(Settings)
-    if "option" in declared.metadata
-}
+OPTIONS: Final[Mapping[str, Option]] = Settings._field_defaults
 """All options by the name of their field, in the order of help and README."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.files.shapes import ByKind, Choice, Key, ListOf, Record, Scalar, Shape
 from pytest_dlperf.files.yamlfile import nearest
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 
 SLURM: Final = "slurm"
 CONTAINER: Final = "container"
+EVERY_SYSTEM_TAKES: Final = (
+    "extra_args",
+    "env",
+    "python",
+    "working_directory",
+    "pause_s",
+    SLURM,
+    CONTAINER,
+)
+"""What the user can set for any system, beside the system's own variables."""
 
 
 class Runtime(Enum):
@@ -46,8 +57,7 @@ class Vendor(Enum):
     AMD = "amd"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmOptions:
+class SlurmOptions(Struct, frozen=True, kw_only=True):
     """Options of Slurm's commands, beside those of the launcher."""
 
     srun: tuple[str, ...] = ()
@@ -64,8 +74,7 @@ class SlurmOptions:
         return named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     """A file or folder of a node, and where a container has it."""
 
     source: str
@@ -78,18 +87,17 @@ class Mount:
         *paths, mode = text.split(":") if text.endswith((":ro", ":rw")) else [*text.split(":"), ""]
         if not 1 <= len(paths) <= 2 or not all(map(_is_path, paths)):  # noqa: PLR2004 - from, to
             raise ValueError(
-                f"{text!r} is no mount; write SOURCE[:TARGET][:ro], absolute paths that hold "
-                "neither ':' nor ','"
+                f"{text!r} is not a valid mount; write SOURCE[:TARGET][:ro], absolute paths that "
+                "hold neither ':' nor ','"
             )
         return cls(source=paths[0], target=paths[-1], read_only=mode == "ro")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """The container that a trainer runs in.
 
-    ``runtime`` is ``None`` where nobody has named one: some launchers start containers themselves.
-    ``mounts`` and ``devices`` are ``None`` where the plan says what is needed.
+    ``runtime`` is ``None`` where none was named: some launchers start containers themselves.
+    ``mounts`` and ``devices`` are ``None`` where the plan decides.
     """
 
     runtime: Runtime | None = None
@@ -108,31 +116,31 @@ def split_arguments(text: str) -> tuple[str, ...]:
         raise ValueError(f"the arguments cannot be told apart: {error}") from error
 
 
-def slurm_options(said: Mapping[str, Part]) -> SlurmOptions:
+def slurm_options(parts: Mapping[str, Part]) -> SlurmOptions:
     """Make a value of the parts of ``slurm`` that hold."""
-    return SlurmOptions(srun=_list(said.get("srun", ())), sbatch=_list(said.get("sbatch", ())))
+    return SlurmOptions(srun=_list(parts.get("srun", ())), sbatch=_list(parts.get("sbatch", ())))
 
 
-def container(said: Mapping[str, Part]) -> Container | None:
+def container(parts: Mapping[str, Part]) -> Container | None:
     """Make a value of the parts of ``container`` that hold; ``None`` where there is to be none.
 
     Raises:
         ValueError: It has no image, or an option that contradicts how it is started.
     """
-    runtime = None if "runtime" not in said else Runtime(said["runtime"])
-    if not said or runtime is Runtime.NONE:
-        return None  # whatever else is said
-    if "image" not in said:
+    runtime = None if "runtime" not in parts else Runtime(parts["runtime"])
+    if not parts or runtime is Runtime.NONE:
+        return None  # whatever else is set
+    if "image" not in parts:
         raise ValueError(
-            f"container.{next(iter(said))} is set, and no container.image: name the image"
+            f"container.{next(iter(parts))} is set, and no container.image: name the image"
         )
-    mounts, devices = said.get("mounts"), said.get("devices")
-    options = _list(said.get("options", ()))
+    mounts, devices = parts.get("mounts"), parts.get("devices")
+    options = _list(parts.get("options", ()))
     if runtime is not None:
         _check_no_contradiction(runtime, options)
     return Container(
         runtime=runtime,
-        image=str(said["image"]),
+        image=str(parts["image"]),
         mounts=None if mounts is None else tuple(map(Mount.parse, _list(mounts))),
         devices=None if devices is None else _list(devices),
         options=options,
@@ -145,7 +153,7 @@ def is_list(name: str, key: str) -> bool:
 
 
 def checked_part(name: str, key: str, value: Part) -> Part:
-    """Give a part back; refuse, with a ``ValueError``, what it cannot be."""
+    """Return a part; raise a ``ValueError`` if it is malformed."""
     parts = _CHECKS[name]
     if key not in parts:
         written = ", ".join(f"{name}.{part}=…" for part in parts)
@@ -159,7 +167,7 @@ def _list(part: Part) -> tuple[str, ...]:
     return (part,) if isinstance(part, str) else part
 
 
-# ---------------------------------------------------------------------- what they cannot be
+# ---------------------------------------------------------------------- malformed parts
 
 
 def _is_path(text: str) -> bool:
@@ -170,13 +178,16 @@ def _check_runtime(text: str) -> None:
     known = [runtime.value for runtime in Runtime]
     if text not in known:
         raise ValueError(
-            f"{text!r} is no runtime{nearest(text, known)}; there are {', '.join(known)}"
+            f"{text!r} is not a container runtime{nearest(text, known)}; "
+            f"there are {', '.join(known)}"
         )
 
 
 def _check_image(text: str) -> None:
     if not text.strip() or text.startswith("-"):
-        raise ValueError(f"{text!r} is no image; write its name, or its file's absolute path")
+        raise ValueError(
+            f"{text!r} is not a valid image; write its name, or its file's absolute path"
+        )
 
 
 def _check_mounts(mounts: Sequence[str]) -> None:
@@ -189,7 +200,7 @@ def _check_devices(devices: Sequence[str]) -> None:
     for text in devices:
         if text not in vendors and not re.fullmatch(r"/dev/\S+|[\w.-]+/[\w.-]+=\S+", text):
             raise ValueError(
-                f"{text!r} is no device{nearest(text, vendors)}; write {', '.join(vendors)}, a "
+                f"{text!r} is not a device{nearest(text, vendors)}; write {', '.join(vendors)}, a "
                 "path as in /dev/infiniband, or a name as in nvidia.com/gpu=all"
             )
 
@@ -215,7 +226,7 @@ _REFUSED: Final = {
         "what is submitted is made by the launcher": "--wrap --parsable --wait -W --test-only "
         "--quiet -Q --help -h --usage --version -V",
         "by a name of its own each job is found and ended": "--job-name -J",
-        "a run that is broken off is over; --dlperf-retries says when it is repeated": "--requeue",
+        "a run that is broken off is over; launch.retries is how often it is repeated": "--requeue",
         "commands without it have to find the job; set SLURM_CLUSTERS instead": "--clusters "
         "--cluster -M",
     },
@@ -249,7 +260,7 @@ def _check_no_contradiction(runtime: Runtime, options: Sequence[str]) -> None:
 
 def _check_options(command: str, options: Sequence[str]) -> None:
     if options and not options[0].startswith("-"):
-        raise ValueError(f"{options[0]!r} is no option of {command}; options begin with '-'")
+        raise ValueError(f"{options[0]!r} is not an option of {command}; options begin with '-'")
     if "--" in options:
         raise ValueError(f"'--' would end the options of {command}; leave it out")
 
@@ -286,9 +297,9 @@ _CHECKS: Final[Mapping[str, Mapping[str, Callable[[Any], None]]]] = {
         "options": partial(_check_options, "the runtime"),
     },
 }
-"""The parts, and what checks them."""
+"""The parts and their checks."""
 _WORDS: Final = ("runtime", "image")
-"""The parts that are no lists."""
+"""The parts that are single values."""
 
 
 # ------------------------------------------------------------------------------ in a file
@@ -324,7 +335,7 @@ _SAID: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
 
 
 def slurm_container_keys(read: Callable[[str, str, Part, YamlValue], object]) -> tuple[Key, ...]:
-    """Give the keys of both, of whose parts ``read`` makes what is wanted, by name and key."""
+    """Return the keys of both; ``read`` takes name, key, value and place of a part."""
     return tuple(
         Key(
             name,

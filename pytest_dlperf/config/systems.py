@@ -1,13 +1,22 @@
-"""Systems: what ``systems/*.yaml`` declares about one trainer, and the cases it names."""
+"""Systems: what ``systems/*.yaml`` declares about one trainer, and the cases it names.
+
+A file with ``extends`` says only what differs from another one: a system that ships, by its name,
+or a file, by its path from the one that names it. That may extend a further one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
+from os.path import normpath
+from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
-from pytest_dlperf.config.extending import BASE, EXTENDS, extended, partial_schema
 from pytest_dlperf.config.log_format import log_shape
 from pytest_dlperf.config.metrics import METRICS, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
@@ -19,15 +28,14 @@ from pytest_dlperf.files.shapes import (
     Shape,
     Text,
 )
-from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
+from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load, nearest
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode
-from pytest_dlperf.model.builtin_metrics import MFU
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.metric import MFU
 from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.formats.declared import DeclaredMetric
@@ -44,12 +52,15 @@ _TAKEN_MARKS: Final = (
     "usefixtures",
     "xfail",
 )
+SHIPPED: Final = Path(__file__).parent.parent / "systems"
+"""The folder of the systems that ship."""
+_EXTENDS: Final = "extends"
+_BASE: Final = Text("a system that ships, or a file of one")
 DEFAULT_REPEATS: Final = 5
 DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class System(Struct, frozen=True, kw_only=True):
     """One trainer: framework and model, how it is started and read, and its cases.
 
     ``system_shape`` says what each value is.
@@ -89,6 +100,19 @@ class System:
         return None if self.later_launch is None else self.later_launch()
 
 
+def shipped_systems() -> dict[str, Path]:
+    """Find the system files that ship with the package, by name."""
+    return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def comment_of(name: str) -> tuple[str, str]:
+    """Split the comment of a system that ships: its text, and the example of a user's file."""
+    lines = shipped_systems()[name].read_text(encoding="utf-8").splitlines()
+    comment = (line[1:].removeprefix(" ") for line in takewhile(lambda one: one[:1] == "#", lines))
+    prose, _, example = "\n".join(comment).partition("\n\n  ")
+    return prose, dedent(f"  {example}\n")
+
+
 def system_files(directories: Iterable[Path]) -> list[Path]:
     """List the system files of some folders, those of each in the order of their names."""
     return [
@@ -119,7 +143,7 @@ def read_systems(
     files: Iterable[Path], formats: Mapping[str, LogFormat], *, lazily: bool = False
 ) -> tuple[dict[str, System], list[Problem]]:
     """Read the systems of all files that have no mistakes, and list the mistakes of the others."""
-    shape = system_shape(formats, _Kept())
+    shape = system_shape(formats, _AnyPlace())
     systems: dict[str, System] = {}
     problems: list[Problem] = []
     for file in files:
@@ -138,24 +162,24 @@ def read_systems(
 
 
 def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
-    """Read what a system file would say, wherever its text comes from.
+    """Read the text of a system file.
 
     Raises:
         YamlError: With its mistakes.
     """
-    shape = system_shape(formats, _Kept())
+    shape = system_shape(formats, _AnyPlace())
     return load(file, partial(_read_system, shape=shape, lazily=True), text=text)
 
 
-class _Kept(Shape[YamlValue]):
+class _AnyPlace(Shape[YamlValue]):
     """Whatever stands there: the place itself, to be read later."""
 
     allowed = "anything"
 
-    def _read(self, value: YamlValue) -> YamlValue:
+    def read(self, value: YamlValue) -> YamlValue:
         return value
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {}
 
 
@@ -175,16 +199,40 @@ _WINDOW: Final = Record(
 
 
 class _SystemShape(Record[dict[str, Any]]):
-    """A system file: whole, or only what differs from the one that it extends."""
+    """A system file: whole, or extending another one."""
 
-    def _schema(self) -> dict[str, Any]:
-        whole = super()._schema()
+    def json_schema(self) -> dict[str, Any]:
+        whole = super().json_schema()
         return {
             "type": "object",
-            "if": {"required": [EXTENDS]},
-            "then": partial_schema(whole),
+            "if": {"required": [_EXTENDS]},
+            "then": _partial_schema(whole),
             "else": {key: value for key, value in whole.items() if key != "type"},
         }
+
+
+def _partial_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Loosen a JSON Schema for files that extend one: any key may be absent, or taken away."""
+    loose = {key: value for key, value in schema.items() if key != "required"}
+    for key in ("properties", "additionalProperties", "items"):
+        inner = schema.get(key)
+        if key == "properties" and inner is not None:
+            loose[key] = {name: _or_nothing(_partial_schema(said)) for name, said in inner.items()}
+        elif isinstance(inner, dict):
+            found = _partial_schema(inner)
+            loose[key] = found if key == "items" else _or_nothing(found)
+    if "anyOf" in schema:
+        loose["anyOf"] = [_partial_schema(one) for one in schema["anyOf"]]
+    return loose
+
+
+def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    kind = schema.get("type", [])
+    kinds = [kind] if isinstance(kind, str) else kind
+    nothing = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, **nothing, **({"type": [*kinds, "null"]} if kinds else {})}
 
 
 def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
@@ -227,16 +275,16 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
             "pytest markers of its tests.",
         ),
         Key("launch", launch, "How the trainer is started; without it, logs are only read."),
-        Key(EXTENDS, BASE, "The system that this one builds on; then only what differs is said."),
+        Key(_EXTENDS, _BASE, "The system that this one builds on; the file lists the differences."),
     )
 
 
 def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
-    root = extended(own)
+    root = _extended(own)
     if root is None:
         return None
     parts = shape.parts(root)
-    parts.pop(EXTENDS, None)
+    parts.pop(_EXTENDS, None)
     cases: tuple[Case, ...] | None = None
     flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
     if {"framework", "model", "unit", "cases"} <= parts.keys():
@@ -277,7 +325,7 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
         for each in parts["declared"]:
             if each.has_step:
                 root.at(f"metrics.{each.metric.name}.record").fault(
-                    "the group 'step' is no number that steps go by here; without it, a number is "
+                    "the group 'step' does not number the steps here; without it, a number is "
                     "of the step on whose line it stands, or of the one before"
                 )
     return System(
@@ -291,7 +339,7 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
 
 
 def _ranks(root: YamlValue, log_format: LogFormat) -> Ranks:
-    """Say who prints into a log: what the head has started prints into the head's."""
+    """Return which ranks print into a log: with ``start_on: head`` all print into the head's."""
     start_on = root.at("launch.start_on")
     on_head = start_on.kind == "scalar" and start_on.scalar == "head"
     return Ranks.ALL if on_head and log_format.ranks is Ranks.LOCAL else log_format.ranks
@@ -300,7 +348,55 @@ def _ranks(root: YamlValue, log_format: LogFormat) -> Ranks:
 def _read_launch(
     root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
 ) -> LaunchSpec | None:
-    # Only now: whoever lists cases needs none of it.
+    # Only now: listing cases needs none of it.
     from pytest_dlperf.config.launch_spec import read_launch
 
     return read_launch(root, cases, log_file)
+
+
+# --------------------------------------------------------------------------------- extends
+
+
+def _extended(root: YamlValue) -> YamlValue | None:
+    """Put a system file over those that it extends; ``None`` after a mistake of ``extends``."""
+    seen = [root.file.resolve()]
+    layers = [root]
+    while (place := _extends(layers[-1])) is not None:
+        name = _BASE.read(place)
+        file = None if name is None else _base(name, place)
+        if file is None:
+            return None
+        if file.resolve() in seen:
+            place.fault(f"{name!r} extends this file in turn")
+            return None
+        seen.append(file.resolve())
+        layers.append(place.parse(file))
+        if layers[-1].kind != "mapping":
+            layers[-1].fault_found("a mapping, as every system file is one")
+            return None
+    whole = layers.pop()
+    while layers:
+        whole = layers.pop().based_on(whole)
+    return whole
+
+
+def _extends(root: YamlValue) -> YamlValue | None:
+    place = root.at(_EXTENDS)
+    return None if place.path == root.path else place
+
+
+def _base(name: str, place: YamlValue) -> Path | None:
+    """Find the file that is meant; ``None`` after a mistake."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        file = Path(normpath(place.file.parent / name))
+        if file.is_file():
+            return file
+        place.fault(f"there is no file {file}")
+        return None
+    shipped = shipped_systems()
+    if name not in shipped:
+        place.fault(
+            f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is "
+            f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}"
+        )
+    return shipped.get(name)

@@ -78,7 +78,7 @@ _MAY_BE_ZERO: Final = ("node_rank", "warmup_steps")
 
 
 def case_fields(case: Case) -> dict[str, object]:
-    """Give the fields that follow from the case; ``None`` for those that it has no value of."""
+    """Return the fields that follow from the case; ``None`` for those that it has no value of."""
     return {name: value(case) for name, value in _CASE_FIELDS.items()}
 
 
@@ -155,7 +155,7 @@ def _unknown(template: str, placeholder: str, name: str, known: Collection[str])
 
 
 def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
-    """Give a whole number where the result is one, else its shortest decimal form."""
+    """Return a whole number where the result is one, else its shortest decimal form."""
     name, operation, other = arithmetic.groups()
     number = other if other[0].isdigit() else str(values[other])
     result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))

@@ -1,6 +1,6 @@
-"""Values of options: from the text that somebody gave, wherever it stood, to what it means.
+"""Readers of options: from the text of a command line, a variable or an ini file to its value.
 
-A reader raises a ``UsageError`` for a text that is malformed.
+A reader raises a ``UsageError`` for a malformed text.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import math
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.model.metric import RuleName
+
+E = TypeVar("E", bound=Enum)
 
 START_TIME: Final = "<start time>"
 PROCESS: Final = "<process>"
@@ -49,9 +48,8 @@ class NotifyOn(str, Enum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenLogs:
-    """Logs that exist, and what they are of: a system, maybe with options, or one of its cases."""
+class NamedLogs(NamedTuple):
+    """Existing logs of a system, maybe with options, or of one of its cases."""
 
     of: str
     options: tuple[str, ...] | None
@@ -70,13 +68,12 @@ class GivenLogs:
         return self.folder / os.path.expanduser(text)  # noqa: PTH111 - pathlib refuses unknown users
 
     def error(self, fault: str) -> UsageError:
-        """Make the error of what the user named."""
+        """Make an error that names the option."""
         options = f"/{'+'.join(self.options)}" if self.options else ""
         return UsageError(f"--dlperf-logs {self.of}{options}: {fault}")
 
 
-@dataclass(frozen=True)
-class Given:
+class OptionText(NamedTuple):
     """The text of an option, its place for messages, and the folder that paths in it start from."""
 
     text: str
@@ -93,17 +90,17 @@ class Given:
         return UsageError(f"{self.place}: {self.text!r} {fault}")
 
 
-def text(given: Given) -> str:
+def text(given: OptionText) -> str:
     """Return the text as it is."""
     return given.text
 
 
-def path(given: Given) -> Path:
+def path(given: OptionText) -> Path:
     """Return the path; whether anything is there does not matter."""
     return given.path
 
 
-def yes(given: Given) -> bool:
+def yes(given: OptionText) -> bool:
     """Read yes or no, in the usual words."""
     word = given.text.lower()
     if word not in _TRUE + _FALSE:
@@ -114,7 +111,7 @@ def yes(given: Given) -> bool:
     return word in _TRUE
 
 
-def count(given: Given) -> int:
+def count(given: OptionText) -> int:
     """Read an integer of at least 1."""
     # More digits than any count has; int() itself refuses thousands of them.
     if not (re.fullmatch(r"[0-9]{1,9}", given.text) and int(given.text) > 0):
@@ -122,101 +119,98 @@ def count(given: Given) -> int:
     return int(given.text)
 
 
-def _word(given: Given, words: Iterable[str]) -> str:
-    allowed = list(words)
-    if given.text not in allowed:
+def _member(given: OptionText, choices: type[E]) -> E:
+    words = [choice.value for choice in choices]
+    if given.text not in words:
         from pytest_dlperf.files.yamlfile import nearest
 
         raise UsageError(
-            f"{given.place}: there is no {given.text!r}{nearest(given.text, allowed)}; allowed: "
-            f"{', '.join(allowed)}"
+            f"{given.place}: unknown value {given.text!r}{nearest(given.text, words)}; allowed: "
+            f"{', '.join(words)}"
         )
-    return given.text
+    return choices(given.text)
 
 
-def control_arm(given: Given) -> ControlArm:
+def control_arm(given: OptionText) -> ControlArm:
     """Read when the accepted software is run."""
-    return ControlArm(_word(given, (word.value for word in ControlArm)))
+    return _member(given, ControlArm)
 
 
-def notify_on(given: Given) -> NotifyOn:
+def notify_on(given: OptionText) -> NotifyOn:
     """Read after which sessions a notice is sent."""
-    return NotifyOn(_word(given, (word.value for word in NotifyOn)))
+    return _member(given, NotifyOn)
 
 
-def rule_name(given: Given) -> RuleName:
+def rule_name(given: OptionText) -> RuleName:
     """Read the name of a rule of the gate."""
     from pytest_dlperf.model.metric import RuleName
 
-    return RuleName(_word(given, (word.value for word in RuleName)))
+    return _member(given, RuleName)
 
 
-def metric_names(given: Given) -> tuple[str, ...]:
+def metric_names(given: OptionText) -> tuple[str, ...]:
     """Split a list of names at its commas."""
     names = tuple(dict.fromkeys(name.strip() for name in given.text.split(",")))
     if not all(names):
-        raise given.error("is no list of metrics; write names with commas between them")
+        raise given.error("is not a list of metrics; write names with commas between them")
     return names
 
 
-def reason(given: Given) -> str:
+def reason(given: OptionText) -> str:
     """Read a line of plain text."""
     line = " ".join(given.text.split())
     if line == "TEXT":
-        raise given.error("is no reason; say what has changed, such as 'NCCL 2.19'")
+        raise given.error("is not a reason; say what has changed, such as 'NCCL 2.19'")
     if not line.isprintable():
-        raise given.error("holds what cannot be printed; write a line of plain text")
+        raise given.error("has unprintable characters; write a line of plain text")
     return line
 
 
-def seconds(given: Given) -> float:
+def seconds(given: OptionText) -> float:
     """Read a time in seconds, above zero."""
     try:
         found = float(given.text)
     except ValueError:
         found = math.nan
     if not 0 < found < math.inf:
-        raise given.error("is no number of seconds > 0")
+        raise given.error("is not a number of seconds > 0")
     return found
 
 
-def lock_name(given: Given) -> str:
+def lock_name(given: OptionText) -> str:
     """Read the name of a lock: part of the name of a socket, which is short."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):
         raise given.error(
-            "is no name of a lock; allowed are up to 60 letters, digits, '.', '_' and '-'"
+            "is not a valid name of a lock; allowed are up to 60 letters, digits, '.', '_' and '-'"
         )
     return given.text
 
 
-def command(given: Given) -> tuple[str, ...]:
+def command(given: OptionText) -> tuple[str, ...]:
     """Split a command as a shell would."""
     try:
         return tuple(shlex.split(given.text))
     except ValueError as error:
-        raise given.error(f"is no command: {error}") from error
+        raise given.error(f"cannot be split as a command: {error}") from error
 
 
-def as_given(given: Given) -> Given:
-    """Keep text and place: a list of hosts is read by who launches, and names its place then."""
+def as_written(given: OptionText) -> OptionText:
+    """Keep text and place: a list of hosts is read when a run is launched."""
     return given
 
 
-def assignment(given: Given) -> Assignment:
-    """Read what a system is told. The value may be a secret, which has no place in a message."""
-    from dataclasses import replace
-
+def assignment(given: OptionText) -> Assignment:
+    """Read a value for a system. It may be a secret: no message shows it."""
     from pytest_dlperf.config.assignments import parse_assignment
 
     try:
-        parsed = parse_assignment(given.text)
+        return parse_assignment(given.text, given.place)
     except ValueError as error:
         raise UsageError(f"{given.place}: {error}") from error
-    return replace(parsed, place=f"{given.place} {given.text.partition('=')[0]}")
 
 
-def log_source(given: Given) -> GivenLogs:
-    """Read which system's or case's logs lie where."""
+def log_source(given: OptionText) -> NamedLogs:
+    """Read the place of a system's or a case's logs."""
     named, separator, places = given.text.partition("=")
     of, slash, options = named.partition("/")
     if not (separator and of and places.strip(" ,")) or (slash and not options):
@@ -224,7 +218,7 @@ def log_source(given: Given) -> GivenLogs:
             "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE, for instance "
             "paddle-resnet50/dali=logs/2026-11-20 or paddle-resnet50-fp32-b128-4n8g=slurm-4711.out"
         )
-    return GivenLogs(
+    return NamedLogs(
         of=of,
         options=tuple(sorted(options.split("+"))) if options else None,
         places=places,
@@ -232,45 +226,45 @@ def log_source(given: Given) -> GivenLogs:
     )
 
 
-def folder(given: Given) -> Path:
-    """Return a folder, which has to be there if somebody has named it."""
-    # Unlike pathlib's, this takes names that are too long, and what lies in a closed folder.
+def folder(given: OptionText) -> Path:
+    """Return a folder; one that was named has to exist."""
+    # Unlike pathlib's, this takes names that are too long, and paths in a closed folder.
     if given.place and not os.path.isdir(given.path):  # noqa: PTH112 - as above
         raise UsageError(f"{given.place}: there is no folder {given.text!r}")
     return given.path
 
 
-def session_folder(given: Given) -> Path:
-    """Return the folder of a session's logs; the process keeps two of one second apart."""
+def session_folder(given: OptionText) -> Path:
+    """Return the folder of a session's logs; the process id keeps two of one second apart."""
     started = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}"
     name = given.text.replace(START_TIME, started).replace(PROCESS, str(os.getpid()))
     return given.folder / Path(name).expanduser()
 
 
-def file_to_write(given: Given) -> Path:
-    """Return a file that a report can go into, as far as can be told before hours of training."""
+def file_to_write(given: OptionText) -> Path:
+    """Return a file for a report; refuse, before hours of training, one that cannot be written."""
     if _existing_parent(given) == given.path and given.path.is_dir():
         raise given.error("is a folder; name a file")
     _check_links(given, is_folder=False)
     return given.path
 
 
-def folder_to_write(given: Given) -> Path:
-    """Return a folder that reports can go into; it need not be there."""
+def folder_to_write(given: OptionText) -> Path:
+    """Return a folder for reports; it need not exist."""
     if _existing_parent(given) == given.path and not given.path.is_dir():
         raise given.error("is a file; name a folder")
     _check_links(given, is_folder=True)
     return given.path
 
 
-def history(given: Given) -> Path | None:
-    """Return the database that somebody names; ``None`` where none is to be kept."""
+def history(given: OptionText) -> Path | None:
+    """Return the file of the database; ``None`` where none is kept."""
     name = given.text.strip()
     if not name:
         raise UsageError(f"{given.place} is empty; give a value or leave it out")
     if name.casefold() == NO_HISTORY:
         return None
-    named = Given(name, given.place, given.folder)
+    named = OptionText(name, given.place, given.folder)
     file = file_to_write(named)
     # SQLite's own word for a database in memory.
     if name.casefold() == _IN_MEMORY or (file.exists() and not file.is_file()):
@@ -278,7 +272,7 @@ def history(given: Given) -> Path | None:
     return file
 
 
-def _check_links(given: Given, *, is_folder: bool) -> None:
+def _check_links(given: OptionText, *, is_folder: bool) -> None:
     from pytest_dlperf.files.writing import destination
 
     try:
@@ -287,8 +281,8 @@ def _check_links(given: Given, *, is_folder: bool) -> None:
         raise given.error(f"cannot be written: {error.strerror}") from error
 
 
-def _existing_parent(given: Given) -> Path | None:
-    """Return the path itself or what of it is there already; missing folders are made later."""
+def _existing_parent(given: OptionText) -> Path | None:
+    """Return the longest part of the path that exists; missing folders are made later."""
     wanted = given.path
     try:
         found = next((place for place in (wanted, *wanted.parents) if place.exists()), None)
@@ -296,5 +290,5 @@ def _existing_parent(given: Given) -> Path | None:
         why = getattr(error, "strerror", None) or error
         raise given.error(f"cannot be written: {why}") from error
     if found not in {None, wanted} and not found.is_dir():
-        raise given.error(f"cannot be written: {found} is no folder")
+        raise given.error(f"cannot be written: {found} is not a folder")
     return found

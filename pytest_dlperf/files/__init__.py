@@ -1,1 +1,1 @@
-"""What touches disks for everybody: locks, whole files, YAML with line numbers."""
+"""Disk access of all rooms: locks, whole files, YAML with line numbers."""

@@ -1,18 +1,41 @@
-"""The facts of this machine and its software that a result should carry."""
+"""Where a result comes from: machine, software, commit, and the person or CI that measured it."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.files.ci import ENGINES, find_engine, is_scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+MAX_NAME_LENGTH: Final = 200
+"""Characters of a person's name that are kept."""
+
 _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepaddle")
+# User and password stand before an @: neither gets into a link.
+_REMOTE: Final = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?(?P<host>[\w.-]+)(?::\d+)?/|(?:[^@/:]+@)?(?P<ssh>[\w.-]+):)"
+    r"(?P<path>[\w.~/-]+?)(?:\.git)?/?",
+    re.ASCII,
+)
+_SERVER: Final = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?/?", re.ASCII)
+_COMMIT: Final = re.compile(r"([0-9a-f]{7,64})(?:\+changes)?", re.ASCII)
+_PUBLIC_FORGES: Final = {
+    "github.com": "commit",
+    "codeberg.org": "commit",
+    "gitea.com": "commit",
+    "gitlab.com": "-/commit",
+    "bitbucket.org": "commits",
+}
+"""Path of the commits' pages below a repository's own."""
 
 
 def describe_environment() -> dict[str, Any]:
@@ -30,40 +53,22 @@ def describe_environment() -> dict[str, Any]:
 
 
 def load_average() -> list[float] | None:
-    """Give the machine's load over 1, 5 and 15 minutes, where the machine says."""
+    """Return the machine's load over 1, 5 and 15 minutes; ``None`` if it cannot be read."""
     try:
         return [round(load, 2) for load in os.getloadavg()]
     except (AttributeError, OSError):
         return None
 
 
-def describe_commit(folder: Path) -> str | None:
-    """Name the commit of a folder's files, with ``+changes`` where some differ."""
-    head = git(folder, "rev-parse", "--short=12", "HEAD")
-    if not head:
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None
-    # Files that nobody has added may be logs and baselines of this very session.
-    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}+changes" if changed else head
-
-
-def describe_ci_run(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Give the address of the CI's run that this process is part of, where a CI tells it."""
-    if environment.get("GITHUB_ACTIONS") == "true":
-        parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
-        server, repository, run = (environment.get(name) for name in parts)
-        return (
-            f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
-        )
-    # GitLab's, Jenkins' and Buildkite's.
-    for name in ("CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
-        if environment.get(name):
-            return environment[name]
-    return None
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Ask Git something about a folder; nothing where it has no answer."""
+    """Run a command of Git in a folder and return its output, empty if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - git itself, with our own words
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
@@ -79,8 +84,65 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
+def describe_commit(folder: Path) -> str | None:
+    """Name the commit of a folder, with ``+changes`` if tracked files differ from it."""
+    head = git(folder, "rev-parse", "--short=12", "HEAD")
+    if not head:
         return None
+    # Untracked files may be logs and baselines of this very session.
+    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+changes" if changed else head
+
+
+def describe_commit_page(
+    folder: Path, commit: str | None, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """Return the address of a commit's page, if the forge of the folder's remote is known."""
+    found = _COMMIT.fullmatch(commit or "")
+    if found is None:
+        return None
+    remote = _REMOTE.fullmatch(git(folder, "remote", "get-url", "origin"))
+    if remote is None:
+        return None
+    host = remote["host"] or remote["ssh"]
+    base, commits = f"https://{host}", _PUBLIC_FORGES.get(host)
+    for forge in filter(None, (engine.forge for engine in ENGINES)):
+        server = _SERVER.fullmatch(environment.get(forge.server, ""))
+        if server is not None and server["host"] == host:
+            base, commits = server[0].rstrip("/"), forge.commits
+    return f"{base}/{remote['path'].strip('/')}/{commits}/{found[1]}" if commits else None
+
+
+def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Name the person behind this session, as the reason why a folder's baselines change.
+
+    In a CI that is the person who started the job, or the CI itself if its schedule did. Elsewhere
+    it is the author of a commit made there (``Ana Diaz <ana@example.org>``), else the login
+    (``ana@host``). None of these is a proof: Git believes any name too.
+    """
+    engine = find_engine(environment)
+    if engine is not None:
+        if is_scheduled(engine, environment):
+            return f"{engine.name}, scheduled"
+        named = filter(None, (_name(environment.get(one, "")) for one in engine.actors))
+        if actor := next(named, None):
+            return f"{actor} ({engine.name})"
+    # Else Git would make an address up from the names of account and host.
+    identity = git(folder, "-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    name, _, rest = identity.rpartition(" <")
+    if name:
+        return f"{_name(name)} <{_name(rest.partition('>')[0])}>"
+    return engine.name if engine is not None else _login()
+
+
+def _login() -> str | None:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a number without a name, as in containers
+        return None
+    return _name(f"{user}@{platform.node()}")
+
+
+def _name(text: str) -> str:
+    """Make a name one line of a reasonable length."""
+    return " ".join(text.split())[:MAX_NAME_LENGTH].rstrip()

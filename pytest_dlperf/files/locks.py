@@ -1,4 +1,4 @@
-"""Locks between processes, and what they share under them: filelock's only home."""
+"""Locks between processes, and values that they share under one. The only home of filelock."""
 
 from __future__ import annotations
 
@@ -6,43 +6,36 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import convert, to_builtins
+
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from filelock import FileLock
+
 T = TypeVar("T")
 
 
 class LockError(BrokenError):
-    """A lock cannot be had; the message names its file."""
+    """A lock cannot be acquired; the message names its file."""
 
 
 @contextmanager
 def locked(path: Path, *, limit_s: float | None = None) -> Iterator[None]:
     """Hold the lock file ``path`` for the length of the block.
 
-    Wait for it for ``limit_s`` seconds, or for as long as it takes. The lock is the kernel's, so it
-    ends with the process that holds it, however that ends.
+    Wait ``limit_s`` seconds for it, or forever. The kernel frees the lock with its process.
 
     Raises:
-        LockError: The lock file cannot be made, or is held by somebody else for so long.
+        LockError: The lock file cannot be made, or another process holds it that long.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path)
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock.acquire(timeout=-1 if limit_s is None else limit_s)
-    except Timeout as error:  # an OSError too, so it stands first
-        raise LockError(
-            f"the lock {path} has been held by another process for {limit_s:g} s"
-        ) from error
-    except OSError as error:
-        raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
+    lock = _acquire(path, -1 if limit_s is None else limit_s, makes_folder=True)
+    if lock is None:
+        raise LockError(f"the lock {path} has been held by another process for {limit_s:g} s")
     try:
         yield
     finally:
@@ -50,64 +43,70 @@ def locked(path: Path, *, limit_s: float | None = None) -> Iterator[None]:
 
 
 class HeldLock:
-    """A lock that shows others that this process lives: taken at once, kept until released.
+    """A lock that shows that this process lives: acquired at once, held until released.
 
-    The kernel ends it with the process. Programs that the process starts do not inherit it.
+    The kernel frees it with the process. Child processes do not inherit it.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the lock file ``path``, which nobody else may want to take.
+        """Acquire the lock file ``path``.
 
         Raises:
-            LockError: The lock file cannot be made, or somebody holds it.
+            LockError: The lock file cannot be made, or another process holds it.
         """
-        from filelock import FileLock, Timeout
-
         self.path = path
-        # Released by whichever thread comes to it, such as one that ends a run.
-        self._lock = FileLock(path, thread_local=False)
-        try:
-            self._lock.acquire(blocking=False)
-        except Timeout as error:
-            raise LockError(f"the lock {path} is held by another process") from error
-        except OSError as error:
-            raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
+        self._lock = _acquire(path)
+        if self._lock is None:
+            raise LockError(f"the lock {path} is held by another process")
 
     def release(self) -> None:
-        """Give the lock back; its file stays."""
-        self._lock.release()
+        """Release the lock; its file stays."""
+        if self._lock is not None:
+            self._lock.release()
 
 
 def is_held(path: Path) -> bool:
-    """Say whether any process, this one included, holds the existing lock file ``path``.
+    """Whether any process, this one included, holds the existing lock file ``path``.
 
     Raises:
-        LockError: That cannot be told.
+        LockError: The lock cannot be tried.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
+    lock = _acquire(path)
+    if lock is None:
         return True
-    except OSError as error:
-        raise LockError(f"the lock {path} cannot be tried: {error.strerror or error}") from error
     lock.release()
     return False
 
 
-def shared_once(folder: Path | None, name: str, kind: type[T], take: Callable[[], T]) -> T:
-    """Return a value that processes share in ``folder``; the first to ask makes it with ``take``.
+def _acquire(path: Path, limit_s: float = 0, *, makes_folder: bool = False) -> FileLock | None:
+    """Acquire a lock file within so many seconds; ``None`` if another process holds it."""
+    from filelock import FileLock, Timeout
 
-    The others wait and read it. Without a folder nothing is shared.
+    # Another thread may release it, such as one that ends a run.
+    lock = FileLock(path, thread_local=False)
+    try:
+        if makes_folder:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock.acquire(timeout=limit_s)
+    except Timeout:  # an OSError too
+        return None
+    except OSError as error:
+        raise LockError(f"the lock {path} cannot be acquired: {error.strerror or error}") from error
+    return lock
+
+
+def shared_once(folder: Path | None, name: str, kind: type[T], take: Callable[[], T]) -> T:
+    """Return a value that processes share in ``folder``.
+
+    The first to ask makes it with ``take``; the others wait and read it. Without a folder nothing
+    is shared.
     """
     if folder is None:
         return take()
     file = folder / f"{name}.json"
     with locked(folder / f"{name}.lock"):
         if file.exists():
-            return from_plain(kind, json.loads(file.read_text(encoding="utf-8")))
+            return convert(json.loads(file.read_text(encoding="utf-8")), kind)
         taken = take()
-        write_whole(file, json.dumps(to_plain(taken)))
+        write_whole(file, json.dumps(to_builtins(taken)))
         return taken

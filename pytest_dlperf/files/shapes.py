@@ -1,7 +1,7 @@
 """Shapes: what may stand at a place of a YAML file, declared once.
 
 A shape reads a place, reporting every mistake with its line and key path, and describes itself as
-JSON Schema, so that editors say of a file what the reader says of it.
+JSON Schema, so that editors and the reader agree.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from pytest_dlperf.files.yamlfile import YamlValue, nearest
 
@@ -36,29 +38,23 @@ class Shape(Generic[T]):
 
     def read(self, value: YamlValue) -> T | None:
         """Read the place; ``None`` after a mistake."""
-        return self._read(value)
+        raise NotImplementedError
 
     def json_schema(self) -> dict[str, Any]:
         """Describe the shape as JSON Schema, draft 2020-12."""
-        return self._schema()
-
-    def _read(self, value: YamlValue) -> T | None:
-        raise NotImplementedError
-
-    def _schema(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def parsed(self, parse: Callable[[T], U], *, pattern: str = "") -> Shape[U]:
-        """Give the shape of what ``parse`` makes of it; a ``ValueError`` is a mistake there."""
+        """Pass each value through ``parse``; its ``ValueError`` is a mistake of the place."""
         return _Parsed(self, lambda read, _: parse(read), pattern)
 
     def placed(self, build: Callable[[T, YamlValue], U | None]) -> Shape[U]:
-        """Give the shape of what ``build`` makes of it and its place, which takes mistakes."""
+        """Pass each value and its place, which takes mistakes, through ``build``."""
         return _Parsed(self, build, "")
 
 
 class _Parsed(Shape[U]):
-    """Another shape, and what is made of it."""
+    """A shape whose values pass through a function."""
 
     def __init__(
         self, inner: Shape[T], build: Callable[[T, YamlValue], U | None], pattern: str
@@ -68,7 +64,7 @@ class _Parsed(Shape[U]):
         self._build = build
         self._pattern = pattern
 
-    def _read(self, value: YamlValue) -> U | None:
+    def read(self, value: YamlValue) -> U | None:
         found = self._inner.read(value)
         if found is None:
             return None
@@ -78,7 +74,7 @@ class _Parsed(Shape[U]):
             value.fault(str(error))
             return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         pattern = {"pattern": self._pattern} if self._pattern else {}
         return {**self._inner.json_schema(), **pattern}
 
@@ -87,16 +83,16 @@ class _Parsed(Shape[U]):
 
 
 class Text(Shape[str]):
-    """Text that YAML does not take for anything else; ``pattern`` is what must be found in it."""
+    """Text, to YAML too; ``pattern`` has to be found in it."""
 
     def __init__(self, allowed: str = "text", *, pattern: str = r"\S") -> None:
         """Take text; ``allowed`` says in words which."""
         self.allowed = allowed
-        self._pattern = re.compile(pattern)
+        self._pattern = pattern
 
-    def _read(self, value: YamlValue) -> str | None:
+    def read(self, value: YamlValue) -> str | None:
         if value.kind == "scalar" and value.is_tagged("str"):
-            if value.scalar.strip() and self._pattern.search(value.scalar):
+            if value.scalar.strip() and re.search(self._pattern, value.scalar):
                 return value.scalar
             value.fault_found(self.allowed)
         else:
@@ -104,12 +100,12 @@ class Text(Shape[str]):
             value.fault_found(self.allowed + hint)
         return None
 
-    def _schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": self._pattern.pattern}
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": self._pattern}
 
 
 class Scalar(Shape[str]):
-    """Any scalar, as it is written: versions such as 10.20 stay what they look like.
+    """Any scalar, as written: a version such as 10.20 keeps its zero.
 
     Empty text has to be in quotes, and so have ``null`` and ``~``: without them YAML takes them
     for nothing.
@@ -119,7 +115,7 @@ class Scalar(Shape[str]):
         """Take a scalar; ``allowed`` says in words which."""
         self.allowed = allowed
 
-    def _read(self, value: YamlValue) -> str | None:
+    def read(self, value: YamlValue) -> str | None:
         if (
             value.kind == "scalar"
             and not value.is_empty
@@ -130,7 +126,7 @@ class Scalar(Shape[str]):
         value.fault_found(self.allowed + hint)
         return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {"type": ["string", "number", "boolean"]}
 
 
@@ -145,18 +141,18 @@ class Choice(Shape[str]):
         self._words = tuple(words)
         self.allowed = ", ".join(words) + (f", or {otherwise}" if otherwise else "")
 
-    def _read(self, value: YamlValue) -> str | None:
+    def read(self, value: YamlValue) -> str | None:
         if value.kind == "scalar" and value.is_tagged("str") and value.scalar in self._words:
             return value.scalar
         value.fault_found(self.allowed + nearest(value.scalar, self._words))
         return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {"type": "string", **({"enum": list(self._words)} if self._words else {})}
 
 
 def one_of(choices: type[E]) -> Shape[E]:
-    """Give the shape of an enum's members, written as their values."""
+    """Return the shape of an enum's members, written as their values."""
     return Choice([choice.value for choice in choices]).parsed(choices)
 
 
@@ -165,13 +161,13 @@ class YesNo(Shape[bool]):
 
     allowed = "true or false"
 
-    def _read(self, value: YamlValue) -> bool | None:
+    def read(self, value: YamlValue) -> bool | None:
         if value.kind == "scalar" and value.is_tagged("bool"):
             return value.scalar.lower() in _YES
         value.fault_found(self.allowed)
         return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
 
 
@@ -183,7 +179,7 @@ class Integer(Shape[int]):
         self.allowed = f"an integer ≥ {minimum}"
         self._minimum = minimum
 
-    def _read(self, value: YamlValue) -> int | None:
+    def read(self, value: YamlValue) -> int | None:
         if value.kind == "scalar" and value.is_tagged("int") and _INTEGER.fullmatch(value.scalar):
             number = int(value.scalar)
             if number >= self._minimum:
@@ -191,7 +187,7 @@ class Integer(Shape[int]):
         value.fault_found(self.allowed)
         return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self._minimum}
 
 
@@ -214,7 +210,7 @@ class Number(Shape[float]):
         self._any_sign = any_sign
         self._below = below
 
-    def _read(self, value: YamlValue) -> float | None:
+    def read(self, value: YamlValue) -> float | None:
         # Not the tag: YAML 1.1 takes 1e5 for text.
         if value.kind == "scalar" and not value.is_quoted and _NUMBER.fullmatch(value.scalar):
             number = float(value.scalar)
@@ -224,7 +220,7 @@ class Number(Shape[float]):
         value.fault_found(self.allowed)
         return None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         lowest = {"minimum": 0} if self._or_zero else {"exclusiveMinimum": 0}
         if self._any_sign:
             lowest = {}
@@ -246,7 +242,7 @@ class ListOf(Shape[tuple[T, ...]]):
         self._item = item
         self._may_be_empty = may_be_empty
 
-    def _read(self, value: YamlValue) -> tuple[T, ...] | None:
+    def read(self, value: YamlValue) -> tuple[T, ...] | None:
         if self._may_be_empty and (value.is_empty or value.is_empty_list):
             return ()
         if value.kind != "sequence" or value.is_empty_list:
@@ -256,7 +252,7 @@ class ListOf(Shape[tuple[T, ...]]):
         found = tuple(item for item in read if item is not None)
         return found if len(found) == len(read) else None
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         if self._may_be_empty:
             return {"type": ["array", "null"], "items": self._item.json_schema()}
         return {"type": "array", "minItems": 1, "items": self._item.json_schema()}
@@ -265,7 +261,7 @@ class ListOf(Shape[tuple[T, ...]]):
 class MapOf(Shape[dict[str, T]]):
     """A mapping of free names to values of one shape, and with ``may_be_empty`` also nothing.
 
-    A name has to match ``names`` as a whole; ``refused`` says of one that does not what it is not.
+    A name has to match ``names`` as a whole; ``refused`` ends the message about one that does not.
     """
 
     def __init__(
@@ -280,11 +276,11 @@ class MapOf(Shape[dict[str, T]]):
         """Take mappings to ``item``."""
         self.allowed = allowed
         self._item = item
-        self._names = re.compile(names)
+        self._names = names
         self._refused = refused
         self._may_be_empty = may_be_empty
 
-    def _read(self, value: YamlValue) -> dict[str, T] | None:
+    def read(self, value: YamlValue) -> dict[str, T] | None:
         if self._may_be_empty and value.is_empty:
             return {}
         if value.kind != "mapping":
@@ -293,16 +289,14 @@ class MapOf(Shape[dict[str, T]]):
         found: dict[str, T] = {}
         faults = value.faults
         for name, place in value.entries():
-            if self._refused and not self._names.fullmatch(name):
+            if self._refused and not re.fullmatch(self._names, name):
                 place.fault(f"{name!r} {self._refused}")
             elif (item := self._item.read(place)) is not None:
                 found[name] = item
         return found if value.faults == faults else None
 
-    def _schema(self) -> dict[str, Any]:
-        names = (
-            {"propertyNames": {"pattern": f"^({self._names.pattern})$"}} if self._refused else {}
-        )
+    def json_schema(self) -> dict[str, Any]:
+        names = {"propertyNames": {"pattern": f"^({self._names})$"}} if self._refused else {}
         return {
             "type": ["object", "null"] if self._may_be_empty else "object",
             **names,
@@ -310,30 +304,20 @@ class MapOf(Shape[dict[str, T]]):
         }
 
 
-class Key:
-    """One key of a record; ``argument`` is what its builder calls the value, where it differs."""
+class Key(Struct, frozen=True):
+    """One key of a record."""
 
-    __slots__ = ("argument", "description", "is_required", "name", "shape")
-
-    def __init__(
-        self,
-        name: str,
-        shape: Shape[Any],
-        description: str,
-        *,
-        required: bool = False,
-        argument: str = "",
-    ) -> None:
-        """Declare a key; ``description`` is for whoever writes the file."""
-        self.name = name
-        self.shape = shape
-        self.description = description
-        self.is_required = required
-        self.argument = argument or name
+    name: str
+    shape: Shape[Any]
+    description: str
+    """For the person who writes the file."""
+    required: bool = False
+    argument: str = ""
+    """What the builder calls the value, where it has another name."""
 
 
 class Record(Shape[T]):
-    """A mapping with known keys, from whose values ``build`` makes what is read.
+    """A mapping with known keys, whose values are the arguments of ``build``.
 
     Keys that are absent are left to the builder's own defaults; after a mistake it is not called.
     Keys beyond the known ones are mistakes, or of the shape ``others``, and then given by their
@@ -356,7 +340,7 @@ class Record(Shape[T]):
         self._others = others
         self._other_names = other_names
 
-    def _read(self, value: YamlValue) -> T | None:
+    def read(self, value: YamlValue) -> T | None:
         faults = value.faults
         found = self.parts(value)
         return self._build(**found) if value.faults == faults else None
@@ -378,14 +362,14 @@ class Record(Shape[T]):
                 continue
             item = shape.read(place)
             if item is not None:
-                found[name if key is None else key.argument] = item
+                found[name if key is None else key.argument or name] = item
         for key in self._keys.values():
-            if key.is_required and key.name not in present:
+            if key.required and key.name not in present:
                 value.fault(f"the key {key.name!r} is missing")
         return found
 
-    def _schema(self) -> dict[str, Any]:
-        required = [key.name for key in self._keys.values() if key.is_required]
+    def json_schema(self) -> dict[str, Any]:
+        required = [key.name for key in self._keys.values() if key.required]
         names = self._other_names
         return {
             "type": "object",
@@ -414,10 +398,10 @@ class ByKind(Shape[T]):
         self._usual = scalar
         self.allowed = scalar.allowed
 
-    def _read(self, value: YamlValue) -> T | None:
-        # An unquoted {placeholder} is told as what it is meant for.
+    def read(self, value: YamlValue) -> T | None:
+        # An unquoted {placeholder} is meant to be a scalar.
         kind = "scalar" if value.is_bare_placeholder else value.kind
         return (self._shapes[kind] or self._usual).read(value)
 
-    def _schema(self) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         return {"anyOf": [shape.json_schema() for shape in self._shapes.values() if shape]}

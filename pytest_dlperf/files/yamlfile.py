@@ -1,15 +1,16 @@
-"""Reading hand-written YAML so that every mistake comes with its file, line and key path.
+"""Reads hand-written YAML and reports every mistake with its file, line and key path.
 
-PyYAML's only home in the package. It is imported when the first file is read.
+The only home of PyYAML, imported when the first file is read.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from pytest_dlperf.model.errors import UsageError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# All that ends a line for YAML 1.1, or line numbers would shift behind the rarer ones.
+# All line ends of YAML 1.1; without the rare ones, the line numbers below them would be wrong.
 _LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {
@@ -34,11 +35,10 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Something that is wrong, or with ``is_fault=False`` only worth knowing.
+class Problem(Struct, frozen=True, kw_only=True):
+    """A mistake, or with ``is_fault=False`` a remark.
 
-    ``place`` is the file with its line, or where else it was said.
+    ``place`` is the file with its line, or the option.
     """
 
     place: str
@@ -46,7 +46,7 @@ class Problem:
     is_fault: bool = True
 
     def __str__(self) -> str:
-        """One line: where, then what."""
+        """Return the place and the message in one line."""
         return f"{self.place}: {self.message}"
 
 
@@ -63,15 +63,14 @@ class YamlError(UsageError):
 
     @classmethod
     def at(cls, file: Path, message: str, *, line: int = 1, path: str = "$") -> YamlError:
-        """Make the error of one mistake. ``path`` is the key path, ``$`` being the file itself."""
+        """Make the error of one mistake. ``path`` is the key path; ``$`` is the file itself."""
         return cls([Problem(place=f"{file}:{line}", message=f"{path}: {message}")])
 
 
 class YamlValue:
-    """A place in a YAML file: knows its line and key path, and reports mistakes there.
+    """A place in a YAML file, with its line and key path, at which mistakes are reported.
 
-    Reading goes on after a mistake, so that all mistakes of a file are found at once; ``load``
-    raises them in the end.
+    Reading goes on after a mistake; ``load`` raises all mistakes of a file at its end.
     """
 
     __slots__ = ("_faults", "_node", "file", "key_line", "path")
@@ -79,7 +78,7 @@ class YamlValue:
     def __init__(
         self, file: Path, node: Any, path: str, faults: _Faults, key_line: int = 1
     ) -> None:
-        """Stand at a node of a parsed file; ``key_line`` is where the key in front of it stands."""
+        """Take a node of a parsed file; ``key_line`` is the line of its key."""
         self.file = getattr(node, "origin", file)
         self.path = path
         self.key_line = key_line
@@ -98,7 +97,7 @@ class YamlValue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing stands here."""
+        """Whether the value is missing."""
         return self._node.id == "scalar" and self.is_tagged("null")
 
     @property
@@ -132,12 +131,12 @@ class YamlValue:
         return str(self._node.value)
 
     def is_tagged(self, tag: str) -> bool:
-        """Say whether YAML takes the value for this: ``str``, ``int``, ``bool``, ``null``, …."""
+        """Whether YAML reads the value as ``str``, ``int``, ``bool``, ``null``, …."""
         return bool(self._node.tag == _TAG + tag)
 
     @property
     def faults(self) -> int:
-        """Number of mistakes that have been reported so far, anywhere in the file."""
+        """Number of mistakes reported so far in the whole file."""
         return len(self._faults)
 
     def fault(self, message: str) -> None:
@@ -147,7 +146,7 @@ class YamlValue:
         self._faults.append((self.line, problem))
 
     def fault_found(self, allowed: str) -> None:
-        """Report that something else stands here than what is allowed."""
+        """Report that the value is not one of the allowed ones."""
         self.fault(f"found {self._found()}; allowed: {allowed}")
 
     def _found(self) -> str:
@@ -159,14 +158,14 @@ class YamlValue:
         return f"{self._node.value!r}, {kind}" if self._node.value else kind
 
     def items(self) -> list[YamlValue]:
-        """Give the elements of a list."""
+        """Return the elements of a list."""
         return [
             YamlValue(self.file, node, f"{self.path}[{index}]", self._faults)
             for index, node in enumerate(self._node.value)
         ]
 
     def entries(self) -> list[tuple[str, YamlValue]]:
-        """Keys and values of a mapping; a key that stands twice is a mistake."""
+        """Return keys and values of a mapping; a duplicate key is a mistake."""
         first_lines: dict[str, int] = {}
         found = []
         for key_node, value_node in self._node.value:
@@ -180,24 +179,28 @@ class YamlValue:
             value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._faults, line)
             if key in first_lines:
                 YamlValue(self.file, key_node, value.path, self._faults).fault(
-                    f"the key stands twice; the first is on line {first_lines[key]}"
+                    f"duplicate key; the first is on line {first_lines[key]}"
                 )
                 continue
             first_lines[key] = line
             found.append((key, value))
         return found
 
-    def based_on(self, base: YamlValue) -> YamlValue:
-        """Put what stands here over another file's values.
+    def plain(self) -> Any:
+        """Return the value as builtins: ``int``, ``bool``, and text for all other scalars."""
+        return _plain(self._node)
 
-        Mappings merge key by key, all else is replaced, and a key with nothing behind it takes
-        away what the base says. Each value keeps its own file and line.
+    def based_on(self, base: YamlValue) -> YamlValue:
+        """Merge this value over another file's.
+
+        Mappings merge key by key, other values are replaced, and an empty value deletes the key of
+        the base. Each value keeps its own file and line.
         """
         _keep_origin(base._node, base.file)
         return YamlValue(self.file, _merged(self._node, base._node), self.path, self._faults)
 
     def parse(self, file: Path) -> YamlValue:
-        """Parse another file, whose mistakes are reported among this one's.
+        """Parse another file and report its mistakes among this one's.
 
         Raises:
             YamlError: It cannot be read or parsed.
@@ -205,11 +208,11 @@ class YamlValue:
         return _parsed(file, self._faults)
 
     def reporting_to(self, faults: _Faults) -> YamlValue:
-        """Give the same place, with its mistakes going somewhere else."""
+        """Return the same place with another list of mistakes."""
         return YamlValue(self.file, self._node, self.path, faults, self.key_line)
 
     def at(self, path: str) -> YamlValue:
-        """Find the place with this path below, as in ``a.b[2]``, or the nearest around it."""
+        """Find the place at a path below, as in ``a.b[2]``, or the nearest place above it."""
         full = self.path + (path if path.startswith("[") else f".{path}")
         inner = [
             one
@@ -231,8 +234,18 @@ class YamlValue:
         ]
 
 
+def _plain(node: Any) -> Any:
+    if node.id == "mapping":
+        return {key.value: _plain(value) for key, value in node.value}
+    if node.id == "sequence":
+        return [_plain(item) for item in node.value]
+    if node.tag == f"{_TAG}int":
+        return int(node.value)
+    return node.value == "true" if node.tag == f"{_TAG}bool" else node.value
+
+
 def _keep_origin(node: Any, file: Path) -> None:
-    """Have a file's nodes say where they are from, for they will stand among another's."""
+    """Mark the nodes with their file, as they will be merged into another's."""
     if hasattr(node, "origin"):
         return
     node.origin = file
@@ -246,9 +259,9 @@ def _keep_origin(node: Any, file: Path) -> None:
 def _merged(own: Any, base: Any) -> Any:
     if own.id != "mapping" or base.id != "mapping":
         return own
-    said = {_word(key) for key, _ in own.value}
+    keys = {_word(key) for key, _ in own.value}
     inherited = {_word(key): value for key, value in base.value}
-    pairs = [(key, value) for key, value in base.value if _word(key) not in said]
+    pairs = [(key, value) for key, value in base.value if _word(key) not in keys]
     for key, value in own.value:
         if _word(key) not in inherited:
             pairs.append((key, value))
@@ -258,12 +271,12 @@ def _merged(own: Any, base: Any) -> Any:
 
 
 def _word(key: Any) -> object:
-    """Return the word that a key is, or what stands there: a mistake, which is told later."""
+    """Return a key as text, or its node if it is not a scalar: a mistake, reported later."""
     return key.value if key.id == "scalar" else key
 
 
 def _mapping(like: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """Make a mapping that stands where another one does."""
+    """Make a mapping at the place of another one."""
     made = type(like)(like.tag, pairs, like.start_mark, like.end_mark, like.flow_style)
     if hasattr(like, "origin"):
         made.origin = like.origin
@@ -271,13 +284,13 @@ def _mapping(like: Any, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean …?`` when a known word is close, else nothing."""
+    """Return ``; did you mean …?`` if a known word is close, else the empty text."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None = None) -> T:
-    """Parse a file and read it with ``read``, which reports mistakes where it gives ``None``.
+    """Parse a file and read it with ``read``, which reports mistakes and then returns ``None``.
 
     Raises:
         YamlError: The file cannot be read or parsed, or ``read`` reported mistakes.
@@ -287,16 +300,21 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
 
 
 def load_plain(file: Path) -> Any:
-    """Read a file whose form is somebody else's, as builtins.
+    """Read a file of another program's format as builtins.
 
     Raises:
         YamlError: It cannot be read or parsed.
     """
     import yaml
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return _with_loader(yaml.load, file, read_text(file))
+
+
+def _with_loader(act: Callable[..., Any], file: Path, text: str) -> Any:
+    import yaml
+
     try:
-        return yaml.load(read_text(file), Loader=loader)  # noqa: S506 - either of them is safe
+        return act(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise _syntax_error(file, error) from error
 
@@ -304,12 +322,7 @@ def load_plain(file: Path) -> Any:
 def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
     import yaml
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    source = read_text(file) if text is None else text
-    try:
-        node = yaml.compose(source, Loader=loader)
-    except yaml.YAMLError as error:
-        raise _syntax_error(file, error) from error
+    node = _with_loader(yaml.compose, file, read_text(file) if text is None else text)
     if node is None:
         raise YamlError.at(file, "the file is empty")
     return YamlValue(file, node, "$", faults)
@@ -334,22 +347,22 @@ def _read_whole(read: Callable[[YamlValue], T | None], place: YamlValue, faults:
 
 
 class Later(Generic[T]):
-    """A part of a file that is read, once, when it is first asked for."""
+    """A part of a file that is read on first use, once."""
 
     __slots__ = ("_place", "_read", "_value")
 
     def __init__(self, place: YamlValue, read: Callable[[YamlValue], T | None]) -> None:
-        """Keep the place, and what will read it."""
+        """Take the place and its reader."""
         self._place = place
         self._read = read
         self._value: T | None = None
 
     def read_now(self) -> None:
-        """Read the part while its file is read, and report its mistakes among the file's."""
+        """Read the part with its file, and report its mistakes among the file's."""
         self._value = self._read(self._place)
 
     def __call__(self) -> T:
-        """Give the value, or raise the ``YamlError`` of its mistakes."""
+        """Return the value, or raise the ``YamlError`` of its mistakes."""
         if self._value is None:
             faults: _Faults = []
             self._value = _read_whole(self._read, self._place.reporting_to(faults), faults)
@@ -357,12 +370,12 @@ class Later(Generic[T]):
 
 
 def lines_of(text: str) -> list[str]:
-    """Divide a text into lines with their ends, as YAML counts them."""
+    """Split a text into lines with their ends, as YAML counts them."""
     return [line for line in _LINE.findall(text) if line]
 
 
 def content_lines(text: str) -> list[int]:
-    """Number, from 0, the lines that say something: neither empty nor only a comment."""
+    """List, from 0, the lines with content: neither empty nor only a comment."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -372,7 +385,7 @@ def content_lines(text: str) -> list[int]:
         start, end = int(token.start_mark.line), int(token.end_mark.line)
         if token.start_mark.index == token.end_mark.index:
             continue
-        # The end of a text below its key is where the next line begins.
+        # A block of text below its key ends where the next line begins.
         last = end if token.end_mark.column or end == start else end - 1
         while last > start and not lines[last].strip():
             last -= 1

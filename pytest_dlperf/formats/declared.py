@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
 from pytest_dlperf.formats.log_format import WhichNode
@@ -53,8 +54,7 @@ class Over(str, Enum):
     """All of the log: numbers that are printed once, at the begin or at the end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredMetric:
+class DeclaredMetric(Struct, frozen=True, kw_only=True):
     """A metric whose numbers the log prints, and how to find them.
 
     ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``.
@@ -76,7 +76,7 @@ class DeclaredMetric:
         """Say whether it is looked for in the log of a node, where there are so many logs."""
         return self.node.may_be(node, logs)
 
-    def worth(self, unit: bytes | None, prefix: str = "") -> float:
+    def unit_factor(self, unit: bytes | None, prefix: str = "") -> float:
         """Return what a printed number is multiplied by.
 
         ``unit`` is what that group took, ``prefix`` one that the number ends with.
@@ -86,18 +86,18 @@ class DeclaredMetric:
         """
         printed = unit.decode(errors="replace") if unit else self.printed_in
         if prefix and printed == self.metric.unit:
-            return worth(prefix, self.metric.unit)
-        return _PREFIXES.get(prefix, 1.0) * worth(printed, self.metric.unit)
+            return unit_factor(prefix, self.metric.unit)
+        return _PREFIXES.get(prefix, 1.0) * unit_factor(printed, self.metric.unit)
 
 
 @lru_cache(maxsize=256)
-def worth(printed: str, kept: str) -> float:
+def unit_factor(printed: str, kept: str) -> float:
     """Return what one of the unit ``printed`` is worth in the unit ``kept``.
 
     A prefix alone (k, M, Gi) stands for so many of what is kept, or of bytes.
 
     Raises:
-        ValueError: Nobody can tell.
+        ValueError: They are not known to be of one kind.
     """
     if printed == kept:
         return 1.0
@@ -143,7 +143,7 @@ def declared_metric(
         )
     if printed_in is None:
         printed_in = metric.unit
-    worth(printed_in, metric.unit)
+    unit_factor(printed_in, metric.unit)
     return DeclaredMetric(
         metric=metric,
         record=pattern,

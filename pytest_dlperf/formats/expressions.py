@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError
 
@@ -104,16 +105,19 @@ class Match:
 AnyMatch: TypeAlias = "Match | re.Match[bytes]"
 
 
-@dataclass(frozen=True)
-class Expression:
+class Expression(Struct, frozen=True, dict=True):
     """An expression over bytes that matches within single lines; ``^`` and ``$`` are their ends.
 
     Lines end with a line feed. Nothing heavy is imported before the first search.
     """
 
     pattern: str
-    groupindex: Mapping[str, int] = field(compare=False)
-    groups: int = field(compare=False)
+    groupindex: Mapping[str, int]
+    groups: int
+
+    def __hash__(self) -> int:
+        """Hash the pattern."""
+        return hash(self.pattern)
 
     @cached_property
     def literal(self) -> bytes:
@@ -301,8 +305,7 @@ def may_be(expression: str, group: str, text: bytes) -> bool:
     return alone.fullmatch(text) is not None
 
 
-@dataclass(slots=True)
-class _Atom:
+class _Atom(Struct):
     """One character, of a set of them; or a run of such."""
 
     taken: frozenset[bytes]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.expressions import Expression, compiled
 
@@ -52,8 +53,7 @@ _SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
 """How logs say whether an option is there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """Something a log says about the run, which the case has declared.
 
     The pattern's only group is the value. ``name`` is how the log calls it. What the case does not
@@ -63,7 +63,7 @@ class Fact:
     name: str
     pattern: re.Pattern[bytes] | Expression
     declared: Callable[[Case], object]
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = {}
     """What printed values mean to a case, where it has another word; one of several, in a set."""
     option: str | None = None
     """Which option of the case it tells of, if any; compared where a case of the system has it."""

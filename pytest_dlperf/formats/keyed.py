@@ -7,9 +7,10 @@ Only the values that are wanted are looked at, as they are printed: a stamp keep
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.expressions import Match
 
@@ -39,12 +40,11 @@ _CLOSES: Final = {b"{": b"}", b"[": b"]", b"(": b")"}
 _Span: TypeAlias = "tuple[int, int]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keyed:
+class Keyed(Struct, frozen=True, kw_only=True, dict=True):
     """Where a record's values are: ``keys`` by group, and what others have to be (``where``)."""
 
     keys: Mapping[str, str]
-    where: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, str] = {}
 
     @cached_property
     def groupindex(self) -> Mapping[str, int]:
@@ -71,7 +71,7 @@ class Keyed:
         raise NotImplementedError
 
     def _match(self, text: bytes, whole: _Span, spans: Mapping[str, _Span]) -> Match | None:
-        """Give the record whose values stand at ``spans``, by key, if it is one."""
+        """Return the record whose values stand at ``spans``, by key, if it is one."""
         for key, said in self.where.items():
             if key not in spans or (said != ANY and text[slice(*spans[key])] != said.encode()):
                 return None
@@ -79,7 +79,7 @@ class Keyed:
         return Match(text, [whole, *found], self.groupindex)
 
 
-class JsonRecord(Keyed):
+class JsonRecord(Keyed, frozen=True):
     """Objects of JSON, or dictionaries of Python; a dotted key leads into an object or a list."""
 
     @property
@@ -173,15 +173,14 @@ class _Opened:
         return self._prefix + b"%d" % self._index
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What a line says of the columns below it: each by its name."""
 
     delimiter: str
     columns: tuple[str, ...]
 
 
-class CsvRecord(Keyed):
+class CsvRecord(Keyed, frozen=True):
     """Rows of CSV below a line that names the columns."""
 
     @property

@@ -10,16 +10,18 @@ Patterns are over bytes. One that begins with a literal keeps the scan of a larg
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.formats.expressions import Expression, compiled, texts_of
 from pytest_dlperf.formats.facts import Fact, declared_facts
 from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
-from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
+from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +83,7 @@ class JoinedRecords(Enum):
     LAST_STEP = "the time of the first record, the step number of the last"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(Struct, frozen=True, kw_only=True):
     """The original benchmark's definition of throughput, from lines of a log.
 
     ``only_steps_above`` leaves out lines by their printed step number, ``only_first_epoch`` by
@@ -105,8 +106,7 @@ class Published:
     record: re.Pattern[bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogFormat:
+class LogFormat(Struct, frozen=True, kw_only=True):
     """How a trainer's log shows its steps.
 
     ``record`` has the named group ``step``, may have ``epoch`` and ``rank``, and one group named
@@ -156,7 +156,8 @@ class LogFormat:
     """Trainers of which a log is none of this format, and what stands in theirs."""
     devices: re.Pattern[bytes] | None = None
     published: Published | None = None
-    timing: Timing = field(init=False)
+    timing: Timing = Timing.ARRIVAL
+    """Always taken from the groups of ``record``."""
 
     def __post_init__(self) -> None:
         """Check the patterns' groups, and take the kind of timing from them."""
@@ -178,10 +179,10 @@ class LogFormat:
                 f"{_TIMING_NAMES}, and has {has}"
             )
         timing = found[0] if found else Timing.ARRIVAL
-        object.__setattr__(self, "timing", timing)
+        force_setattr(self, "timing", timing)
         if self.covers is None:
-            covers = Covers.SINCE_LAST if timing.kind is Kind.RATE else Covers.LAST_STEP
-            object.__setattr__(self, "covers", covers)
+            covers = Covers.SINCE_LAST if timing.kind is TimeKind.RATE else Covers.LAST_STEP
+            force_setattr(self, "covers", covers)
 
         if self.covers is Covers.SINCE_START and not self.has_one_order:
             raise ValueError(
@@ -204,7 +205,7 @@ class LogFormat:
             )
 
     def of(self, case: Case) -> LogFormat:
-        """Give the format as it is of a case."""
+        """Return the format as it is of a case."""
         return replace(self, case=case)
 
     @property

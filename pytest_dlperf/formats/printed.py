@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
-from pytest_dlperf.model.timing import RateScope, Timing, parts_of
+from pytest_dlperf.model.work import RateScope, Timing
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
@@ -103,4 +103,4 @@ def samples_per_second(
                 offset=offset,
             )
         rate /= case.sequence_length
-    return rate * parts_of(scope, case)
+    return rate * case.rates_per_run(scope)

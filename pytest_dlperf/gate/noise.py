@@ -1,15 +1,16 @@
-"""How much runs of one case differ, and what a difference between so many may be by chance.
+"""The noise between runs of a case, and the standard error of a difference between so many runs.
 
-For lists of some forty runs at most, and called for every run that is taken, so in plain Python:
-an import of NumPy would take longer than all of it.
+In plain Python: there are some forty runs at most, and importing NumPy would take longer than all
+of the sums.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import (
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MIN_NOISE: Final = 0.002
-"""Runs that agree better than this, by their luck or by rounding, are not taken at their word."""
+"""The least noise that is assumed: runs agree better by chance, or because they were rounded."""
 
-_NOTHING: Final = 1e-4
-"""Runs of a session that lie no further apart, as a part of their median, are the same.
+_MAX_RANGE_OF_EQUALS: Final = 1e-4
+"""Runs of a session that lie no further apart, as a part of their median, are taken for equal.
 
-Three runs that differ by 0.3 %, the quietest timing there is, come so near to each other once in
+Three runs with a noise of 0.3 %, the quietest timing there is, come so near to each other once in
 3,000 times.
 """
 
 NOISE_RADIUS_MADS: Final = 3.5
-"""Runs further than this from the median say nothing about the noise."""
+"""Runs further than this from the median do not count for the noise."""
 
 OUTLIER_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
@@ -42,18 +43,18 @@ OUTLIER_RADIUS_NOISE: Final = 4.0
 MIN_GROSS_RADIUS: Final = 0.03
 """A run nearer than this to the median is not called an outlier, however quiet the others are."""
 
-NINE_OF_TEN: Final = 1.2816
-"""Standard deviations that nine normal values of ten stay above, on one side."""
+QUANTILE_90: Final = 1.2816
+"""The normal distribution's 90 % quantile, in standard deviations: power of nine in ten."""
 
-INTERVAL: Final = 1.96
-"""Standard deviations that 95 normal values of 100 stay within, on both sides."""
+QUANTILE_97_5: Final = 1.96
+"""The same of 97.5 %: 95 values of 100 stay within it on both sides."""
 
 # In a handful of runs the median deviation is too unsure for a smaller radius.
 _GROSS_RADIUS_MADS: Final = 5.0
 
 
 def noise(runs: Sequence[float]) -> float:
-    """Relative standard deviation between runs, without those far from the median; 0.002 at least.
+    """Relative standard deviation between runs, without those far from the median; at least 0.002.
 
     Raises:
         ValueError: There are no runs, or they are not positive.
@@ -69,9 +70,9 @@ def noise(runs: Sequence[float]) -> float:
 
 
 def is_noise_free(sessions: Sequence[Sequence[float]]) -> bool:
-    """Tell whether runs of one session are the same, as those of allocated memory are.
+    """Whether runs of one session are equal, as those of allocated memory are.
 
-    It takes three runs to tell. Sessions of one run are held against each other.
+    That takes three runs. Sessions of one run are compared with each other.
     """
     several = [runs for runs in sessions if len(runs) > 1]
     compared = several or [[run for runs in sessions for run in runs]]
@@ -80,12 +81,11 @@ def is_noise_free(sessions: Sequence[Sequence[float]]) -> bool:
 
 
 def are_alike(runs: Sequence[float]) -> bool:
-    """Tell whether runs of one session are practically the same."""
-    return max(runs) - min(runs) <= _NOTHING * median(runs)
+    """Whether runs of one session are practically equal."""
+    return max(runs) - min(runs) <= _MAX_RANGE_OF_EQUALS * median(runs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledNoise:
+class PooledNoise(Struct, frozen=True, kw_only=True):
     """The relative standard deviation between runs of one session, and how well it is known.
 
     ``dof`` are its degrees of freedom, two at least.
@@ -96,10 +96,10 @@ class PooledNoise:
 
 
 def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
-    """Tell how much runs differ around the mean of their own session; ``None`` where too few tell.
+    """Noise of runs around the mean of their own session; ``None`` with too few runs.
 
     Unlike ``noise`` it does not come out too small for a handful of runs: only runs that are
-    accidents by any measure are left out. What lies between sessions is no noise between runs.
+    accidents by any measure are left out. Differences between sessions are no noise between runs.
     """
     relative = []
     far = []
@@ -108,7 +108,7 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
             continue
         middle = median(runs)
         relative.append([run / middle - 1 for run in runs])
-        # The one nearest to the median is the median, or near it by making: it tells nothing.
+        # The run nearest to the median is the median, or as near as its pair: it shows no noise.
         far += sorted(map(abs, relative[-1]))[1:]
     if not far:
         return None
@@ -116,7 +116,7 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
     square, dof = 0.0, 0
     for session in relative:
         near = [value for value in session if abs(value) <= radius]
-        if len(near) < 2:  # noqa: PLR2004 - two runs that lie far apart say nothing of the others
+        if len(near) < 2:  # noqa: PLR2004 - one value has no deviation
             continue
         center = mean(near)
         square += math.fsum([(value - center) ** 2 for value in near])
@@ -142,21 +142,21 @@ def location(runs: Sequence[float], deviation: float) -> float:
 
 def outliers(runs: Sequence[float], deviation: float) -> list[float]:
     """Runs that do not count for the location: further than four deviations from the median."""
-    return _further(runs, OUTLIER_RADIUS_NOISE * deviation)
+    return _beyond(runs, OUTLIER_RADIUS_NOISE * deviation)
 
 
 def gross_outliers(runs: Sequence[float], deviation: float) -> list[float]:
-    """Outliers so far from the median that they tell of an accident, not of the software."""
-    return _further(runs, max(OUTLIER_RADIUS_NOISE * deviation, MIN_GROSS_RADIUS))
+    """Outliers so far from the median that they show an accident, not the software."""
+    return _beyond(runs, max(OUTLIER_RADIUS_NOISE * deviation, MIN_GROSS_RADIUS))
 
 
-def _further(runs: Sequence[float], radius: float) -> list[float]:
+def _beyond(runs: Sequence[float], radius: float) -> list[float]:
     middle = median(runs)
     return [value for value in runs if abs(value - middle) > radius * middle]
 
 
 def are_unstable(runs: Sequence[float], deviation: float) -> bool:
-    """Tell whether more than a third of the runs are gross outliers: nothing follows then."""
+    """Whether more than a third of the runs are gross outliers, so that nothing follows."""
     return 3 * len(gross_outliers(runs, deviation)) > len(runs)
 
 
@@ -188,7 +188,7 @@ def t_sf(deviations: float, dof: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(deviations: float, dof: int) -> float:
-    """Give the estimated deviations that are exceeded as seldom as so many true ones (Student)."""
+    """Estimated deviations that are exceeded as seldom as so many true ones (Student)."""
     wanted = math.erfc(deviations / math.sqrt(2)) / 2
     low, high = 0.0, deviations
     while t_sf(high, dof) > wanted:
@@ -199,16 +199,15 @@ def t_quantile(deviations: float, dof: int) -> float:
     return high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandardError:
+class StandardError(Struct, frozen=True, kw_only=True):
     """Relative standard error of a difference, and the degrees of freedom it is known with."""
 
     value: float
     dof: int
 
     @classmethod
-    def of_both(cls, errors: Iterable[StandardError]) -> StandardError:
-        """Combine those of a ratio's ends; the degrees of freedom by Welch and Satterthwaite."""
+    def combined(cls, errors: Iterable[StandardError]) -> StandardError:
+        """Combine independent errors; the degrees of freedom by Welch and Satterthwaite."""
         squares = [(error.value**2, error.dof) for error in errors]
         square = math.fsum([part for part, _ in squares])
         dof = square**2 / math.fsum([part**2 / dof for part, dof in squares])
@@ -217,19 +216,19 @@ class StandardError:
     @property
     def interval(self) -> float:
         """Half the width of the 95 % interval."""
-        return t_quantile(INTERVAL, self.dof) * self.value
+        return t_quantile(QUANTILE_97_5, self.dof) * self.value
 
     def interval_percent(self, difference: float) -> tuple[float, float]:
-        """Give the 95 % interval of a relative difference, in percent: none loses more than all."""
+        """95 % interval of a relative difference, in percent; at least -100."""
         low, high = difference - self.interval, difference + self.interval
         return max(100 * low, -100.0), max(100 * high, -100.0)
 
     def min_detectable_percent(self, threshold: float, better: Better) -> float:
-        """Give the loss in percent that exceeds a threshold nine times out of ten.
+        """Loss in percent that exceeds a threshold nine times out of ten.
 
-        At most 100 where less is worse: nobody loses more than all.
+        At most 100 where less is worse: there is no larger loss.
         """
-        percent = 100 * (threshold + t_quantile(NINE_OF_TEN, self.dof) * self.value)
+        percent = 100 * (threshold + t_quantile(QUANTILE_90, self.dof) * self.value)
         return min(percent, 100.0) if better is Better.HIGHER else percent
 
     def false_alarm(self, threshold: float) -> float:

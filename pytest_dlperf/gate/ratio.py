@@ -1,19 +1,21 @@
-"""Holds the ratio of two measurements against the accepted one: by both ends' noise."""
+"""Compares the ratio of two measurements with the accepted one, by the noise of both ends."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.drift import Drift
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.gate.noise import StandardError
 from pytest_dlperf.gate.rules import last_decision, rule_for
 from pytest_dlperf.gate.sequential import SequentialRule
-from pytest_dlperf.gate.tolerance import compared, median_error
+from pytest_dlperf.gate.tolerance import Drift, compare, median_error
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import RuleName
+from pytest_dlperf.model.statistics import difference_percent
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Rule, Terms
@@ -21,16 +23,15 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement, Samples
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatioEnd:
-    """One end of a ratio, measured whole, and what its own baseline says of it."""
+class RatioEnd(Struct, frozen=True, kw_only=True):
+    """One end of a ratio, whose runs are whole, and the decision by its own baseline."""
 
     name: str
     """The id of its case."""
     samples: Samples
     median: float
     accepted: float
-    """The number of its baseline, or what the other end's baseline implies."""
+    """The number of its baseline, or the one that the other end's baseline implies."""
     baseline: Baseline | None
     rule: Rule | None
     """``None``, like the decision, without a baseline."""
@@ -46,7 +47,7 @@ class RatioEnd:
         *,
         implied: float,
     ) -> RatioEnd:
-        """Ask the rule of an end about its numbers; ``implied`` is for want of a baseline."""
+        """Decide about an end by its own rule; ``implied`` is accepted if it has no baseline."""
         if samples.median is None:
             raise AssertionError("broken runs are judged before any comparison")
         rule = None
@@ -72,24 +73,23 @@ class RatioEnd:
 
     @property
     def median_error(self) -> StandardError | None:
-        """That of its median beside the accepted one; ``None`` where too few runs tell."""
+        """Standard error of the median's difference from the accepted one, if runs suffice."""
         if self.baseline is None:
             return median_error(self.samples.values, (), 0)
         return median_error(self.samples.values, self.baseline.rolling, len(self.baseline.runs))
 
     def describe(self) -> str:
-        """Tell both numbers of this end."""
+        """Write tonight's number and the one that it is held against."""
         held = self.decision.reference if self.decision is not None else self.accepted
-        difference = wording.signed_percent(100 * (self.median / held - 1))
-        of = "its reference" if self.rule is not None else "what the accepted ratio says"
+        difference = numbers.signed_percent(difference_percent(self.median, held))
+        of = "its reference" if self.rule is not None else "the number that its ratio implies,"
         return (
-            f"{self.name}: {wording.number(self.median, self.samples.metric.unit)}, {difference} "
-            f"from {of} {wording.number(held)}"
+            f"{self.name}: {numbers.quantity(self.median, self.samples.metric.unit)}, {difference} "
+            f"from {of} {numbers.quantity(held)}"
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedRatio:
+class AcceptedRatio(Struct, frozen=True, kw_only=True):
     """What is accepted of a ratio, and by how much it may be worse, in percent."""
 
     baseline: Baseline
@@ -115,17 +115,17 @@ def _sequential(
     rules: tuple[SequentialRule, SequentialRule],
     held: AcceptedRatio,
 ) -> Decision:
-    """Hold the ratio of tonight's locations against the ratio of the last sessions'."""
+    """Compare the ratio of tonight's locations with the ratio of the last sessions'."""
     nights = [rule.night(end.samples.values) for end, rule in zip(ends, rules, strict=True)]
-    looks = [night.look for night in nights]
+    sensitivities = [night.sensitivity for night in nights]
     measured = nights[0].measured / nights[1].measured
     reference = rules[0].reference / rules[1].reference
-    error = StandardError.of_both(look.error for look in looks)
-    errors = max(look.errors for look in looks)
+    error = StandardError.combined(each.error for each in sensitivities)
+    errors = max(each.errors for each in sensitivities)
     least = held.min_loss_percent / 100
     threshold = max(least, errors * error.value)
-    accepted_error = StandardError.of_both(
-        rule.accepted_error(night.look, night, night.count)
+    accepted_error = StandardError.combined(
+        rule.accepted_error(night.sensitivity, night, night.count)
         for rule, night in zip(rules, nights, strict=True)
     )
     better = held.baseline.better
@@ -156,35 +156,35 @@ def _sequential(
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason="; ".join(faults))
     if loss > threshold:
         return replace(decision, verdict=Verdict.REGRESSED)
-    return drift.describe(decision, measured) if drift.is_seen(measured) else decision
+    return drift.fail(decision, measured) if drift.is_exceeded_by(measured) else decision
 
 
 def _by_tolerance(
     ends: tuple[RatioEnd, RatioEnd], measured: float, held: AcceptedRatio
 ) -> Decision:
-    """Hold the ratio of the medians against the accepted one."""
+    """Compare the ratio of the medians with the accepted one."""
     errors = [end.median_error for end in ends]
     known = [error for error in errors if error is not None]
-    return compared(
+    return compare(
         measured,
         held.baseline.accepted,
         held.baseline.better,
         tolerance_percent=held.tolerance_percent,
-        error=StandardError.of_both(known) if len(known) == len(errors) else None,
+        error=StandardError.combined(known) if len(known) == len(errors) else None,
     )
 
 
 def _whose_gain(decision: Decision, case: RatioEnd, over: RatioEnd, baseline: Baseline) -> Decision:
-    """A better ratio is an improvement only if the case itself is better, not its reference worse.
+    """Call a better ratio an improvement only if the case is better, not its reference worse.
 
-    The gain is shared out by logarithms: the two ends' parts add up to it.
+    The gain is shared out by logarithms: the parts of both ends add up to it.
     """
     gain = 1 + decision.difference_percent / 100
     if math.log(case.change) / math.log(gain) >= 1 / 2:
         return decision
     both = " and ".join(
-        f"{end.name} is {wording.signed_percent(100 * (end.change - 1))} from its reference with "
-        f"{wording.number(end.median, end.samples.metric.unit)}"
+        f"{end.name} is {numbers.signed_percent(100 * (end.change - 1))} from its reference with "
+        f"{numbers.quantity(end.median, end.samples.metric.unit)}"
         for end in (case, over)
     )
     limit = (over.decision or decision).tolerance_percent

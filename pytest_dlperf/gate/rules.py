@@ -1,9 +1,11 @@
-"""The rules that decide about runs: which of them judges a case, and how many runs it asks for."""
+"""Which rule judges a metric, and how many runs that takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.sequential import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Rule(Protocol):
-    """Decides about one metric of a case; made from its baseline, and without memory."""
+    """Decides about one metric of a case. It is made from a baseline and keeps no state."""
 
     @property
     def name(self) -> RuleName:
@@ -56,21 +58,20 @@ class Rule(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What a metric is judged by beside its baseline: its system's numbers, the user's wishes."""
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a metric is judged by beside its baseline: its system's numbers, the user's options."""
 
     tolerance_percent: float
-    """The metric's or its system's; a tolerance of the baseline goes before it."""
+    """The metric's or its system's; the baseline's own tolerance takes precedence."""
     min_loss_percent: float = MIN_LOSS_PERCENT
-    """The smallest loss that counts by the sequential rule, unless a tolerance of the metric or
-    of the baseline says it; smaller where a control arm will confirm it."""
+    """The smallest loss that counts by the sequential rule, unless the metric or the baseline has
+    its own tolerance; smaller where a control arm follows."""
     default_repeats: int | None = None
-    """Runs that the system takes; ``None`` for all that there are."""
+    """Runs that the system takes; ``None``: all there are."""
     repeats: int | None = None
-    """Runs that the user fixed."""
+    """Runs that the user fixed (``--dlperf-repeats``)."""
     forced: RuleName | None = None
-    """The rule that the user wants."""
+    """The rule that the user forces (``--dlperf-gate``)."""
 
     def tolerance_of(self, baseline: Baseline | None) -> float:
         """Return the tolerance in percent: the baseline's, else the system's."""
@@ -78,15 +79,14 @@ class Terms:
         return self.tolerance_percent if own is None else own
 
     def min_loss_of(self, metric: Metric, baseline: Baseline | None) -> float:
-        """Return the smallest loss that counts in percent: a tolerance of its own is one."""
+        """Return the smallest loss that counts in percent: its own tolerance, if it has one."""
         own = baseline.tolerance_percent if baseline is not None else None
         own = metric.tolerance_percent if own is None else own
         return self.min_loss_percent if own is None else own
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RepeatsByRule:
+class RepeatsByRule(Struct, frozen=True):
     """As many runs as the rules of all metrics need, by name, and ``at_least`` so many."""
 
     rules: Mapping[str, Rule]
@@ -103,13 +103,13 @@ class RepeatsByRule:
         return self.at_least < self.at_most
 
     def is_enough(self, runs: Sequence[Run]) -> bool:
-        """Tell whether every rule decides by these runs."""
+        """Whether every rule decides by these runs."""
         whole = [run for run in runs if run.status is RunStatus.OK]
         if len(whole) < max(self.at_least, 1):
             return False
         for name, rule in self.rules.items():
             values = [run.metrics[name] for run in whole if name in run.metrics]
-            # What is missing or unfit is told whatever else is run.
+            # A missing or unusable number is invalid, however many runs follow.
             is_judged = len(values) == len(whole) and min(values) > 0
             if is_judged and rule.decide(values, is_last=False) is None:
                 return False
@@ -117,7 +117,7 @@ class RepeatsByRule:
 
 
 def last_decision(rule: Rule, values: Sequence[float]) -> Decision:
-    """Decide by all the runs that there will be."""
+    """Decide by the last run."""
     decision = rule.decide(values, is_last=True)
     if decision is None:
         raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
@@ -127,10 +127,10 @@ def last_decision(rule: Rule, values: Sequence[float]) -> Decision:
 def rule_for(
     metric: Metric, baseline: Baseline, terms: Terms, *, available: int | None = None
 ) -> Rule:
-    """Make the rule that judges a metric of a case; ``available`` are the runs that can be had.
+    """Make the rule that judges a metric of a case; ``available`` is how many runs can be had.
 
-    A baseline without any run is judged by the tolerance, also if the sequential rule is forced:
-    there is nothing that it could go by.
+    Without a run in the baseline it is the tolerance, also if the sequential rule is forced: that
+    has no noise to go by.
     """
     sessions = baseline.rolling
     tolerance_percent = terms.tolerance_of(baseline)
@@ -155,8 +155,8 @@ def rule_for(
 def rule_maker(
     metric: Metric, baseline: Baseline, terms: Terms
 ) -> Callable[[Sequence[Sequence[float]]], Rule]:
-    """Return a function that makes a metric's rule as if its baseline held other sessions."""
-    # By the name that the real baseline has, so that a few runs less are no other rule.
+    """Return a function that makes a metric's rule for a baseline of other sessions."""
+    # The rule of the real baseline, so that a few runs less do not choose another one.
     terms = replace(terms, forced=_rule_name(metric, baseline, terms))
 
     def make(sessions: Sequence[Sequence[float]]) -> Rule:
@@ -178,11 +178,11 @@ def repeats_for(
     *,
     at_least: int | None = None,
 ) -> Repeats:
-    """Say how many runs of a case are taken: until each metric's rule has decided.
+    """Choose how many runs of a case are taken: until each metric's rule has decided.
 
-    What the user fixed is changed by nothing. ``terms_by_metric`` has what is judged; a ratio asks
-    for what it is over. A metric without baseline takes the system's usual runs. ``at_least`` is
-    what a session needs that records baselines.
+    A number that the user fixed stands. ``terms_by_metric`` has the judged metrics; those that a
+    ratio is taken of are among them. A metric without baseline takes the system's usual runs.
+    ``at_least`` is the number that a session needs that records baselines.
     """
     rules: dict[str, Rule] = {}
     fewest: int | None = at_least or 1
@@ -204,9 +204,9 @@ def repeats_for(
 
 
 def why_unusable(baseline: Baseline) -> str | None:
-    """Say why nothing can be held against a baseline; ``None`` if it can: a loss is a part of it.
+    """Return why a baseline cannot be compared with; ``None`` if it can.
 
-    So numbers have to be above 0.
+    A loss is a part of a number, so all numbers have to be above 0.
     """
     values = (baseline.accepted, *(run for session in baseline.rolling for run in session))
     if min(values) > 0:
@@ -220,13 +220,13 @@ def why_unusable(baseline: Baseline) -> str | None:
 def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
     """Choose the rule: the user's, the metric's own, else sequential as soon as it can decide.
 
-    What does not differ from run to run has no noise that the sequential rule could go by.
+    A metric that does not differ from run to run has no noise for the sequential rule.
     """
     wanted = terms.forced or metric.rule
     if wanted is not None:
         return wanted
     sessions = baseline.rolling
-    # A session of one run or two tells little of how nights differ.
+    # Sessions of one run or two show little of how nights differ.
     whole = [session for session in sessions if len(session) >= FIRST_LOOK]
     if (
         sum(map(len, sessions)) >= MIN_BASELINE_RUNS
@@ -240,5 +240,5 @@ def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
 
 
 def _is_quiet(metric: Metric, sessions: Sequence[Sequence[float]]) -> bool:
-    """Tell whether a metric does not differ from run to run: times that agree do so by chance."""
+    """Whether a metric never differs from run to run; equal times are equal by chance."""
     return metric.source is Source.LOG and is_noise_free(sessions)

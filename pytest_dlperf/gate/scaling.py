@@ -1,25 +1,25 @@
-"""Look over all topologies of a training: where a loss comes from, what is odd in its scaling."""
+"""All topologies of a training side by side: where a loss comes from, oddities in scaling."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate import wording
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 def where_lost(
     losses: Mapping[Topology, float | None], *, smallest: Topology = SINGLE_DEVICE
 ) -> str | None:
-    """Say where the loss of a training comes from: computing, inside the node or between nodes.
+    """Return where the loss of a training comes from: computing, inside the node or between nodes.
 
-    ``losses`` has every topology that was measured, with its loss in percent, or ``None`` where
-    nothing was lost. ``smallest`` is the least that the training is run on: its reference
-    topology. ``None`` when fewer than two topologies lost, and when a larger topology did not lose
-    what a smaller one did: then it does not follow from the scale.
+    ``losses`` has the loss of every measured topology in percent, or ``None`` where nothing was
+    lost. ``smallest`` is the training's reference topology. ``None`` when fewer than two topologies
+    lost, and when a larger topology did not lose what a smaller one did: such a loss does not
+    follow from the scale.
     """
     measured = sorted(losses)
     lost = [topology for topology in measured if losses[topology] is not None]
@@ -35,25 +35,21 @@ def where_lost(
         suspects.append("inside the node")
     if first.nodes > 1:
         suspects.append("between nodes")
-    sizes = _range([loss for loss in losses.values() if loss is not None])
+    sizes = [loss for loss in losses.values() if loss is not None]
+    loss_range = numbers.percent_range(min(sizes), max(sizes))
     if first <= smallest:
-        return f"{' or '.join(suspects)} (all topologies lost {sizes})"
+        return f"{' or '.join(suspects)} (all topologies lost {loss_range})"
     if first.nodes > 1:
         since = f"from {first.nodes} nodes on"
     else:
         since = f"from {first.devices_per_node} devices on"
-    # What would tell one suspect from the next is the topology that has all but that one.
+    # The topology that has all suspects but one would tell that one from the others.
     without = [] if smaller else [smallest]
     inside = Topology(1, first.devices_per_node)
     if suspects[-2:] == ["inside the node", "between nodes"] and inside > smallest:
         without.append(inside)
     missing = f"; {' and '.join(map(str, without))} not measured" if without else ""
-    return f"{' or '.join(suspects)} ({since}, lost {sizes}{missing})"
-
-
-def _range(losses: Sequence[float]) -> str:
-    least, most = f"{min(losses):.1f}", f"{max(losses):.1f}"
-    return f"{least} %" if least == most else f"{least} to {most} %"
+    return f"{' or '.join(suspects)} ({since}, lost {loss_range}{missing})"
 
 
 def oddities(
@@ -63,9 +59,9 @@ def oddities(
     reference: Topology | None = SINGLE_DEVICE,
     unit: str | None = None,
 ) -> list[str]:
-    """Find what is worth a look in the scaling of a training, and no fault.
+    """Find oddities in the scaling of a training that change no verdict.
 
-    A speedup above the ideal one, and a topology that is slower than one with fewer devices.
+    They are a speedup above the ideal, and a topology slower than one with fewer devices.
     ``throughputs`` are medians in the unit, ``speedups`` are over the reference topology.
     """
     found = [
@@ -88,7 +84,7 @@ def oddities(
         if faster:
             best, other = max(faster)
             found.append(
-                f"{topology}: {wording.number(throughput, unit)} is less than {other} reaches with "
-                f"fewer devices, {wording.number(best, unit)} (negative scaling)"
+                f"{topology}: {numbers.quantity(throughput, unit)} is less than {other} reaches "
+                f"with fewer devices, {numbers.quantity(best, unit)} (negative scaling)"
             )
     return found

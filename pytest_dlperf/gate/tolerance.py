@@ -1,15 +1,18 @@
-"""The rule for baselines with few runs: the median against the accepted number, in percent."""
+"""Tonight against the accepted number: the rule for baselines with few runs, and drift."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import Better, RuleName
-from pytest_dlperf.model.statistics import MANY_RUNS, median, rounded
+from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, difference_percent, median, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,15 +20,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
 
 USUAL_REPEATS: Final = 5
-"""Runs of a session where nobody says how many there are."""
+"""Runs of a session unless the system or the user says otherwise."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToleranceRule:
-    """The median may be so many percent worse than the accepted number.
+class ToleranceRule(Struct, frozen=True, kw_only=True):
+    """Passes a median that is worse than the accepted number by ``tolerance_percent`` at most.
 
-    The last accepted sessions tell the noise; where their runs have none, ``is_noise_free``.
+    The noise is that of the last accepted sessions; ``is_noise_free`` if their runs do not differ.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
@@ -40,14 +42,14 @@ class ToleranceRule:
         return self.baseline.better
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Decide when all runs are there."""
+        """Decide once all runs have been taken."""
         if not is_last and len(values) < self.at_most:
             return None
         baseline = self.baseline
         measured = rounded(median(values), baseline.estimator.decimals_of(baseline.metric))
-        # Tonight alone tells the noise of what had none.
+        # Where the accepted runs have no noise, only tonight's can show any.
         sessions = () if self.is_noise_free else baseline.rolling
-        decision = compared(
+        decision = compare(
             measured,
             baseline.accepted,
             baseline.better,
@@ -57,9 +59,9 @@ class ToleranceRule:
         return self._without_noise(decision, values) if self.is_noise_free else decision
 
     def _without_noise(self, decision: Decision, values: Sequence[float]) -> Decision:
-        """Say that the accepted runs do not differ, and what follows if tonight's do."""
+        """Note that the accepted runs do not differ; the noise is 0 unless tonight's runs do."""
         if not are_alike(values):
-            apart = 100 * (max(values) / min(values) - 1)
+            apart = difference_percent(max(values), min(values))
             note = f"tonight's runs lie {apart:.2f} % apart, the accepted ones do not differ"
             return replace(decision, notes=(note,))
         return replace(
@@ -74,12 +76,13 @@ class ToleranceRule:
 def median_error(
     values: Sequence[float], sessions: Sequence[Sequence[float]], accepted_runs: int
 ) -> StandardError | None:
-    """Give the error of tonight's median beside the accepted one; ``None`` with too few runs.
+    """Standard error of the difference of tonight's median from the accepted one.
 
-    The accepted one is the median of ``accepted_runs`` runs; 0: nobody knows of how many.
+    The accepted one is the median of ``accepted_runs`` runs; 0 if their number is unknown. ``None``
+    with too few runs.
     """
-    # A baseline with few runs does not tell their noise well enough; tonight's help.
-    if sum(map(len, sessions)) < MANY_RUNS:
+    # A baseline with few runs does not show their noise well enough; tonight's help.
+    if sum(map(len, sessions)) < MIN_RUNS_FOR_NOISE:
         sessions = (*sessions, values)
     noise = pooled_noise(sessions)
     if noise is None:
@@ -90,7 +93,7 @@ def median_error(
     return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
 
 
-def compared(
+def compare(
     measured: float,
     accepted: float,
     better: Better,
@@ -98,7 +101,7 @@ def compared(
     tolerance_percent: float,
     error: StandardError | None,
 ) -> Decision:
-    """Hold a number of tonight against the accepted one, with what the error of both lets see."""
+    """Compare tonight's number with the accepted one; ``error`` is that of their difference."""
     difference = measured / accepted - 1
     tolerance = tolerance_percent / 100
     # Products, not the loss: a median of exactly the allowed number has to pass.
@@ -118,3 +121,48 @@ def compared(
         min_detectable_percent=error.min_detectable_percent(tolerance, better) if error else None,
         false_alarm=error.false_alarm(tolerance) if error else None,
     )
+
+
+class Drift(Struct, frozen=True, kw_only=True):
+    """How much worse than the accepted number tonight may be: a little is lost every night.
+
+    The last ``sessions`` accepted sessions pass, each beside those before it. ``allowed`` is the
+    largest loss that passes, as a part of the accepted number; ``error`` is that of tonight's
+    difference from it.
+    """
+
+    baseline: Baseline
+    sessions: int
+    allowed: float
+    error: StandardError
+
+    @property
+    def false_alarm(self) -> float:
+        """Probability that a single look calls it drift when nothing has changed."""
+        return self.error.false_alarm(self.allowed)
+
+    def is_exceeded_by(self, measured: float) -> bool:
+        """Whether tonight is worse than the accepted number by more than is allowed."""
+        return self.baseline.better.loss(measured, self.baseline.accepted) > self.allowed
+
+    def fail(self, decision: Decision, measured: float) -> Decision:
+        """Turn a decision into ``regressed``, with the numbers against the accepted one."""
+        baseline = self.baseline
+        difference = measured / baseline.accepted - 1
+        since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
+        where = "below" if difference < 0 else "above"
+        return replace(
+            decision,
+            verdict=Verdict.REGRESSED,
+            difference_percent=100 * difference,
+            reference=baseline.accepted,
+            tolerance_percent=100 * self.allowed,
+            min_detectable_percent=self.error.min_detectable_percent(self.allowed, baseline.better),
+            interval_percent=self.error.interval_percent(difference),
+            reason=(
+                f"drift: the last {self.sessions} sessions pass, but tonight lies "
+                f"{numbers.percent(100 * abs(difference))} {where} the {baseline.metric} accepted"
+                f"{since}, {numbers.quantity(baseline.accepted, baseline.unit)}; allowed are "
+                f"{numbers.percent(100 * self.allowed)}"
+            ),
+        )

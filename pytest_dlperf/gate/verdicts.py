@@ -1,26 +1,28 @@
 """From measurements to a verdict: decide, confirm, accept, excuse.
 
-Each step takes frozen values and returns a judgement; none changes one. ``settle`` takes a
-question through the first three. To be excused waits for the end of the test.
+Each step takes frozen values and returns a judgement; none changes one. ``run_gate`` does the
+first three. Whether a failure was expected is known only when the test has ended.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate import wording
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.gate.tolerance import median_error
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.model.statistics import median
+from pytest_dlperf.model.statistics import difference_percent, median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,48 +34,46 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
 
 _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
-"""Verdicts on a number that was measured soundly, and is worse than what it was held against."""
+"""Verdicts on a sound number that is worse than its reference."""
 
 _ALL_PERCENT: Final = 100.0
-"""Where less is worse nobody loses more: a loss of so much is none that could be found."""
+"""Where less is worse there is no larger loss: one of so much cannot be exceeded, nor found."""
 
-_QUIETER: Final = (
+_REMEDY_FOR_SCATTER: Final = (
     "measure when the machines are quiet, or say under 'tolerance_percent' in the system file what "
     "is usual here"
 )
-_MIN_RUNS_TO_TELL: Final = 3
-"""Fewer runs do not say how far runs usually lie apart."""
+_MIN_RUNS_FOR_DEVIATION: Final = 3
+"""Fewer runs do not show how far runs usually lie apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """A measurement, and what is accepted of its case, by metric."""
+class MeasuredCase(Struct, frozen=True):
+    """A measurement, and the baselines of its case by metric."""
 
     measurement: Measurement
     baselines: Mapping[str, Baseline]
 
     def why_incomparable(self, metric: Metric) -> str | None:
-        """Say why a metric cannot be held against its baseline, if there is one."""
+        """Return why a metric and its baseline cannot be compared; ``None`` if they can."""
         baseline = self.baselines.get(metric.name)
         if baseline is None:
             return None
         return baseline.why_incomparable(metric, self.measurement) or why_unusable(baseline)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is to be judged: a metric of a case, by which terms; a ratio over which reference."""
+class GateInput(Struct, frozen=True):
+    """What is to be judged: a metric of a case, its terms, and the reference of a ratio."""
 
     metric: Metric
-    case: End
+    case: MeasuredCase
     terms: Terms
-    reference: End | None = None
+    reference: MeasuredCase | None = None
     base_terms: Terms | None = None
-    """Those of what a ratio is taken of."""
+    """Terms of the metric that a ratio is taken of."""
 
     @property
     def base(self) -> Metric:
-        """The metric of single runs that it rests on: what a ratio is taken of, or itself."""
+        """The metric of single runs: the one that a ratio is taken of, else the metric itself."""
         over = self.metric.ratio_of
         return self.metric if over is None else self.case.measurement.metric(over)
 
@@ -87,12 +87,12 @@ class Question:
 
     @property
     def baseline(self) -> Baseline | None:
-        """What is accepted of the metric."""
+        """The metric's baseline."""
         return self.case.baselines.get(self.metric.name)
 
     @property
     def tolerance_percent(self) -> float:
-        """What the metric tolerates."""
+        """The metric's tolerance in percent."""
         return self.terms.tolerance_of(self.baseline)
 
     @property
@@ -101,93 +101,94 @@ class Question:
         return self.terms.min_loss_of(self.metric, self.baseline)
 
     @property
-    def ends(self) -> tuple[End, ...]:
+    def ends(self) -> tuple[MeasuredCase, ...]:
         """The case, then the reference of a ratio."""
         return (self.case,) if self.reference is None else (self.case, self.reference)
 
     @property
-    def alone(self) -> Question:
-        """The same where no control arm follows: then what a night may lose is no loss."""
+    def without_control(self) -> GateInput:
+        """The same for a gate without control arm, where a smaller loss may be the night's."""
         return replace(self, terms=replace(self.terms, min_loss_percent=MIN_LOSS_PERCENT))
 
     @property
-    def about_reference(self) -> Question | None:
-        """What to ask about the reference of a ratio: is it what it used to be?"""
+    def of_reference(self) -> GateInput | None:
+        """The input that judges a ratio's reference by itself."""
         if self.reference is None:
             return None
-        # By the rule that its baseline allows, whichever the user forces.
+        # By the rule that its own baseline allows, even if the user forces another.
         terms = replace(self.base_terms or self.terms, forced=None, repeats=None)
-        return Question(self.base, self.reference, terms).alone
+        return GateInput(self.base, self.reference, terms).without_control
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a session is asked to do with its verdicts, whichever the case."""
+class GateOptions(Struct, frozen=True, kw_only=True):
+    """What a session does after a verdict, for all cases alike."""
 
     control_after: frozenset[Verdict] = frozenset()
-    """The verdicts after which the accepted software is run beside what was judged."""
+    """Verdicts after which the control arm runs."""
     creates: bool = False
-    """Whether a number is recorded where there is none."""
+    """Whether a number is recorded where there is none (``--dlperf-create-baselines``)."""
     updates: bool = False
-    """Whether a number is recorded that is missing, or lies outside its tolerance."""
+    """Whether a number is recorded that is missing or outside its tolerance
+    (``--dlperf-update-baselines``)."""
     reason: str | None = None
-    """Why a worse number is accepted."""
+    """Why a worse number is accepted (``--dlperf-reason``)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """A judgement, and what its numbers rest on."""
+class GateResult(Struct, frozen=True, kw_only=True):
+    """A judgement, with its input and the runs of a control arm."""
 
-    question: Question
+    input: GateInput
     judgement: Judgement
     control: ControlRuns | None = None
 
 
-def settle(
-    question: Question, asked: Asked, run_control: Callable[[Question], ControlRuns]
-) -> Settled:
-    """Decide, have the control arm confirm where that is asked for, and accept.
+def run_gate(
+    gate_input: GateInput, options: GateOptions, run_control: Callable[[GateInput], ControlRuns]
+) -> GateResult:
+    """Decide, let the control arm confirm the verdicts that ask for it, and accept.
 
-    ``run_control`` runs what is tested and the accepted software, interleaved.
+    ``run_control`` runs the tested and the accepted software, interleaved.
     """
-    if Verdict.REGRESSED not in asked.control_after:
-        question = question.alone
-    judgement, control = decide(question), None
-    if judgement.verdict in asked.control_after and judgement.decision is not None:
-        control = run_control(question)
+    if Verdict.REGRESSED not in options.control_after:
+        gate_input = gate_input.without_control
+    judgement, control = decide(gate_input), None
+    if judgement.verdict in options.control_after and judgement.decision is not None:
+        control = run_control(gate_input)
         judgement = confirm(
             judgement,
             control,
-            [end.baselines.get(question.base.name) for end in question.ends],
-            min_loss_percent=question.min_loss_percent,
-            alone=decide(question.alone),
+            [end.baselines.get(gate_input.base.name) for end in gate_input.ends],
+            min_loss_percent=gate_input.min_loss_percent,
+            without_control=decide(gate_input.without_control),
         )
-    about = question.about_reference
-    reference = decide(about).verdict if about and (asked.creates or asked.updates) else None
-    judgement = accept(judgement, question, asked, reference=reference)
-    return Settled(question=question, judgement=judgement, control=control)
+    of_reference = gate_input.of_reference
+    reference = None
+    if of_reference is not None and (options.creates or options.updates):
+        reference = decide(of_reference).verdict
+    judgement = accept(judgement, gate_input, options, reference=reference)
+    return GateResult(input=gate_input, judgement=judgement, control=control)
 
 
-def decide(question: Question) -> Judgement:
-    """Hold what was measured against what is accepted, by the rule that the baseline allows.
+def decide(gate_input: GateInput) -> Judgement:
+    """Compare a measurement with its baseline, by the rule that the baseline allows.
 
-    One broken run is enough for the verdict of a case; for a ratio, on either end. What has no
-    direction is held against nothing: sound runs pass.
+    One broken run decides the verdict; for a ratio, also one of the reference. A metric without
+    direction has no baseline: sound runs pass.
     """
-    metric, base, baseline = question.metric, question.base, question.baseline
-    for end in question.ends:
+    metric, base, baseline = gate_input.metric, gate_input.base, gate_input.baseline
+    for end in gate_input.ends:
         unsound = _judge_unsound_runs(end.measurement, base, metric)
         if unsound is not None:
             return unsound
-    measured = question.measured
+    measured = gate_input.measured
     if metric.better is None:
-        notes = ("checked in each run, and held against nothing",)
+        notes = ("checked in each run; without a direction there is no baseline",)
         return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=notes)
-    compared = [(question.case, metric), *((end, base) for end in question.ends)]
+    compared = [(gate_input.case, metric), *((end, base) for end in gate_input.ends)]
     problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
-    if problem is None and baseline is not None and question.reference is not None:
-        problem = baseline.why_other_ratio(question.reference.measurement.case_id)
-    if problem is None and baseline is not None and base.name not in question.case.baselines:
+    if problem is None and baseline is not None and gate_input.reference is not None:
+        problem = baseline.why_other_ratio(gate_input.reference.measurement.case_id)
+    if problem is None and baseline is not None and base.name not in gate_input.case.baselines:
         problem = f"{baseline.place} has no {base.name}, by which its {metric.name} is judged"
     if baseline is None or problem is not None or measured is None:
         return Judgement(
@@ -197,13 +198,13 @@ def decide(question: Question) -> Judgement:
             reason=problem if baseline is not None else None,
         )
     ends: tuple[str, ...] = ()
-    if question.reference is None:
-        samples = question.case.measurement.samples(metric.name)
-        available = question.case.measurement.available_runs
-        rule = rule_for(metric, baseline, question.terms, available=available)
+    if gate_input.reference is None:
+        samples = gate_input.case.measurement.samples(metric.name)
+        available = gate_input.case.measurement.available_runs
+        rule = rule_for(metric, baseline, gate_input.terms, available=available)
         decision = last_decision(rule, samples.values)
     else:
-        decision, ends = _decide_ratio(question, question.reference, measured, baseline)
+        decision, ends = _decide_ratio(gate_input, gate_input.reference, measured, baseline)
     return Judgement(
         metric=metric,
         verdict=decision.verdict,
@@ -212,96 +213,95 @@ def decide(question: Question) -> Judgement:
         decision=decision,
         reason=decision.reason,
         ends=ends,
-        notes=(*decision.notes, *baseline.notes(question.case.measurement)),
+        notes=(*decision.notes, *baseline.notes(gate_input.case.measurement)),
     )
 
 
 def _decide_ratio(
-    question: Question, reference: End, measured: float, baseline: Baseline
+    gate_input: GateInput, reference: MeasuredCase, measured: float, baseline: Baseline
 ) -> tuple[Decision, tuple[str, ...]]:
-    """Decide about a ratio, and tell the numbers of both ends."""
-    base = question.base
-    # Without a baseline of its own, the reference has the one that the accepted ratio implies.
-    implied = question.case.baselines[base.name].accepted / baseline.accepted
+    """Decide about a ratio, and describe both ends."""
+    base = gate_input.base
+    # A reference without baseline has the number that the accepted ratio implies.
+    implied = gate_input.case.baselines[base.name].accepted / baseline.accepted
     case, over = (
         RatioEnd.of(
             end.measurement,
             end.measurement.samples(base.name),
             end.baselines.get(base.name),
-            question.base_terms or question.terms,
+            gate_input.base_terms or gate_input.terms,
             implied=implied,
         )
-        for end in (question.case, reference)
+        for end in (gate_input.case, reference)
     )
     held = AcceptedRatio(
         baseline=baseline,
-        tolerance_percent=question.tolerance_percent,
-        min_loss_percent=question.min_loss_percent,
+        tolerance_percent=gate_input.tolerance_percent,
+        min_loss_percent=gate_input.min_loss_percent,
     )
     return compare_ratios(case, over, measured, held), (case.describe(), over.describe())
 
 
 def accept(
-    judgement: Judgement, question: Question, asked: Asked, *, reference: Verdict | None
+    judgement: Judgement, gate_input: GateInput, options: GateOptions, *, reference: Verdict | None
 ) -> Judgement:
     """Mark the judgement as recorded if the session accepts its number, else say why not.
 
-    ``reference`` is the verdict on what a ratio is over.
+    ``reference`` is the verdict on a ratio's reference.
     """
-    if not _is_asked_for(judgement, question, asked):
+    if not _is_to_be_recorded(judgement, gate_input, options):
         return judgement
-    tolerance_percent = question.tolerance_percent
-    runs = question.case.measurement.samples(question.base.name).values
-    problem = scatter = scatter_problem(runs, tolerance_percent=tolerance_percent)
+    tolerance_percent = gate_input.tolerance_percent
+    runs = gate_input.case.measurement.samples(gate_input.base.name).values
+    problem = scatter = why_too_scattered(runs, tolerance_percent=tolerance_percent)
     if reference in (*_WORSE, Verdict.INCONCLUSIVE):
         problem = f"its reference is {reference.value}"
-    if problem is None and asked.reason is None and _worsens(judgement, question.baseline):
+    if problem is None and options.reason is None and _worsens(judgement, gate_input.baseline):
         problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is not None:
-        told = f"not accepted: {problem}"
+        refusal = f"not accepted: {problem}"
         if problem is scatter:
-            told += f"; {_QUIETER}"
-        reason = f"{judgement.reason}; {told}" if judgement.reason else told
+            refusal += f"; {_REMEDY_FOR_SCATTER}"
+        reason = f"{judgement.reason}; {refusal}" if judgement.reason else refusal
         return replace(judgement, reason=reason, refused=problem)
     if judgement.verdict is Verdict.NO_BASELINE:
-        # What stood in the way of a comparison is worth knowing still.
+        # The reason why nothing could be compared stays as a note.
         notes = (*judgement.notes, *filter(None, [judgement.reason]))
         return replace(judgement, verdict=Verdict.PASS, reason=None, notes=notes, recorded=True)
     return replace(judgement, recorded=True)
 
 
 def withdraw(judgement: Judgement) -> Judgement:
-    """Take the acceptance back from a judgement whose number could not be recorded."""
+    """Undo the acceptance of a number that could not be recorded."""
     if not judgement.recorded:
         return judgement
-    # Without a baseline the number was good only for becoming one.
+    # Without a baseline it passed only because it was to become one.
     is_first = judgement.verdict is Verdict.PASS and judgement.accepted is None
     return replace(
         judgement,
         verdict=Verdict.NO_BASELINE if is_first else judgement.verdict,
-        reason=judgement.reason or "its number was to be recorded, and was not",
+        reason=judgement.reason or "its number could not be recorded",
         recorded=False,
     )
 
 
 def excuse(judgement: Judgement) -> Judgement:
-    """Excuse a judgement that fails a test of which that was expected; strict takes no excuse."""
+    """Excuse a judgement that fails a test which was expected to fail (``xfail``)."""
     return replace(judgement, excused=judgement.fails(strict=False))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedAlarms:
-    """Alarms to expect in a night in which nothing has changed."""
+class ExpectedAlarms(Struct, frozen=True, kw_only=True):
+    """False alarms to expect in a night."""
 
     number: float
-    """Sum of the probabilities that judgements risk."""
+    """Sum of the judgements' probabilities."""
     judged: int
     unknown: int
-    """Further judgements of which nobody can say: their baselines have too few runs."""
+    """Further judgements without a probability: their baselines have too few runs."""
 
 
 def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
-    """Add up the false alarms that judgements risk; those without comparison risk none."""
+    """Add up the probabilities of false alarms; without a comparison there is none."""
     compared = [judgement for judgement in judgements if judgement.decision is not None]
     known = [j.false_alarm for j in compared if j.false_alarm is not None]
     return ExpectedAlarms(
@@ -310,9 +310,9 @@ def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
 
 
 def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) -> Judgement | None:
-    """Judge by the worst broken run: the others are shown, but a case is measured whole or not.
+    """Judge by the worst broken run; ``None`` if all runs are sound.
 
-    A whole run that lacks what is asked for is invalid for this metric alone.
+    A sound run that lacks the metric makes this metric invalid, and no other.
     """
     broken = {run.status: run for run in reversed(measurement.broken_runs)}
     for status in (RunStatus.FAILED, RunStatus.HUNG, RunStatus.INVALID):
@@ -328,28 +328,28 @@ def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) 
 
 
 def _why_not_measured(measurement: Measurement, metric: Metric) -> str | None:
-    lacking = measurement.missing(metric.name)
-    if lacking is not None:
-        why = lacking.missing.get(metric.name, "the log does not have it")
-        return f", run {lacking.run} has no {metric.name}: {why}"
+    run = measurement.missing(metric.name)
+    if run is not None:
+        why = run.missing.get(metric.name, "the log does not have it")
+        return f", run {run.run} has no {metric.name}: {why}"
     values = measurement.samples(metric.name).values
     if not values:
         return " has no run"
     if metric.better is None or min(values) > 0:
         return None
-    least = wording.number(min(values), metric.unit)
+    least = numbers.quantity(min(values), metric.unit)
     return (
-        f" has a {metric.name} of {least}: a loss is a part of a number, so what is held against "
-        "another has to be above 0"
+        f" has a {metric.name} of {least}: a loss is a part of a number, so judged "
+        "numbers have to be above 0"
     )
 
 
 def detectable_percent(
     runs: Sequence[float], tolerance_percent: float, better: Better
 ) -> float | None:
-    """Give the smallest loss that a session like this one shows against its own baseline.
+    """Smallest loss that a session with these runs finds against a baseline of as many.
 
-    ``None`` where it shows none.
+    ``None`` if it finds none.
     """
     error = median_error(runs, (), len(runs))
     if error is None:
@@ -358,27 +358,27 @@ def detectable_percent(
     return percent if better is Better.LOWER or percent < _ALL_PERCENT else None
 
 
-def _is_asked_for(judgement: Judgement, question: Question, asked: Asked) -> bool:
-    """Tell whether the session is to record a number with this verdict, if nothing speaks against.
+def _is_to_be_recorded(judgement: Judgement, gate_input: GateInput, options: GateOptions) -> bool:
+    """Whether the session's options ask for recording this number.
 
-    A number of another unit, direction or estimator than the accepted one takes no place: who
-    wants that deletes the accepted one first. One of another machine does.
+    A number of another unit, direction or estimator never replaces the accepted one, which has to
+    be deleted first. A number of another machine does.
     """
     if judgement.verdict is not Verdict.NO_BASELINE:
-        return asked.updates and is_outside(judgement, question.tolerance_percent)
-    metric, baseline = question.metric, question.baseline
-    # A ratio without what it is taken of is held against nothing either.
-    if baseline is None or question.base.name not in question.case.baselines:
-        return asked.creates or asked.updates
-    new = metric.unit, metric.better, question.case.measurement.estimator
-    return asked.updates and new == (baseline.unit, baseline.better, baseline.estimator)
+        return options.updates and is_outside_tolerance(judgement, gate_input.tolerance_percent)
+    metric, baseline = gate_input.metric, gate_input.baseline
+    # A ratio needs a baseline of the metric that it is taken of, too.
+    if baseline is None or gate_input.base.name not in gate_input.case.baselines:
+        return options.creates or options.updates
+    new = metric.unit, metric.better, gate_input.case.measurement.estimator
+    return options.updates and new == (baseline.unit, baseline.better, baseline.estimator)
 
 
-def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
-    """Tell whether a number that was measured soundly lies outside what the case tolerates.
+def is_outside_tolerance(judgement: Judgement, tolerance_percent: float) -> bool:
+    """Whether a sound number lies outside the tolerance.
 
-    Better than the last sessions, and no better than the number that was accepted before them, is
-    inside: to write it down again and again would carry the number anywhere.
+    A number that is better than the last sessions, but not than the number accepted before them, is
+    inside: accepting it again and again would carry the accepted number anywhere.
     """
     if judgement.verdict in _WORSE:
         return True
@@ -389,17 +389,17 @@ def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
     return better.is_worse(better.changed(accepted, allowed), measured)
 
 
-def scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
-    """Say why runs are too far apart to rest a number on, by what the case tolerates."""
-    if len(runs) < _MIN_RUNS_TO_TELL:
-        apart = 100 * (max(runs) / min(runs) - 1) if runs else 0.0
+def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
+    """Return why runs scatter too much for a baseline; ``None`` if they do not."""
+    if len(runs) < _MIN_RUNS_FOR_DEVIATION:
+        apart = difference_percent(max(runs), min(runs)) if runs else 0.0
         is_far = apart > tolerance_percent
-        return f"its {len(runs)} runs lie {apart:.1f} % apart" if is_far else None
+        return f"its {len(runs)} runs lie {numbers.percent(apart)} apart" if is_far else None
     deviation = noise(runs)
     if 100 * deviation > tolerance_percent:
         return (
-            f"its runs differ by {100 * deviation:.1f} %, which is more than the tolerance of "
-            f"{tolerance_percent:g} %"
+            f"its runs differ by {numbers.variation(deviation)}, which is more than the tolerance "
+            f"of {tolerance_percent:g} %"
         )
     middle = median(runs)
     radius = middle * max(OUTLIER_RADIUS_NOISE * deviation, tolerance_percent / 100)
@@ -410,7 +410,7 @@ def scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str |
 
 
 def _worsens(judgement: Judgement, baseline: Baseline | None) -> bool:
-    """Tell whether tonight is worse than the accepted number, or than the last sessions."""
+    """Whether tonight is worse than the accepted number or the last sessions."""
     if judgement.verdict in _WORSE:
         return True
     if baseline is None or judgement.measured is None:

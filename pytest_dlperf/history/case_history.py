@@ -1,14 +1,13 @@
-"""Put the history of a case's metric together: which sessions make a level, and what those show."""
+"""Put the history of a case's metric together: its nights, the level of each day, and trends."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.nights import accepted_of, machines_of, nights_of, runs_of
-from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
-from pytest_dlperf.history.store import History
+from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.statistics import median
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import Drift, Night
     from pytest_dlperf.model.results import Results
 
-_MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
-_MAX_RUNS_OF: Final = 500
+_MAX_NIGHTS_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
+_MAX_SESSIONS_FOR_NOISE: Final = 500
 
 
 def histories_of(file: Path | None, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
-    """Give the history of each judged metric of these results, by case and name.
+    """Read the history of each judged metric of these results, by case and name.
 
     It is that of their cluster and estimator, ends with the session of the results, and reaches a
-    year back. What no session has measured has none, nor has anything without a database.
+    year back. Metrics that were never measured are left out; without a database, all.
 
     Raises:
         HistoryError: The database cannot be read.
     """
-    # Who holds the database was waited for before, at the session's end.
+    # The end of the session has waited for other writers already.
     with History.read_if_there(file, busy_s=1.0) as history:
         histories: dict[str, dict[str, CaseHistory]] = {}
         if history is None:
@@ -50,11 +49,11 @@ def histories_of(file: Path | None, results: Results) -> Mapping[str, Mapping[st
 def drifts_of(history: History, results: Results) -> Iterator[tuple[Series, Drift]]:
     """Yield the judged metrics of these results that drift, each with its drift.
 
-    Change points are left to the reports: they would cost a session an import of half a second.
+    Change points are left to the reports: they would cost each session an import of NumPy.
     """
     until, machines = _began(results), machines_of(history)
     for series in _series_of(results):
-        nights = nights_of(history, series, until=until, most=_MAX_FOR_DRIFT)
+        nights = nights_of(history, series, until=until, most=_MAX_NIGHTS_FOR_DRIFT)
         if len(nights) < DRIFT_LENGTHS[-1]:
             continue
         same, _ = _other_machines(nights, machines)
@@ -67,7 +66,7 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[Series, Drif
 def history_of(
     history: History, series: Series, *, until: float, machines: Machines
 ) -> CaseHistory:
-    """Give all that is known of one metric until ``until``, in seconds of the Unix epoch."""
+    """Read the history of one metric until ``until``, in seconds of the Unix epoch."""
     nights = nights_of(history, series, until=until)
     same, others = _other_machines(nights, machines)
     accepted = _accepted_changes(history, series, nights, until)
@@ -75,7 +74,7 @@ def history_of(
     drift = _drift(days, accepted)
     drifting = drift.nights if drift is not None else 0
     lately = days[-90:]
-    sessions = [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:]
+    sessions = [one for day in lately for one in day.sessions][-_MAX_SESSIONS_FOR_NOISE:]
     runs = runs_of(history, sessions)
     run_noise, night_noise = noise_percent(lately, runs.values(), drifting=drifting)
     return CaseHistory(
@@ -98,8 +97,8 @@ def _other_machines(
 ) -> tuple[list[Night], tuple[OtherMachine, ...]]:
     """Split nights into those on the machine of the last one, and the machines of the others.
 
-    Numbers of two machines make no level. Facts that only one side knows tell nothing; where
-    nobody looked, as with logs, it is the same machine.
+    Numbers of two machines make no level. Facts that only one side has do not count; without
+    facts, as with logs, it is the same machine.
     """
     last = next((night.fingerprint for night in reversed(nights) if night.fingerprint), None)
     found = {
@@ -138,10 +137,9 @@ def _began(results: Results) -> float:
 
 
 def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
-    """Group those on the ``same`` machine that make a level by day, in the session's own zone.
+    """Group the whole nights on the ``same`` machine by day, in the session's own zone.
 
-    What many sessions of an afternoon share is no level, nor is the median of those runs that
-    survived.
+    Many sessions of an afternoon do not make a level, nor do the runs left of a broken session.
     """
     places = {night.measurement_id: index for index, night in enumerate(nights)}
     by_date: dict[str, list[Night]] = {}
@@ -162,7 +160,7 @@ def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
 
 
 def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
-    """Look for drift since the last accepted number: what was accepted is known."""
+    """Find drift since the last acceptance: earlier drift has been accepted."""
     since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
     return drift_of([day for day in days if day.began >= since])
 
@@ -170,9 +168,9 @@ def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | N
 def _accepted_changes(
     history: History, series: Series, nights: Sequence[Night], until: float
 ) -> list[AcceptedChange]:
-    """List what sessions accepted, and what nights show to have been accepted elsewhere.
+    """List the numbers that sessions accepted, and those that only appear in later nights.
 
-    A number may be accepted by a session of another machine, or by hand.
+    These were accepted by a session elsewhere, or by hand.
     """
     changes = accepted_of(history, series, until=until)
     reported = {change.new for change in changes}
@@ -196,7 +194,7 @@ def _accepted_changes(
 
 
 def _when(at: str) -> float:
-    """Read when a number was accepted; a file written by hand may say that in words."""
+    """When a number was accepted; 0 where a file written by hand says it in words."""
     try:
         return seconds_of(at)
     except ValueError:

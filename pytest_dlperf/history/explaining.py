@@ -1,19 +1,20 @@
-"""Explain a number that did not simply pass: since when it is so, and what is not as before.
+"""Explain a number that did not simply pass: since when it is so, and what differs.
 
-What has a number came to its level in some night; what was not measured was whole in some night for
-the last time. Only sessions before tonight's count, also where that is in the database already.
+A measured number came to its level in some night; a case without one was measured whole in some
+night for the last time. Only sessions before tonight's count, even if that is in the database.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import Struct
+
 from pytest_dlperf.history.nights import (
-    asked_sessions,
+    judged_sessions,
     machines_of,
     nights_of,
     origin_of,
@@ -22,33 +23,31 @@ from pytest_dlperf.history.nights import (
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.trends import drift_of, level_began
-from pytest_dlperf.model.differences import Surroundings, differences_of
-from pytest_dlperf.model.explanation import Explanation, PastNight
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.judgement import Explanation, PastNight, Verdict
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import day_of
-from pytest_dlperf.model.statistics import median
+from pytest_dlperf.model.statistics import difference_percent, median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import AskedSession, Night, Series
+    from pytest_dlperf.history.series import JudgedSession, Night, Series
     from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
 
-_NO_CHANGE: Final = 0.01
-"""What is inconclusive and no further from its reference, as a part of that, began nowhere."""
-_MOST_OF: Final = 0.5
-"""How much of tonight's difference a drift has to make to be what there is to tell."""
-_FEW_NIGHTS: Final = 10
-"""So few nights do not show which days of the week have one."""
+_MIN_CHANGE: Final = 0.01
+"""An inconclusive number that is nearer to its reference, as a part of that, has not changed."""
+_MIN_DRIFT_SHARE: Final = 0.5
+"""A drift that makes less of tonight's difference does not explain it."""
+_MIN_NIGHTS_FOR_WEEKDAYS: Final = 10
+"""Fewer nights do not show which days of the week have one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tonight:
-    """The session that asks: none of its own measurements is an earlier night.
+class Tonight(Struct, frozen=True, kw_only=True):
+    """Tonight's session, whose own measurements are no earlier nights.
 
     ``started`` is ISO 8601 with its zone; ``commit`` is the suite's and ``ci_run`` the address of
     the CI's run, as far as known.
@@ -60,9 +59,8 @@ class Tonight:
     ci_run: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is to be explained: a judgement on a metric of a case, and what it rests on."""
+class Subject(Struct, frozen=True, kw_only=True):
+    """What is to be explained: a judgement on a metric, with its measurement and baseline."""
 
     series: Series
     judgement: Judgement
@@ -71,10 +69,10 @@ class Subject:
 
 
 class _Session(NamedTuple):
-    """A place in time: a session of the history, tonight, or one that the baseline names.
+    """A session of the history, tonight's, or one that the baseline names.
 
-    ``day`` is as tonight's reader sees it. ``measurement_id`` is ``None`` where the history does
-    not have it.
+    ``day`` is in tonight's time zone. ``measurement_id`` is ``None`` where the history does not
+    have the session.
     """
 
     day: date
@@ -85,7 +83,7 @@ class _Session(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """When it came: the last session before, the first one with it, and the dates that have it."""
+    """When a number changed: the last session before, the first one after, the dates since."""
 
     last_good: _Session | None
     since: _Session | None
@@ -94,37 +92,262 @@ class _Change(NamedTuple):
 
 
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
-    """Explain a judgement, as far as the history tells; without one, by the accepted number alone.
+    """Explain a judgement by the history; without one, by the accepted number alone.
 
     ``None`` where there is nothing to explain, or nothing known.
 
     Raises:
         HistoryError: The history cannot be read.
-        ValueError: Tonight's session began at no time.
+        ValueError: The start of tonight's session is not a valid time.
     """
-    judgement = subject.judgement
-    if not (judgement.verdict.is_of_change or judgement.verdict.is_of_nothing):
+    verdict = subject.judgement.verdict
+    if not (verdict.is_change or verdict.has_no_number):
         return None
-    at = tonight.started
-    now = _Session(day_of(at, at), at, seconds_of(at), judgement.measured)
-    if judgement.verdict.is_of_change and judgement.measured and judgement.reference:
-        change = _of_level(history, subject, tonight, now)
-    else:
-        change = _of_break(history, subject, tonight, now)
-    if change.since is now and not _is_seamless(history, subject.series, change.last_good, now):
-        change = change._replace(since=None)
-    if change.last_good is None and change.since is None:
-        return None
-    return _explanation(history, subject, tonight, now, change)
+    return _Search(history, subject, tonight).explanation()
 
 
-# ------------------------------------------------------------------ when a number moved
+class _Search:
+    """The search for one explanation in the history."""
+
+    def __init__(self, history: History | None, subject: Subject, tonight: Tonight) -> None:
+        at = tonight.started
+        self._history, self._subject, self._tonight = history, subject, tonight
+        self._judgement, self._series = subject.judgement, subject.series
+        self._now = _Session(day_of(at, at), at, seconds_of(at), subject.judgement.measured)
+
+    def explanation(self) -> Explanation | None:
+        """Put together what is known; ``None`` without a session to compare with."""
+        judgement, now = self._judgement, self._now
+        is_level = judgement.verdict.is_change and judgement.measured and judgement.reference
+        change = self._change_of_level() if is_level else self._first_broken()
+        if change.since is now and not self._is_seamless(change.last_good, now):
+            change = change._replace(since=None)
+        if change.last_good is None and change.since is None:
+            return None
+        return self._describe(change)
+
+    # -------------------------------------------------------------- when a number moved
+
+    def _change_of_level(self) -> _Change:
+        """Find the first session at tonight's level since the last one known to be good."""
+        judgement = self._judgement
+        levels = _Levels(judgement.reference or 0.0, judgement.measured or 0.0)
+        known = self._comparable_sessions()
+        good = self._last_accepted(known)
+        if good is not None:
+            known = [one for one in known if one.began > good.began]
+        if not _has_moved(judgement):
+            return _Change(good, None)
+        if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
+            return _Change(known[-1] if known else good, None)
+        start = _start_of_drift([*known, self._now], levels)
+        is_gradual = start is not None
+        if start is None:
+            start = _start_of_level(known, levels)
+        after = [*known[start:], self._now]
+        return _Change(
+            last_good=known[start - 1] if start else good,
+            since=after[0],
+            dates=frozenset(one.day for one in after if is_gradual or levels.is_tonights(one)),
+            is_gradual=is_gradual,
+        )
+
+    def _comparable_sessions(self) -> list[_Session]:
+        """List the earlier whole sessions of the metric on tonight's machine, the oldest first."""
+        history, measurement = self._history, self._subject.measurement
+        if history is None:
+            return []
+        nights = nights_of(
+            history, self._series, until=self._now.began, besides=self._tonight.session
+        )
+        fingerprint = measurement.fingerprint if measurement is not None else None
+        if fingerprint is not None:
+            machines = machines_of(history, {night.fingerprint for night in nights})
+            nights = [
+                night
+                for night in nights
+                if not differences(machines.get(night.fingerprint, {}), fingerprint.machine)
+            ]
+        return [self._session(each) for each in nights if not each.broken and each.median > 0]
+
+    def _session(self, night: Night | JudgedSession) -> _Session:
+        return _Session(
+            day_of(night.started, self._now.started),
+            night.started,
+            night.began,
+            night.median,
+            night.measurement_id,
+        )
+
+    def _last_accepted(self, known: Iterable[_Session]) -> _Session | None:
+        """Return the last session whose number was accepted, as the history has it if it does."""
+        # A later acceptance, or one by a wrong clock, is not of an earlier night.
+        accepted = [one for one in self._accepted_sessions() if one.began < self._now.began]
+        if not accepted:
+            return None
+        last = max(accepted, key=lambda one: one.began)
+        return next((one for one in known if one.began == last.began), last)
+
+    def _accepted_sessions(self) -> Iterator[_Session]:
+        baseline = self._subject.baseline
+        if baseline is None:
+            return
+        times = [(one.at, median(one.runs)) for one in baseline.sessions if one.runs]
+        if baseline.acceptance is not None:
+            times.append((baseline.acceptance.at, baseline.accepted))
+        for at, number in times:
+            with suppress(ValueError):  # a file written by hand may say it in words
+                yield _Session(day_of(at, self._now.started), at, seconds_of(at), number)
+
+    # -------------------------------------------------------------- when it broke
+
+    def _first_broken(self) -> _Change:
+        """Find the first session without the number since the last whole one."""
+        broken: list[_Session] = []
+        whole = None
+        if self._history is not None:
+            for night in judged_sessions(
+                self._history, self._series, until=self._now.began, besides=self._tonight.session
+            ):
+                if night.is_whole:
+                    whole = self._session(night)
+                    break
+                broken.append(self._session(night))
+        # A case that is skipped here may have been accepted on any other machine.
+        if self._judgement.verdict is not Verdict.SKIPPED:
+            accepted = self._last_accepted(filter(None, [whole]))
+            whole = max(filter(None, [whole, accepted]), key=lambda one: one.began, default=None)
+        elif whole is None:
+            return _Change(None, None)
+        since = [one for one in broken if whole is None or one.began > whole.began]
+        return _Change(
+            last_good=whole,
+            since=since[-1] if since else self._now,
+            dates=frozenset(one.day for one in (*since, self._now)),
+        )
+
+    # ---------------------------------------------------------------- the explanation
+
+    def _describe(self, change: _Change) -> Explanation:
+        measurement, baseline, now = self._subject.measurement, self._subject.baseline, self._now
+        acceptance = baseline.acceptance if baseline is not None else None
+        last_good, since = change.last_good, change.since
+        before = first_bad = None
+        good_night = since_night = None
+        if last_good is not None:
+            good_night, before = self._past_night(last_good)
+            if before is None and acceptance is not None and acceptance.at == last_good.started:
+                good_night = PastNight(
+                    at=last_good.started, commit=acceptance.commit, median=last_good.median
+                )
+        if since is now:
+            since_night = PastNight(
+                at=now.started,
+                commit=self._tonight.commit,
+                ci_run=self._tonight.ci_run,
+                median=now.median,
+            )
+        elif since is not None:
+            since_night, first_bad = self._past_night(since)
+        accepted = None
+        if acceptance is not None and baseline is not None:
+            accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
+        fingerprint = measurement.fingerprint if measurement is not None else None
+        return Explanation(
+            since=since_night,
+            last_good=good_night,
+            nights=_days_between(last_good, now) if last_good is not None else None,
+            nights_at_level=len(change.dates) or 1,
+            or_earlier=self._may_be_earlier(change),
+            unmeasured_nights=self._unmeasured_nights(change),
+            is_gradual=change.is_gradual,
+            differences=differences_of(
+                accepted=accepted,
+                last_good=before,
+                first_bad=first_bad,
+                tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
+            ),
+        )
+
+    def _past_night(self, one: _Session) -> tuple[PastNight, MeasuredOn | None]:
+        """Describe an earlier session, and what it was measured on."""
+        if self._history is None or one.measurement_id is None:
+            return PastNight(at=one.started, median=one.median), None
+        origin, fingerprint = origin_of(self._history, one.measurement_id)
+        night = PastNight(
+            at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median
+        )
+        return night, MeasuredOn.of_night(fingerprint, origin.commit)
+
+    def _may_be_earlier(self, change: _Change) -> bool:
+        """Whether the history begins after the last good night, and with the change."""
+        since, good = change.since, change.last_good
+        if since is None or good is None or since.measurement_id is None:
+            return False
+        return not self._is_seamless(good, since)
+
+    def _is_seamless(self, last_good: _Session | None, other: _Session) -> bool:
+        """Whether the history would have the nights between the last good session and another."""
+        if last_good is None:
+            return False
+        if last_good.measurement_id is not None or _days_between(last_good, other) <= 1:
+            return True
+        days = self._days(until=other)
+        return bool(days) and (days[0] - last_good.day).days <= 1
+
+    def _days(self, *, until: _Session) -> list[date]:
+        """List the last days on which the cluster had a session, the oldest first."""
+        if self._history is None:
+            return []
+        starts = starts_of(self._history, self._series, until=until.began)
+        return sorted({day_of(started, self._now.started) for started in starts})
+
+    def _unmeasured_nights(self, change: _Change) -> int:
+        """Count nights without the metric between both, where the cluster's nights come daily.
+
+        Days of the week without nights, and those before the history begins, do not count.
+        """
+        last_good, since = change.last_good, change.since
+        if last_good is None or since is None:
+            return 0
+        gap = _days_between(last_good, since)
+        if gap <= 1:
+            return 0
+        nights = self._days(until=since)
+        gaps = [(after - before).days for before, after in pairwise(nights)]
+        if not gaps or median(gaps) > 1:
+            return 0
+        usual = set(range(7))
+        if len(nights) >= _MIN_NIGHTS_FOR_WEEKDAYS:
+            usual = {night.weekday() for night in nights}
+        between = (last_good.day + timedelta(days) for days in range(1, gap))
+        return sum(day >= nights[0] and day.weekday() in usual for day in between)
+
+
+class _Levels(NamedTuple):
+    """The level that tonight is held against, and tonight's."""
+
+    reference: float
+    tonight: float
+
+    @property
+    def are_alike(self) -> bool:
+        return abs(self.tonight / self.reference - 1) < _MIN_CHANGE
+
+    def is_tonights(self, one: _Session) -> bool:
+        """Whether a session is nearer to tonight's level."""
+        middle, number = (self.reference + self.tonight) / 2, one.median or 0.0
+        return number == self.tonight or (number > middle) == (self.tonight > middle)
+
+    def start(self, values: Sequence[float]) -> int:
+        """Index of the first value at tonight's level."""
+        return level_began(values, reference=self.reference, tonight=self.tonight)
 
 
 def _has_moved(judgement: Judgement) -> bool:
-    """Say whether tonight's number is off its reference in the verdict's direction.
+    """Whether tonight's number is off its reference in the verdict's direction.
 
-    A control arm may tell a loss where it is not, and the history has no control of other nights.
+    A control arm may show a loss where it is not; the history has no control arm of other nights.
     """
     measured, reference = judgement.measured, judgement.reference
     better, verdict = judgement.metric.better, judgement.verdict
@@ -136,127 +359,33 @@ def _has_moved(judgement: Judgement) -> bool:
     return verdict is Verdict.ENVIRONMENT_SHIFT or gained == (verdict is Verdict.IMPROVED)
 
 
-def _of_level(
-    history: History | None, subject: Subject, tonight: Tonight, now: _Session
-) -> _Change:
-    """Find the first session at tonight's level since the last one that is known to be good."""
-    judgement = subject.judgement
-    levels = _Levels(judgement.reference or 0.0, judgement.measured or 0.0)
-    known = [] if history is None else _comparable(history, subject, tonight, now)
-    good = _known_good(subject.baseline, known, now)
-    if good is not None:
-        known = [one for one in known if one.began > good.began]
-    if not _has_moved(judgement):
-        return _Change(good, None)
-    if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
-        return _Change(known[-1] if known else good, None)
-    start = _drifting_from(known, levels, now)
-    is_gradual = start is not None
-    if start is None:
-        start = _stepped_at(known, levels)
-    after = [*known[start:], now]
-    return _Change(
-        last_good=known[start - 1] if start else good,
-        since=after[0],
-        dates=frozenset(one.day for one in after if is_gradual or levels.has_tonights(one)),
-        is_gradual=is_gradual,
-    )
-
-
-class _Levels(NamedTuple):
-    """The level that tonight is held against, and tonight's."""
-
-    reference: float
-    tonight: float
-
-    @property
-    def are_alike(self) -> bool:
-        return abs(self.tonight / self.reference - 1) < _NO_CHANGE
-
-    def has_tonights(self, one: _Session) -> bool:
-        middle, number = (self.reference + self.tonight) / 2, one.median or 0.0
-        return number == self.tonight or (number > middle) == (self.tonight > middle)
-
-    def began(self, values: Sequence[float]) -> int:
-        return level_began(values, reference=self.reference, tonight=self.tonight)
-
-
-def _comparable(
-    history: History, subject: Subject, tonight: Tonight, now: _Session
-) -> list[_Session]:
-    """List the earlier whole sessions of the metric on tonight's machine, the oldest first."""
-    nights = nights_of(history, subject.series, until=now.began, besides=tonight.session)
-    fingerprint = subject.measurement.fingerprint if subject.measurement is not None else None
-    if fingerprint is not None:
-        machines = machines_of(history, {night.fingerprint for night in nights})
-        nights = [
-            night
-            for night in nights
-            if not differences(machines.get(night.fingerprint, {}), fingerprint.machine)
-        ]
-    return [_session(night, now) for night in nights if not night.broken and night.median > 0]
-
-
-def _session(night: Night | AskedSession, now: _Session) -> _Session:
-    return _Session(
-        day_of(night.started, now.started),
-        night.started,
-        night.began,
-        night.median,
-        night.measurement_id,
-    )
-
-
-def _known_good(
-    baseline: Baseline | None, known: Iterable[_Session], now: _Session
-) -> _Session | None:
-    """Give the last session that somebody has accepted, as the history has it if it does."""
-    # What was accepted after tonight began, or by a wrong clock, is no earlier night.
-    accepted = [one for one in _accepted_sessions(baseline, now) if one.began < now.began]
-    if not accepted:
-        return None
-    last = max(accepted, key=lambda one: one.began)
-    return next((one for one in known if one.began == last.began), last)
-
-
-def _accepted_sessions(baseline: Baseline | None, now: _Session) -> Iterator[_Session]:
-    if baseline is None:
-        return
-    times = [(one.at, median(one.runs)) for one in baseline.sessions if one.runs]
-    if baseline.acceptance is not None:
-        times.append((baseline.acceptance.at, baseline.accepted))
-    for at, number in times:
-        with suppress(ValueError):  # a file written by hand may say it in words
-            yield _Session(day_of(at, now.started), at, seconds_of(at), number)
-
-
-def _stepped_at(known: Sequence[_Session], levels: _Levels) -> int:
-    """Give the index of the first session at tonight's level, going by one number a day."""
+def _start_of_level(known: Sequence[_Session], levels: _Levels) -> int:
+    """Index of the first session at tonight's level, by one number a day."""
     days = _by_date(known)
-    day = levels.began([median([one.median or 0.0 for one in there]) for there in days])
-    # Of a day with several sessions, some may have been before it.
+    day = levels.start([_median_of(there) for there in days])
+    # Of a day with several sessions, some may have been before the change.
     first = max(day - 1, 0)
     around = [one.median or 0.0 for there in days[first : day + 1] for one in there]
-    return sum(map(len, days[:first])) + levels.began(around)
+    return sum(map(len, days[:first])) + levels.start(around)
 
 
-def _drifting_from(known: Sequence[_Session], levels: _Levels, now: _Session) -> int | None:
-    """Give the index from which the number has drifted here; ``None`` where it came at once."""
-    days = _by_date([*known, now])
+def _start_of_drift(sessions: Sequence[_Session], levels: _Levels) -> int | None:
+    """Index of the session from which the number has drifted; ``None`` where it came at once."""
+    days = _by_date(sessions)
     drift = drift_of(
         [
             Day(
                 index=0,
                 started=there[0].started,
                 began=there[0].began,
-                median=median([one.median or 0.0 for one in there]),
+                median=_median_of(there),
                 runs=0,
             )
             for there in days
         ]
     )
-    whole = 100 * (levels.tonight / levels.reference - 1)
-    if drift is None or drift.percent / whole < _MOST_OF:
+    whole = difference_percent(levels.tonight, levels.reference)
+    if drift is None or drift.percent / whole < _MIN_DRIFT_SHARE:
         return None
     return sum(map(len, days[: -drift.nights]))
 
@@ -268,134 +397,9 @@ def _by_date(sessions: Iterable[_Session]) -> list[list[_Session]]:
     return list(days.values())
 
 
-# ------------------------------------------------------------------ when it broke
-
-
-def _of_break(
-    history: History | None, subject: Subject, tonight: Tonight, now: _Session
-) -> _Change:
-    """Find the first session after the last whole one that has asked for it in vain."""
-    broken: list[_Session] = []
-    whole = None
-    if history is not None:
-        series, until, own = subject.series, now.began, tonight.session
-        for night in asked_sessions(history, series, until=until, besides=own):
-            if night.is_whole:
-                whole = _session(night, now)
-                break
-            broken.append(_session(night, now))
-    # What cannot be measured here may have been accepted anywhere.
-    if subject.judgement.verdict is not Verdict.SKIPPED:
-        accepted = _known_good(subject.baseline, filter(None, [whole]), now)
-        whole = max(filter(None, [whole, accepted]), key=lambda one: one.began, default=None)
-    if whole is None and subject.judgement.verdict is Verdict.SKIPPED:
-        return _Change(None, None)
-    since = [one for one in broken if whole is None or one.began > whole.began]
-    return _Change(
-        last_good=whole,
-        since=since[-1] if since else now,
-        dates=frozenset(one.day for one in (*since, now)),
-    )
-
-
-# ------------------------------------------------------------------ what there is to say
-
-
-def _explanation(
-    history: History | None, subject: Subject, tonight: Tonight, now: _Session, change: _Change
-) -> Explanation:
-    measurement, baseline = subject.measurement, subject.baseline
-    acceptance = baseline.acceptance if baseline is not None else None
-    last_good, since = change.last_good, change.since
-    before = first_bad = None
-    good_night = since_night = None
-    if last_good is not None:
-        good_night, before = _night(history, last_good)
-        if before is None and acceptance is not None and acceptance.at == last_good.started:
-            good_night = PastNight(
-                at=last_good.started, commit=acceptance.commit, median=last_good.median
-            )
-    if since is now:
-        since_night = PastNight(
-            at=tonight.started, commit=tonight.commit, ci_run=tonight.ci_run, median=now.median
-        )
-    elif since is not None:
-        since_night, first_bad = _night(history, since)
-    accepted = None
-    if acceptance is not None and baseline is not None:
-        accepted = Surroundings.of_acceptance(acceptance, baseline.machine)
-    fingerprint = measurement.fingerprint if measurement is not None else None
-    return Explanation(
-        since=since_night,
-        last_good=good_night,
-        nights=_days_between(last_good, now) if last_good is not None else None,
-        nights_at_level=len(change.dates) or 1,
-        or_earlier=_may_be_earlier(history, subject.series, change),
-        unmeasured_nights=_unmeasured(history, subject.series, change, now),
-        is_gradual=change.is_gradual,
-        differences=differences_of(
-            accepted=accepted,
-            last_good=before,
-            first_bad=first_bad,
-            tonight=Surroundings.of_night(fingerprint, tonight.commit),
-        ),
-    )
-
-
-def _may_be_earlier(history: History | None, series: Series, change: _Change) -> bool:
-    """Say whether the history begins after the last good night, and with what has changed."""
-    since, good = change.since, change.last_good
-    if since is None or good is None or since.measurement_id is None:
-        return False
-    return not _is_seamless(history, series, good, since)
-
-
-def _is_seamless(
-    history: History | None, series: Series, last_good: _Session | None, now: _Session
-) -> bool:
-    """Say whether the history would know of nights between the last good one and another."""
-    if last_good is None:
-        return False
-    if last_good.measurement_id is not None or _days_between(last_good, now) <= 1:
-        return True
-    days = [] if history is None else _days_of(history, series, now, until=now)
-    return bool(days) and (days[0] - last_good.day).days <= 1
-
-
-def _night(history: History | None, one: _Session) -> tuple[PastNight, Surroundings | None]:
-    """Tell what is known of an earlier session, and what it was measured on."""
-    if history is None or one.measurement_id is None:
-        return PastNight(at=one.started, median=one.median), None
-    origin, fingerprint = origin_of(history, one.measurement_id)
-    night = PastNight(at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median)
-    return night, Surroundings.of_night(fingerprint, origin.commit)
+def _median_of(sessions: Iterable[_Session]) -> float:
+    return median([one.median or 0.0 for one in sessions])
 
 
 def _days_between(one: _Session, other: _Session) -> int:
     return (other.day - one.day).days
-
-
-def _days_of(history: History, series: Series, now: _Session, *, until: _Session) -> list[date]:
-    """List the last days on which the cluster had a session, the oldest first."""
-    starts = starts_of(history, series, until=until.began)
-    return sorted({day_of(started, now.started) for started in starts})
-
-
-def _unmeasured(history: History | None, series: Series, change: _Change, now: _Session) -> int:
-    """Count nights without the metric between both, where the cluster's nights come daily.
-
-    Days of the week that have none, and what lies before the history, are no such nights.
-    """
-    last_good, since = change.last_good, change.since
-    if history is None or last_good is None or since is None:
-        return 0
-    gap = _days_between(last_good, since)
-    if gap <= 1:
-        return 0
-    nights = _days_of(history, series, now, until=since)
-    gaps = [(after - before).days for before, after in pairwise(nights)]
-    if not gaps or median(gaps) > 1:
-        return 0
-    usual = {night.weekday() for night in nights} if len(nights) >= _FEW_NIGHTS else set(range(7))
-    between = (last_good.day + timedelta(days) for days in range(1, gap))
-    return sum(day >= nights[0] and day.weekday() in usual for day in between)

@@ -1,10 +1,11 @@
-"""When sessions of each cluster came last: whole ones, and what was broken off after them."""
+"""The last sessions of each cluster: the last whole one, and a broken one after it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.results import Origin, parse_time
 
@@ -22,21 +23,20 @@ _SESSIONS: Final = """
 """
 
 _CLOCKS_DIFFER_S: Final = 3600.0
-"""By how much a session's clock may be ahead of that which asks."""
+"""How far ahead a session's clock may be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastSession:
-    """A session, as far as it matters whether the night has come."""
+class PastSession(Struct, frozen=True, kw_only=True):
+    """A session, as far as ``history overdue`` needs it."""
 
     cluster: str
     started: str
     """ISO 8601 with its zone, like ``ended``."""
     ended: str | None
-    """``None`` while it runs, and where it was killed."""
+    """``None`` while it runs, and if it was killed."""
     interrupted: bool
     cases: int
-    """How many cases have a number."""
+    """Number of cases with a number."""
     origin: Origin
 
     @property
@@ -46,19 +46,18 @@ class PastSession:
 
     @property
     def ended_s(self) -> float:
-        """When it ended, likewise; when it began where no end is known."""
+        """When it ended, likewise; when it began if its end is unknown."""
         return _seconds(self.ended) if self.ended else self.began_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastSessions:
+class LastSessions(Struct, frozen=True, kw_only=True):
     """The last sessions of a cluster."""
 
     cluster: str
     whole: PastSession | None
-    """The last that came to its end and measured enough."""
+    """The last one that ended and measured enough cases."""
     later: PastSession | None
-    """What began after it, and did not."""
+    """The last one that began after it, and did not."""
 
 
 def sessions_of_history(history: History) -> Iterator[PastSession]:
@@ -73,7 +72,7 @@ def sessions_of_history(history: History) -> Iterator[PastSession]:
 
 
 def session_of_results(results: Results) -> PastSession:
-    """Make one of a results file; only whole sessions write them."""
+    """Make the session of a results file, which only whole sessions write."""
     return PastSession(
         cluster=results.cluster,
         started=results.started,
@@ -88,12 +87,12 @@ def session_of_results(results: Results) -> PastSession:
 
 
 def last_sessions(
-    sessions: Iterable[PastSession], *, least_cases: int, now_s: float
+    sessions: Iterable[PastSession], *, min_cases: int, now_s: float
 ) -> list[LastSessions]:
-    """Find the last sessions of each cluster; one of fewer cases is not whole.
+    """Find the last sessions of each cluster; one with fewer cases is not whole.
 
-    One that ended after now had a wrong clock, and would be the last one until then: it is left
-    out.
+    A session that ended in the future had a wrong clock, and is left out: it would be the last one
+    until then.
     """
     by_cluster: dict[str, list[PastSession]] = {}
     for session in sessions:
@@ -101,7 +100,7 @@ def last_sessions(
     found = []
     for cluster, all_known in sorted(by_cluster.items()):
         known = [one for one in all_known if one.ended_s <= now_s + _CLOCKS_DIFFER_S]
-        whole = [one for one in known if _is_whole(one, least_cases)]
+        whole = [one for one in known if _is_whole(one, min_cases)]
         last = max(whole, key=lambda one: one.ended_s, default=None)
         later = [one for one in known if last is None or one.began_s > last.began_s]
         rest = [one for one in later if one is not last]
@@ -110,9 +109,9 @@ def last_sessions(
     return found
 
 
-def _is_whole(session: PastSession, least_cases: int) -> bool:
+def _is_whole(session: PastSession, min_cases: int) -> bool:
     is_ended = session.ended is not None and not session.interrupted
-    return is_ended and session.cases >= least_cases
+    return is_ended and session.cases >= min_cases
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Ask the database for metrics, for series, their nights, and what was accepted of them."""
+"""Queries: metrics, series, their nights and accepted numbers, machines and origins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import fingerprint_of, text
-from pytest_dlperf.history.series import AcceptedChange, AskedSession, Night, Series
+from pytest_dlperf.history.series import AcceptedChange, JudgedSession, Night, Series
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import Origin
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Fingerprint
 
 Machines = Mapping[int | None, Mapping[str, str]]
-"""Facts of machines by the id of a measurement's fingerprint."""
+"""Facts of machines by the id of a fingerprint."""
 
 _YEAR: Final = 366
 
@@ -49,7 +49,7 @@ _NIGHTS: Final = f"""
     AND unit = :unit AND better IS :better AND reference_topology IS :reference_topology
     AND median IS NOT NULL {_LAST_FIRST}
 """
-_ASKED: Final = f"SELECT {_columns(AskedSession._fields)} {_OF_METRIC} {_LAST_FIRST}"
+_JUDGED: Final = f"SELECT {_columns(JudgedSession._fields)} {_OF_METRIC} {_LAST_FIRST}"
 _STARTS: Final = """
     SELECT started FROM sessions
     WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
@@ -93,7 +93,7 @@ _SERIES: Final = """
 
 
 def known_metrics(history: History) -> list[str]:
-    """List the names of all metrics that were ever measured."""
+    """List the names of all metrics that have a number."""
     return [
         name
         for (name,) in history.tuples(
@@ -103,7 +103,7 @@ def known_metrics(history: History) -> list[str]:
 
 
 def all_series(history: History, metric: str) -> list[Series]:
-    """List where a metric was measured, by cluster and system, small topologies first."""
+    """List the series of a metric by cluster and system, small topologies first."""
     return [
         Series(
             case_id=case_id,
@@ -128,50 +128,50 @@ def nights_of(
     most: int = _YEAR,
     besides: str | None = None,
 ) -> list[Night]:
-    """Give the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
+    """List the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
     Sessions without the metric are left out, and so is the session ``besides``. Logs that were
-    judged several times count once, as of the first time.
+    judged several times count once, for the first session.
     """
     values = {**_values(series, until), "most": most, "besides": besides}
     nights = history.tuples(_NIGHTS, values)
     if any(Night._make(row).is_from_logs for row in nights):
-        # How often logs were judged again only all of them tell.
+        # Of these, only all nights show how often logs were judged again.
         nights = history.tuples(_NIGHTS, {**values, "most": -1})
     return _each_log_once(map(Night._make, reversed(nights)))[-most:]
 
 
-def asked_sessions(
+def judged_sessions(
     history: History, series: Series, *, until: float, besides: str
-) -> list[AskedSession]:
-    """Give the last sessions that asked for a metric, measured or not, the last one first.
+) -> list[JudgedSession]:
+    """List the last sessions that judged a metric, measured or not, the last one first.
 
-    The unit may have been another one. The session ``besides`` is left out.
+    Its unit may have been another. The session ``besides`` is left out.
     """
     values = {**_values(series, until), "most": _YEAR, "besides": besides}
-    return [AskedSession._make(row) for row in history.tuples(_ASKED, values)]
+    return [JudgedSession._make(row) for row in history.tuples(_JUDGED, values)]
 
 
 def starts_of(history: History, series: Series, *, until: float) -> list[str]:
-    """Say when the last hundred sessions of a series' cluster began, whatever they measured."""
+    """List the starts of the last hundred sessions of a series' cluster, of any case."""
     return [started for (started,) in history.tuples(_STARTS, _values(series, until))]
 
 
 def origin_of(history: History, measurement: int) -> tuple[Origin, Fingerprint | None]:
-    """Tell where a measurement comes from, by its id, and what it was taken on."""
+    """Return the origin of a measurement, by its id, and its fingerprint."""
     (row,) = history.rows(_ORIGIN, {"id": measurement})
     origin = Origin.of(json.loads(row.pop("environment")))
     return origin, fingerprint_of(row) if any(row.values()) else None
 
 
 def machines_of(history: History, fingerprints: Iterable[int | None] | None = None) -> Machines:
-    """Read the facts of machines, by the id of a fingerprint; of all, or of these.
+    """Read the facts of machines by the id of a fingerprint: of all, or of ``fingerprints``.
 
-    Where nothing is known of a machine, it is not among them.
+    Fingerprints without facts of a machine are left out.
     """
     query = _MACHINES
     if fingerprints is not None:
-        # Numbers of our own: there may be more of them than a statement takes values.
+        # Ids, written into the query: there may be more than a statement takes values.
         chosen = ", ".join(str(int(key)) for key in fingerprints if key is not None)
         query += f"WHERE fingerprints.id IN ({chosen})"
     rows = history.tuples(query)
@@ -181,7 +181,7 @@ def machines_of(history: History, fingerprints: Iterable[int | None] | None = No
 
 
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
-    """Give the runs' numbers of some hundreds of measurements at most, by their ids."""
+    """Read the numbers of runs by measurement, of some hundreds of measurements at most."""
     ids = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
     query = _RUNS.format(places=", ".join(f":{name}" for name in ids))
     found: dict[int, list[float]] = {}
@@ -191,7 +191,7 @@ def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[flo
 
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
-    """Give the numbers that sessions of the history accepted, the oldest first."""
+    """List the numbers that sessions accepted, the oldest first."""
     return [
         AcceptedChange(at=at, old=old, new=new, why=why, by=by, commit=commit)
         for at, old, new, why, by, commit in history.tuples(_ACCEPTED, _values(series, until))

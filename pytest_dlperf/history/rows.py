@@ -1,4 +1,4 @@
-"""Results as rows of the database: what is kept of a session, and nothing of SQL."""
+"""Results as rows of the database's tables, without SQL."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import convert, to_builtins
+
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Fingerprint, RunStatus
-from pytest_dlperf.model.plain import from_plain, to_plain
-from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import CaseResult, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_dlperf.model.measurement import Measurement, Run
-    from pytest_dlperf.model.records import MetricResult
-    from pytest_dlperf.model.results import BaselineChange, Results
+    from pytest_dlperf.model.results import BaselineChange, MetricResult, Results
 
 Row = dict[str, Any]
-"""A row by the names of its columns; those of other tables are not in it."""
+"""A row by the names of its columns, without the keys of other tables."""
 
 LOST: Final = "lost"
-"""What stands for a verdict where a test of the case was lost with its worker."""
+"""In place of a verdict: a test of the case was lost with its worker."""
 
 
 def seconds_of(started: str) -> float:
-    """Give the seconds of the Unix epoch of a time in ISO 8601."""
+    """Seconds of the Unix epoch of a time in ISO 8601."""
     try:
         return parse_time(started).timestamp()
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"it began at {started!r}, which is no time") from error
+        raise ValueError(f"it began at {started!r}, which is not a valid time") from error
 
 
 def session_row(*, uid: str, cluster: str, estimator: str, started: str) -> Row:
-    """Make the row of a session of which nothing more is known yet."""
+    """Make the row of a session that has begun."""
     return {
         "uid": text(uid),
         "cluster": text(cluster),
@@ -56,7 +55,7 @@ def whole_session_row(results: Results) -> Row:
             estimator=results.estimator.value,
             started=results.started,
         ),
-        # A file need not say when its session ended; that it is whole must stand here.
+        # Not null, even if the file does not say when its session ended: that marks it as whole.
         "ended": text(results.ended or results.started),
         "interrupted": int(results.interrupted),
         "host": text(host) if isinstance(host, str) else None,
@@ -72,23 +71,24 @@ def case_row(case: Case) -> Row:
 
 
 def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
-    """Give the parts of what a measurement was taken on as JSON, by their columns."""
+    """Parts of a fingerprint as JSON, by their columns."""
     return {
         part: json.dumps(facts, sort_keys=True) if facts else None
-        for part, facts in to_plain(fingerprint).items()
+        for part, facts in to_builtins(fingerprint).items()
     }
 
 
 def fingerprint_of(parts: Mapping[str, str | None]) -> Fingerprint:
-    """Put a fingerprint together again."""
+    """Make a fingerprint from its parts."""
     facts = {part: json.loads(text) for part, text in parts.items() if text is not None}
-    return from_plain(Fingerprint, facts)
+    return convert(facts, Fingerprint)
 
 
 def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[tuple[str, Row]]:
-    """Make a row of each metric of a case, by name, without its fingerprint.
+    """Make a row for each metric of a case, by name, without its fingerprint.
 
-    A metric of which nothing is known, such as the speedup over what was not measured, has none.
+    A metric without any number or judgement has none, such as a speedup whose reference was not
+    measured.
     """
     over = str(result.case.reference_topology)
     runs = measured.runs if measured is not None else ()
@@ -100,7 +100,7 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
         acceptance = accepted.acceptance if accepted else None
-        # A ratio has no runs of its own: it rests on those that are divided.
+        # A ratio has no runs of its own: these are those of the metric it is taken of.
         key = metric.ratio_of or name
         values = [run.metrics[key] for run in runs if key in run.metrics]
         ends = values if metric.ratio_of is None or found.median is None else [found.median]
@@ -143,7 +143,7 @@ def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
 
 
 def value_rows(arms: Mapping[str, Measurement], metric: str, key: int) -> Iterator[Row]:
-    """Make the rows of the numbers that these runs have of a metric, a measurement's by its key."""
+    """Make the rows of a metric's number in each run; ``key`` is the id of the measurement."""
     for arm, run in _runs(arms):
         value = run.metrics.get(metric)
         if value is not None:
@@ -151,7 +151,7 @@ def value_rows(arms: Mapping[str, Measurement], metric: str, key: int) -> Iterat
 
 
 def arms_of(result: CaseResult, measured: Measurement | None) -> dict[str, Measurement]:
-    """Name a case's own measurement and those beside the accepted software."""
+    """A case's own measurement and the interleaved ones, by arm."""
     arms = {} if measured is None else {"measured": measured}
     if result.interleaved is not None:
         arms |= {"candidate": result.interleaved.candidate, "control": result.interleaved.control}
@@ -178,17 +178,17 @@ def change_row(change: BaselineChange) -> Row:
 
 
 def of_reference(measured: Measurement) -> CaseResult:
-    """Make a case of what was measured only because a speedup is taken over it."""
+    """Make the result of a case that was measured only as the reference of a speedup."""
     return CaseResult(case=Case.from_id(measured.case_id), measurement=measured)
 
 
 def text(value: str | None) -> str | None:
-    """Make a text storable: half of a character, as broken logs have it, is spelt out."""
+    """Make a text storable: lone surrogates, as from broken logs, are escaped."""
     return value if value is None else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _verdict(result: CaseResult, found: MetricResult) -> str | None:
-    """Give the verdict on a metric, unless it is no worse than that a test of it was lost."""
+    """Verdict, or LOST where that is worse."""
     verdict = found.judgement.verdict if found.judgement else None
     if result.is_whole:
         is_lost = False

@@ -1,6 +1,6 @@
-"""The form of the database: its tables, and the mark by which a file is known as a history.
+"""The tables of the database, and the mark in its header.
 
-Nothing here imports SQLite: a session looks at the file that was named before anything runs.
+Without an import of SQLite: a session checks the named file before anything runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FORM: Final = 1
 """The number of this form; a database with a higher one is refused."""
 
 APPLICATION_ID: Final = 0x444C_5046
-"""Written into the file's header ("DLPF"): no other program's database is taken for ours."""
+"""Written into the file's header ("DLPF"), to tell the database from those of other programs."""
 
 # No statement needs more than SQLite 3.24.
 TABLES: Final = (
@@ -69,7 +69,7 @@ TABLES: Final = (
     # nights of a metric come straight from one index. ``better`` is null for a metric that is held
     # against no baseline, ``reference_topology`` is what a ratio was taken over. ``counted`` is how
     # many runs have a number, ``lowest`` and ``highest`` are the ends of those. ``broken`` is how
-    # many runs failed, hung or were invalid: what survived of such a measurement is no level.
+    # many runs failed, hung or were invalid: the rest of such a measurement shows no level.
     # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
     # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
     # gone, has a row without numbers: another session may not even have asked for the case. One
@@ -147,16 +147,16 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def fault_of(file: Path) -> str | None:
-    """Say why a file can be no history; ``None`` where that is not seen, or there is none yet."""
+    """Return why a file cannot be a history; ``None`` if it may be one, or does not exist yet."""
     try:
         with file.open("rb") as opened:
             header = opened.read(105)
     except OSError:
-        return None  # who opens it as a database reports it
+        return None  # reported when it is opened as a database
     if not header:
         return None
     if not header.startswith(_MAGIC):
-        return "is no database"
+        return "is not a database"
     program = int.from_bytes(header[68:72], "big")
     has_tables = any(header[103:105])
     is_ours = program == APPLICATION_ID or not (program or has_tables)

@@ -1,12 +1,14 @@
-"""Values of the history: what is comparable, what sessions measured of it, what they show."""
+"""Values of the history: a comparable series, its nights, and what they show."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.statistics import difference_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,16 +16,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Better, Metric
 
-_NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.is_of_nothing))
-"""What stands for a verdict where nothing was measured, or nothing that could be judged."""
+_NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.has_no_number))
+"""In place of a verdict, or as one: no number was measured that could be judged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """What is comparable: a metric of one case and cluster, in one unit and direction.
+class Series(Struct, frozen=True, kw_only=True):
+    """Comparable numbers: a metric of one case and cluster, in one unit and direction.
 
-    A metric that has changed its unit or its direction begins anew, and so does a ratio over
-    another topology.
+    A changed unit or direction begins a new series, and so does a ratio over another topology.
     """
 
     case_id: str
@@ -36,7 +36,7 @@ class Series:
 
     @classmethod
     def of(cls, case: Case, metric: Metric, *, cluster: str, estimator: str) -> Series:
-        """Give the series of a case's metric; only that of a ratio has a reference topology."""
+        """Make the series of a case's metric; only that of a ratio has a reference topology."""
         return cls(
             case_id=case.id,
             metric=metric.name,
@@ -49,14 +49,14 @@ class Series:
 
 
 class Night(NamedTuple):
-    """What one session measured of a case's metric: a tuple, as there are many of them.
+    """A session's measurement of a series; a tuple, as there are many of them.
 
     ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
     of the Unix epoch. ``median``, ``lowest`` and ``highest`` run are in the metric's unit, ``runs``
-    is how many runs count, ``broken`` how many others there were. ``accepted`` is the number that
-    was accepted then, the others of the kind are what is known of that.
-    ``verdict_word`` is as the database has it, ``None`` where the gate was not asked.
-    ``fingerprint`` is the id of what it was taken on.
+    is how many runs have a number, ``broken`` how many have not. ``accepted`` is the number that
+    was accepted then; the other fields of that name say when, why, by whom and at which commit.
+    ``verdict_word`` is as the database has it, ``None`` where nothing was judged.
+    ``fingerprint`` is the id of its fingerprint.
     """
 
     started: str
@@ -77,7 +77,7 @@ class Night(NamedTuple):
 
     @property
     def is_from_logs(self) -> bool:
-        """Whether nobody can have looked at the machine."""
+        """Whether it was read from logs: the machine is unknown."""
         return self.fingerprint is None
 
     @property
@@ -86,8 +86,8 @@ class Night(NamedTuple):
         return self.verdict_word == LOST
 
 
-class AskedSession(NamedTuple):
-    """A session that had a verdict on a metric, whether it came to a number or not.
+class JudgedSession(NamedTuple):
+    """A session that judged a metric, with or without a number.
 
     The fields are as in ``Night``; ``median`` is ``None`` where nothing was measured.
     """
@@ -101,17 +101,16 @@ class AskedSession(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the metric was measured, and nothing broke."""
+        """Whether the metric was measured, and no run broke."""
         return self.median is not None and not self.broken and self.verdict_word not in _NOT_WHOLE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
+class Day(Struct, frozen=True, kw_only=True):
     """The sessions of one calendar day, which count as one point.
 
-    ``index`` is the place of its first session among all of the case, ``started`` and ``began`` are
-    that session's. ``median`` is the median of the sessions' medians, ``runs`` how many runs all
-    have. ``sessions`` are the ids of the measurements.
+    ``index`` is that of its first session among all nights of the case, ``started`` and ``began``
+    are that session's. ``median`` is the median of the sessions' medians, ``runs`` the number of
+    runs of all. ``sessions`` are the ids of the measurements.
     """
 
     index: int
@@ -122,9 +121,8 @@ class Day:
     sessions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedChange:
-    """A number that a session accepted, in the metric's unit; who did, why, at which commit."""
+class AcceptedChange(Struct, frozen=True, kw_only=True):
+    """An accepted number in the metric's unit; when, why, by whom and at which commit."""
 
     at: str
     old: float | None
@@ -134,13 +132,11 @@ class AcceptedChange:
     commit: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePoint:
+class ChangePoint(Struct, frozen=True, kw_only=True):
     """The first session of a new level.
 
-    ``index`` counts all sessions of the case. ``before`` and ``after`` are the means of
-    the levels on both sides, up to the change points next to it; ``p_value`` is that of a t-test
-    between them.
+    ``index`` counts all nights of the case. ``before`` and ``after`` are the means of the levels on
+    both sides, up to the adjacent change points; ``p_value`` is that of a t-test between them.
     """
 
     index: int
@@ -151,15 +147,14 @@ class ChangePoint:
 
     @property
     def difference_percent(self) -> float:
-        """How far the new level lies above the old one."""
-        return (self.after / self.before - 1) * 100
+        """Difference of the new level from the old one, in percent of that."""
+        return difference_percent(self.after, self.before)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Struct, frozen=True, kw_only=True):
     """A slow change over weeks that no single night shows.
 
-    ``since`` is the session it is seen from, ``percent`` the change from there until now,
+    ``since`` is the start of its first session, ``percent`` the change from there until now,
     ``percent_per_week`` its slope.
     """
 
@@ -169,13 +164,12 @@ class Drift:
     percent_per_week: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherMachine:
-    """A machine whose sessions are shown, and compared with nothing.
+class OtherMachine(Struct, frozen=True, kw_only=True):
+    """A machine other than the last session's: its nights are shown, and count for nothing.
 
-    ``first`` and ``last`` are when the first and the last of its sessions began. ``facts`` are
-    what it has, and what the machine of the last session has instead, by name; they may say
-    anything.
+    ``first`` and ``last`` are the starts of its first and last session. ``facts`` are the facts in
+    which it differs from the machine of the last session, by name: its own and the other's. They
+    are texts of the results and may say anything.
     """
 
     first: str
@@ -184,17 +178,15 @@ class OtherMachine:
     facts: Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseHistory:
-    """All that the history says of a metric of one case, the oldest first.
+class CaseHistory(Struct, frozen=True, kw_only=True):
+    """The history of a metric of one case, the oldest night first.
 
-    ``nights`` are all sessions. Change points, drift and noise are those of the machine of the last
-    one, by one point for each day; ``other_machines`` are what is left out.
+    ``nights`` are those of all machines. Change points, drift and noise are those of the machine of
+    the last night, from one point a day; ``other_machines`` are left out.
 
     ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
-    nights; ``night_noise_percent`` that of nights around their level, beyond what their runs make;
-    ``None`` from too few to say.
-    ``change_points`` is ``None`` where nothing could look for them.
+    nights; ``night_noise_percent`` that of nights around their level, beyond the share of their
+    runs. Both are ``None`` with too few runs or nights.
     """
 
     case_id: str
@@ -203,7 +195,7 @@ class CaseHistory:
     better: Better | None
     nights: tuple[Night, ...]
     accepted: tuple[AcceptedChange, ...] = ()
-    change_points: tuple[ChangePoint, ...] | None = None
+    change_points: tuple[ChangePoint, ...] = ()
     drift: Drift | None = None
     run_noise_percent: float | None = None
     night_noise_percent: float | None = None

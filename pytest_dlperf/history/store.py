@@ -1,13 +1,19 @@
-"""Put sessions into the database, and ask it."""
+"""Put sessions into the database, and query it. SQLite is imported here alone.
+
+Errors of SQLite become messages that name the file and the remedy. The database keeps SQLite's
+rollback journal, which also works on network disks: writes are few and short.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+import sqlite3
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.history.opening import HistoryError, named_errors, open_database, transaction
+from pytest_dlperf.files.writing import destination, make_folder
 from pytest_dlperf.history.rows import (
     Row,
     arms_of,
@@ -21,28 +27,48 @@ from pytest_dlperf.history.rows import (
     value_rows,
     whole_session_row,
 )
+from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.records import CaseResult, merge
+from pytest_dlperf.model.results import CaseResult, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pytest_dlperf.history.opening import Connection
     from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.model.records import TestRecord
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import Results, TestRecord
 
 BUSY_S: Final = 4.0
-"""How long another process may hold the database before it is given up."""
+"""Seconds to wait for another process that holds the database."""
+
+_OTHER_TABLES: Final = (
+    "{file} has other tables than this version of pytest-dlperf makes ({error}); delete it, or "
+    "name another file with --dlperf-history"
+)
+_MESSAGES: Final = {
+    "file is not a database": "{file} is not a database; move it away, or name another file with "
+    "--dlperf-history",
+    "malformed": "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf "
+    "history import` fills it from results files",
+    "no such": _OTHER_TABLES,
+    "has no column": _OTHER_TABLES,
+    "full": "there is no space left for {file}",
+    "readonly": "{file} may not be written",
+    "locked": "{file} is held by another process",
+}
+
+
+class HistoryError(BrokenError):
+    """The history cannot be read or written; the message says what and where."""
 
 
 @final
 class History(AbstractContextManager["History"]):
-    """One open database. Several processes may have it open, each writes in short transactions."""
+    """One open database. Several processes may have it open; each writes in short transactions."""
 
-    def __init__(self, file: Path, connection: Connection) -> None:
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         """Take over an open connection; use ``open`` or ``read``."""
         self.file = file
         self._connection = connection
@@ -71,7 +97,7 @@ class History(AbstractContextManager["History"]):
     def read_if_there(
         cls, file: Path | None, *, busy_s: float = BUSY_S
     ) -> AbstractContextManager[History | None]:
-        """Open a database that may not be there yet, or that nobody keeps: then give ``None``.
+        """Open a database; ``None`` where there is none yet, or none is kept.
 
         Raises:
             HistoryError: It cannot be read.
@@ -81,22 +107,22 @@ class History(AbstractContextManager["History"]):
         return cls.read(file, busy_s=busy_s)
 
     def close(self) -> None:
-        """Close it; nothing more can be asked."""
+        """Close the connection."""
         self._connection.close()
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the connection."""
         self.close()
 
     # ------------------------------------------------------------------------ writing
 
     def add(self, results: Results, *, imported: bool = False) -> bool:
-        """Put a whole session in, over what was noted of it before.
+        """Store a whole session, in place of what was noted while it ran.
 
-        An import changes nothing of a whole session that is there, and returns false.
+        An import leaves a whole session that is stored already, and returns false.
 
         Raises:
-            HistoryError: The database cannot be written, or the results are no session.
+            HistoryError: The database cannot be written, or the results are not those of a session.
         """
         try:
             with named_errors(self.file), transaction(self._connection):
@@ -125,7 +151,7 @@ class History(AbstractContextManager["History"]):
         return True
 
     def note(self, session: Row, results: Iterable[CaseResult]) -> None:
-        """Put in what a session has measured while it still goes on."""
+        """Store what a session has measured so far."""
         with named_errors(self.file), transaction(self._connection):
             session_id = self._id("sessions", "uid", session)
             known = [result for result in results if result.measurement is not None]
@@ -139,7 +165,7 @@ class History(AbstractContextManager["History"]):
     def _insert_measurements(
         self, session_id: int, began: float, results: Iterable[CaseResult]
     ) -> None:
-        """Put in what was measured, of which the session has nothing yet."""
+        """Store results of cases of which the session has no rows yet."""
         query = "SELECT coalesce(max(id), 0) + 1 FROM measurements"
         ids = count(self._connection.execute(query).fetchone()[0])
         found: dict[str, list[Row]] = {"measurements": [], "runs": [], "run_values": []}
@@ -165,7 +191,7 @@ class History(AbstractContextManager["History"]):
         return self._id("cases", "name", case_row(case))
 
     def _is_missed(self, result: CaseResult) -> bool:
-        """Say whether it matters that a case was not measured: one that never is here does not."""
+        """Whether the missing measurement matters: not for a case that is always skipped here."""
         verdicts = {judgement.verdict for judgement in result.judgements.values()}
         if verdicts - {Verdict.SKIPPED}:
             return True
@@ -182,7 +208,7 @@ class History(AbstractContextManager["History"]):
         return self._id("fingerprints", tuple(parts), parts)
 
     def _id(self, table: str, key: str | tuple[str, ...], row: Row) -> int:
-        """Give the id of the row with that key, which is inserted where it is missing."""
+        """Return the id of the row with that key; insert the row if it is missing."""
         names = (key,) if isinstance(key, str) else key
         same = " AND ".join(f"{name} IS :{name}" for name in names)
         query = f"SELECT id FROM {table} WHERE {same}"  # noqa: S608 - names of our own
@@ -190,19 +216,19 @@ class History(AbstractContextManager["History"]):
         return self._insert(table, row) if found is None else found["id"]
 
     def _insert(self, table: str, row: Row, *, or_ignore: bool = False) -> int:
-        """Insert a row and give its id."""
+        """Insert a row and return its id."""
         statement = _insertion(table, tuple(row), or_ignore=or_ignore)
         return self._connection.execute(statement, row).lastrowid or 0
 
     # ------------------------------------------------------------------------ reading
 
     def rows(self, query: str, values: Row | None = None) -> list[Row]:
-        """Give what a query finds, by the names of its columns."""
+        """Return the rows of a query, by the names of its columns."""
         with named_errors(self.file):
             return [dict(row) for row in self._connection.execute(query, values or {})]
 
     def tuples(self, query: str, values: Row | None = None) -> list[tuple[Any, ...]]:
-        """Give what a query finds, as plain tuples: for many rows."""
+        """Return the rows of a query as plain tuples, which are cheaper if there are many."""
         with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None
@@ -211,27 +237,27 @@ class History(AbstractContextManager["History"]):
 
 @lru_cache
 def _insertion(table: str, columns: tuple[str, ...], *, or_ignore: bool = False) -> str:
-    """Write the statement that inserts a row. The names are the code's own, values are bound."""
+    """Write the statement that inserts a row. Names are the code's own, values are bound."""
     verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
     values = ", ".join(f":{name}" for name in columns)
     return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({values})"
 
 
 class Recorder:
-    """Keeps one session's measurements while it runs, as it may be killed.
+    """Stores one session's measurements while it runs, since it may be killed.
 
-    It gives up quietly at the first trouble: the session's end adds the whole, and reports it.
+    It gives up quietly at the first error: the end of the session stores the whole and reports it.
     """
 
     def __init__(self, file: Path, *, session: str, cluster: str, started: str) -> None:
-        """Record under this session; nothing is opened before there is something to record."""
+        """Record under this session; the database is opened with the first record."""
         self._file = file
         self._session = {"uid": session, "cluster": cluster, "started": started}
         self._reported: dict[str, CaseResult] = {}
         self._gave_up = False
 
     def note(self, record: TestRecord) -> None:
-        """Record what one test has measured and what was judged of it."""
+        """Store the measurements and judgements of one test."""
         if self._gave_up:
             return
         case = record.case
@@ -249,3 +275,99 @@ class Recorder:
                 history.note(session, [result, *others])
         except (HistoryError, ValueError):
             self._gave_up = True
+
+
+def open_database(file: Path, busy_s: float, *, create: bool) -> sqlite3.Connection:
+    """Open a database, and create its tables where they are missing.
+
+    Another process may hold it for ``busy_s`` seconds. A read-only file is opened for reading.
+    """
+    with named_errors(file):
+        if create:
+            make_folder(file.parent)
+        connection = sqlite3.connect(
+            f"{destination(file).as_uri()}?mode={'rwc' if create else 'rw'}",
+            timeout=busy_s,
+            isolation_level=None,  # transactions are begun explicitly
+            uri=True,
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA foreign_keys = ON")
+            if _is_empty(connection, file):
+                _make_tables(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit all that the block writes, or nothing if it raises."""
+    # IMMEDIATE: a transaction that turns from reading to writing may have to be given up.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _is_empty(connection: sqlite3.Connection, file: Path) -> bool:
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    form: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    # Read last: another session may create the tables, and set this, between the queries.
+    program = connection.execute("PRAGMA application_id").fetchone()[0]
+    if not (program or form or tables):
+        return True
+    if program != APPLICATION_ID:
+        raise HistoryError(
+            f"{file} is a database of another program; it stays as it is. Name another file "
+            "with --dlperf-history"
+        )
+    if form > FORM:
+        raise HistoryError(
+            f"{file} was written by a newer version of pytest-dlperf: it has form {form}, this one "
+            f"knows {FORM}. It stays as it is. Upgrade, or name another file with --dlperf-history"
+        )
+    return False
+
+
+def _make_tables(connection: sqlite3.Connection, file: Path) -> None:
+    with transaction(connection):
+        # Checked again: another session may have been faster.
+        if _is_empty(connection, file):
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORM}")
+
+
+@contextmanager
+def named_errors(file: Path) -> Iterator[None]:
+    """Turn errors of SQLite and the system into a ``HistoryError`` that names the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise HistoryError(_message(file, error)) from error
+    except OSError as error:
+        raise HistoryError(
+            f"{error.filename or file}: {error.strerror or error}; name another file with "
+            "--dlperf-history"
+        ) from error
+    except OverflowError as error:
+        raise HistoryError(f"{file} cannot hold so large a number: {error}") from error
+
+
+def _message(file: Path, error: sqlite3.Error) -> str:
+    for part, message in _MESSAGES.items():
+        if part in str(error):
+            return message.format(file=file, error=error)
+    if file.is_dir():
+        return f"{file} is a folder; name a file"
+    if "unable to open" in str(error) and not os.access(file.parent, os.W_OK):
+        return f"{file} may not be written"
+    return f"{file}: {error}"

@@ -1,43 +1,42 @@
-"""Statistics of many nights: dated changes of the level, drift over weeks, and noise.
+"""Statistics of many nights: noise, drift over weeks, and dated changes of the level.
 
-A session's end asks for drift, so all but the change points is plain Python: for at most a year of
-days NumPy would not repay its import. Apache Otava, an optional extra, has its only home here.
+The end of a session asks for drift, so all but the change points is plain Python: for at most a
+year of days NumPy would not repay its import.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from pytest_dlperf.gate.noise import MIN_NOISE, median_variance, pooled_noise, t_sf
 from pytest_dlperf.history.series import ChangePoint, Drift
-from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, median
+from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, mean, median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_dlperf.history.series import Day
 
-HOW_TO_GET: Final = "pip install 'pytest-dlperf[change-points]'"
-"""What makes change points available."""
-
 DRIFT_LENGTHS: Final = (90, 64, 45, 32, 22, 15)
-"""The periods in which drift is looked for: the last so many days."""
+"""The last days in which drift is searched, the longest period first."""
 
 _MIN_CHANGE: Final = 0.01
-"""Smaller changes, as a part of the level, are not reported: neither a step nor a whole drift."""
+"""Smaller steps and drifts, as a part of the level, are not reported."""
 
 _MIN_NIGHTS_FOR_NOISE: Final = 20
-"""Fewer nights do not show how much nights differ, or whether neighbours are alike."""
+"""Fewer nights do not show the noise of nights, or their autocorrelation."""
 
 _MIN_LEVEL: Final = 4
-"""Fewer nights are no level, but accidents."""
+"""Fewer nights are accidents, not a level."""
 
 _MAX_DRIFT_P: Final = 0.0001
 _MAX_CHANGE_P: Final = 0.00001
+_MAX_CANDIDATE_P: Final = 0.01
+_WINDOW: Final = 50
 _WEEK: Final = (7, 8, 9)
 _WEEK_S: Final = 7 * 24 * 3600.0
 
@@ -45,12 +44,11 @@ _WEEK_S: Final = 7 * 24 * 3600.0
 def noise_percent(
     days: Sequence[Day], runs: Iterable[Sequence[float]], *, drifting: int = 0
 ) -> tuple[float | None, float | None]:
-    """Give the variation of the runs of one night, and of days beyond what runs explain.
+    """Variation of the runs of one night, and of days beyond the share of their runs.
 
-    Both are coefficients of variation, ``None`` from too few runs or days. ``runs`` are those of
-    each night. Days are compared with those a week later, so slower swings are missing. Changes of
-    the level do not count, nor does the slope of the last ``drifting`` days, nor do single odd
-    days.
+    Both are coefficients of variation in percent, ``None`` with too few runs or days. ``runs`` are
+    those of each night. Days are compared with those a week later, so slower swings are missing.
+    Changes of the level, the slope of the last ``drifting`` days and single odd days do not count.
     """
     pooled = pooled_noise(runs)
     if pooled is None:
@@ -68,11 +66,11 @@ def noise_percent(
 
 
 def _variance_inflation(values: Sequence[float]) -> float:
-    """Estimate how much more the mean of nights varies than if they were independent.
+    """Estimate the factor by which autocorrelation inflates the variance of a mean of nights.
 
-    At least 1. It compares the steps between neighbours with those between nights a week apart;
-    the largest are left out, so a few changes of the level, or a slow one, matter little. Swings
-    slower than a week are taken for changes of the level.
+    At least 1. It compares the steps between neighbours with those between nights a week apart,
+    without the largest, so a few changes of the level, or a slow one, matter little. Swings slower
+    than a week count as changes of the level.
     """
     if len(values) < _MIN_NIGHTS_FOR_NOISE:
         return 1.0
@@ -86,7 +84,7 @@ def _variance_inflation(values: Sequence[float]) -> float:
 
 
 def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float:
-    """Take the mean square of steps between nights, without a slope and gross outliers."""
+    """Mean square of the steps between nights, without their slope and gross outliers."""
     means = []
     for lag in lags:
         steps = [later - value for value, later in zip(values, values[lag:], strict=False)]
@@ -101,8 +99,8 @@ def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float
 def _without_accidents(values: Sequence[float]) -> list[float]:
     """Replace values far from all their neighbours by the neighbours' median.
 
-    A change of the level that lasts for four nights stays. One of two or three is an accident,
-    unless they are the last ones: then it cannot be told yet, and they count as one. Values are
+    A change of the level that lasts for four nights stays. One of two or three nights is an
+    accident; if they are the last ones, that is not known yet, and they count as one. Values are
     positive.
     """
     reach = 3
@@ -121,11 +119,11 @@ def _without_accidents(values: Sequence[float]) -> list[float]:
 
 
 def drift_of(days: Sequence[Day]) -> Drift | None:
-    """Find a slow change in the last days; those before an accepted change do not belong here.
+    """Find drift in the last days, which are those since the last acceptance.
 
-    The longest period that ends tonight counts in which the slope of a regression line is certain
-    (t-test, both sides, autocorrelated days counted for fewer), makes 1 % at least, and a line fits
-    better than one change of the level, or two.
+    It is that of the longest period until tonight in which the slope of a regression line is
+    significant (t-test, both sides, adjusted for autocorrelation) and makes 1 % at least, and the
+    line fits better than one or two changes of the level.
     """
     days = days[-DRIFT_LENGTHS[0] :]
     values = _without_accidents([day.median for day in days])
@@ -138,7 +136,7 @@ def drift_of(days: Sequence[Day]) -> Drift | None:
         if (
             abs(change) < _MIN_CHANGE
             or line.p_value() > _MAX_DRIFT_P
-            # What lies before may have steps, which a line would only smear.
+            # Only this part is made flat: the days before may have steps.
             or line.p_value(_variance_inflation([*before, *line.flat])) > _MAX_DRIFT_P
             or not line.fits_better_than_steps(part)
         ):
@@ -153,8 +151,7 @@ def drift_of(days: Sequence[Day]) -> Drift | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """An ordinary regression line through values that are a night apart.
 
     ``error`` is the standard error of the slope. ``flat`` are the values without the slope, around
@@ -176,7 +173,7 @@ class _Line:
         flat = [value - slope * k for k, value in enumerate(values)]
         start = math.fsum(flat) / count
         squares = math.fsum([(value - start) ** 2 for value in flat])
-        squares = max(squares, _least_squares(values))
+        squares = max(squares, _min_squares(values))
         return cls(slope, math.sqrt(squares / (count - 2) / along), flat, start, squares)
 
     def p_value(self, inflation: float = 1.0) -> float:
@@ -185,7 +182,7 @@ class _Line:
         return 2 * t_sf(abs(self.slope) / error, len(self.flat) - 2)
 
     def fits_better_than_steps(self, values: Sequence[float]) -> bool:
-        """Say whether the line explains the values better than one or two changes of the level.
+        """Whether the line fits the values better than one or two changes of the level.
 
         By Schwarz's criterion, in which a line has two parameters, one step three, two steps five.
         """
@@ -198,8 +195,8 @@ class _Line:
         return line < min(steps)
 
 
-def _least_squares(values: Sequence[float]) -> float:
-    """Give the sum of squares that rounding may leave: no fit is taken to be better."""
+def _min_squares(values: Sequence[float]) -> float:
+    """Least sum of squares that a fit is taken to have: smaller ones are rounding."""
     return (1e-6 * values[0]) ** 2 * len(values)
 
 
@@ -217,17 +214,17 @@ def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
     after = [0.0, *(rest(at, len(values)) for at in inside)]
     one = min(before[at] + after[at] for at in inside)
     two = min(before[at] + rest(at, later) + after[later] for at, later in combinations(inside, 2))
-    least = _least_squares(values)
+    least = _min_squares(values)
     return max(one, least), max(two, least)
 
 
 def level_began(values: Sequence[float], *, reference: float, tonight: float) -> int:
-    """Find the first value of tonight's level; their number where the level is new tonight.
+    """Index of the first value at tonight's level; ``len(values)`` if the level is new tonight.
 
-    Both levels are known: what tonight is held against, and tonight's number. Going back from
-    tonight, each value counts for the level that it is nearer to, for no more than a quarter of the
-    difference: one outlier decides nothing. The level began where tonight's is furthest ahead, in
-    doubt later. What lies before two nights in a row at the other level was another time.
+    Both levels are known: tonight's reference, and tonight's number. Going back from tonight, each
+    value counts for the level that it is nearer to, by a quarter of the difference at most, so that
+    no single outlier decides. The level began where tonight's is furthest ahead; of equals, the
+    latest. Two nights in a row at the other level end the search.
     """
     middle, sign = (reference + tonight) / 2, math.copysign(1.0, tonight - reference)
     most = abs(tonight - reference) / 4
@@ -243,43 +240,91 @@ def level_began(values: Sequence[float], *, reference: float, tonight: float) ->
     return first
 
 
-def is_available() -> bool:
-    """Say whether change points can be looked for; imports nothing."""
-    return find_spec("otava") is not None
-
-
-def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoint, ...] | None:
-    """Find where the level changes; ``None`` where Apache Otava is missing.
+def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoint, ...]:
+    """Find where the level changes.
 
     The last ``drifting`` days are known to drift, and have no level that could change.
 
     The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
     Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
     """
-    if not is_available():
-        return None
     values = _without_accidents([day.median for day in days])
     short = [
         math.fsum(values[at : at + _MIN_LEVEL]) / _MIN_LEVEL
         for at in range(len(values) - _MIN_LEVEL + 1)
     ]
     if len(days) < 2 * _MIN_LEVEL or max(short) < (1 + _MIN_CHANGE) * min(short):
-        return ()  # no two levels can differ by enough: found out without Otava's import
-    from otava.analysis import compute_change_points
-
-    candidates, _ = compute_change_points(values, window_len=50, max_pvalue=0.001)
-    places = [int(candidate.index) for candidate in candidates]
-    # Changes of the level look like autocorrelation: those that are certain in spite of that are
-    # taken out, and the rest is looked at once more.
-    found = _certain(days, values, places, _variance_inflation(values))
+        return ()  # no two levels can differ by enough: known without importing NumPy
+    # Changes of the level look like autocorrelation. Those that are significant in spite of it are
+    # taken out, and the rest is estimated once more.
+    candidates = _candidates(values)
+    found = _significant(days, values, candidates, _variance_inflation(values))
     if found:
         inflation = _variance_inflation(_around_levels(values, found))
-        found = _certain(days, values, places, inflation)
+        found = _significant(days, values, candidates, inflation)
         if drifting:
             start = len(values) - drifting
             places = _before_drift(values, list(found), start)
-            found = _certain(days, values[:start], places, inflation)
+            found = _significant(days, values[:start], places, inflation)
     return tuple(found.values())
+
+
+def _candidates(values: Sequence[float]) -> list[int]:
+    """Find places that may be change points, by E-divisive in windows that overlap by half."""
+    found: set[int] = set()
+    start = 0
+    while start < len(values):
+        places = _divided(values[start : start + _WINDOW])
+        found.update(start + place for place in places)
+        start += max(_WINDOW // 2, places[-1] if places else 0)
+    return sorted(found)
+
+
+def _divided(values: Sequence[float]) -> list[int]:
+    """Divide values where their parts differ most, as long as a t-test tells the parts apart.
+
+    E-divisive of Matteson and James, "A Nonparametric Approach for Multiple Change Point Analysis
+    of Multivariate Data" (2014), with a t-test in place of permutations, which need a seed.
+    """
+    places: list[int] = []
+    while True:
+        parts = [(a, b) for a, b in pairwise([0, *places, len(values)]) if b - a > 1]
+        if not parts:
+            return places
+        (_, at), start, end = max((_most_different(values[a:b]), a, b) for a, b in parts)
+        at += start
+        if _p_value(values[start:at], values[at:end]) > _MAX_CANDIDATE_P:
+            return places
+        places = sorted([*places, at])
+
+
+def _most_different(values: Sequence[float]) -> tuple[float, int]:
+    """Largest energy statistic of two adjacent parts, and where the second part begins.
+
+    The first part begins with the first value; the second may end before the last one, so that
+    one of two changes does not hide the other.
+    """
+    import numpy as np
+
+    points = np.asarray(values)
+    count = len(points)
+    # Entry (i, j) is the sum of the distances of the first i values to the first j.
+    sums = np.zeros((count + 1, count + 1))
+    sums[1:, 1:] = np.abs(points[:, None] - points).cumsum(0).cumsum(1)
+    total = sums.diagonal()
+    first, end = np.arange(1, count)[:, None], np.arange(2, count + 1)
+    second = end - first
+    between = sums[1:-1, 2:] - total[1:-1, None]
+    in_first = total[1:-1, None] / 2
+    in_second = total[2:] / 2 - between - in_first
+    # Of a part of one value all distances are 0: any divisor will do.
+    statistic = (
+        between
+        - second * in_first / np.maximum(first - 1, 1)
+        - first * in_second / np.maximum(second - 1, 1)
+    ) * (2 / end)
+    best = int(np.where(second > 0, statistic, 0.0).argmax())
+    return float(statistic.flat[best]), best // (count - 1) + 1
 
 
 def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
@@ -291,9 +336,9 @@ def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float
 
 
 def _before_drift(values: Sequence[float], places: list[int], start: int) -> list[int]:
-    """Keep the places of changes before the drift that is known from ``start`` on.
+    """Keep the places of changes before the drift that begins at ``start``.
 
-    It may have begun earlier: what the same line explains better is no change of a level.
+    It may have begun earlier: a change that the same line fits better is part of the drift.
     """
     places = [place for place in places if place < start]
     while places and start - places[-1] < DRIFT_LENGTHS[2]:
@@ -305,15 +350,11 @@ def _before_drift(values: Sequence[float], places: list[int], start: int) -> lis
     return places
 
 
-def _certain(
+def _significant(
     days: Sequence[Day], values: Sequence[float], candidates: Iterable[int], inflation: float
 ) -> Mapping[int, ChangePoint]:
-    """Leave the least certain changes out, one after the other; give the rest by place.
-
-    Otava does the same, but does not look again at the candidate before one that it leaves out: of
-    two near each other, which divide a level, it may lose both.
-    """
-    places = sorted(set(candidates))
+    """Drop insignificant and small changes, one after the other; return the others by place."""
+    places = sorted(candidates)
     while places:
         ends = [0, *places, len(values)]
         changes = {
@@ -334,16 +375,27 @@ def _certain(
 def _change(
     day: Day, left: Sequence[float], right: Sequence[float], inflation: float
 ) -> ChangePoint:
-    """Describe a change of the level, with the p-value of a t-test between both sides.
+    return ChangePoint(
+        index=day.index,
+        at=day.started,
+        before=mean(left),
+        after=mean(right),
+        p_value=_p_value(left, right, inflation),
+    )
+
+
+def _p_value(left: Sequence[float], right: Sequence[float], inflation: float = 1.0) -> float:
+    """The p-value of Student's t-test between two levels, both sides.
 
     Autocorrelated nights count for fewer: the mean's variance is inflated.
     """
-    before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    before, after = mean(left), mean(right)
     dof = len(left) + len(right) - 2
+    if not dof:
+        return 1.0
     squares = math.fsum([(value - before) ** 2 for value in left])
     squares += math.fsum([(value - after) ** 2 for value in right])
     # Nights that agree better than this were rounded, or made by a program.
-    variance = max(squares / max(dof, 1), (MIN_NOISE * before) ** 2 / 4)
+    variance = max(squares / dof, (MIN_NOISE * before) ** 2 / 4)
     error = math.sqrt(inflation * variance * (1 / len(left) + 1 / len(right)))
-    p_value = 2 * t_sf(abs(after - before) / error, dof) if dof else 1.0
-    return ChangePoint(index=day.index, at=day.started, before=before, after=after, p_value=p_value)
+    return 2 * t_sf(abs(after - before) / error, dof)

@@ -72,7 +72,7 @@ def supervisor_source() -> bytes:
     return source_of(supervisor, *SENT_ALONG)
 
 
-def sweep_source() -> bytes:
+def clean_up_source() -> bytes:
     """Give the program that ends on a node what is left of a run there."""
     return source_of(roster, folder, processes, group, keeper, remains)
 

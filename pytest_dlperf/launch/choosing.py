@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import Fleet

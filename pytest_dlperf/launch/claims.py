@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from pytest_dlperf.model.plain import from_plain, to_plain
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
 """The name of a claim, which is that of its lock file; it has the number of its process."""
@@ -19,8 +19,7 @@ _SCHEMA: Final = 1
 _END_OF_TIME: Final = 1e11  # that a date can still be made of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """The request of one run, and what it was given; hosts by their address in lower case."""
 
     name: str
@@ -45,37 +44,34 @@ class Claim:
             or not 0 <= self.since < _END_OF_TIME
             or min(counts) < 0
         ):
-            raise ValueError(f"{self.name!r} is no claim")
+            raise ValueError(f"{self.name!r} is not a claim")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _State:
+class _State(Struct, frozen=True, kw_only=True):
     schema: int
     claims: tuple[Claim, ...]
 
 
-@dataclass(slots=True)
-class Claims:
+class Claims(Struct):
     """Everybody's claims in the order of arrival, and whose process lives."""
 
-    claims: list[Claim] = field(default_factory=list)
-    alive: dict[str, bool] = field(default_factory=dict)
+    claims: list[Claim] = []
+    alive: dict[str, bool] = {}
 
     @classmethod
     def parse(cls, text: bytes) -> Claims:
         """Read a state file."""
         try:
-            plain = json.loads(text)
+            state = msgspec.json.decode(text, type=_State)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
-        state = from_plain(_State, plain)
         if state.schema != _SCHEMA:
             raise ValueError(f"its schema is {state.schema}, not {_SCHEMA}")
         return cls(claims=list(state.claims))
 
     def to_json(self) -> str:
         """Write a state file."""
-        return json.dumps(to_plain(_State(schema=_SCHEMA, claims=tuple(self.claims))))
+        return msgspec.json.encode(_State(schema=_SCHEMA, claims=tuple(self.claims))).decode()
 
     @property
     def granted(self) -> dict[str, Mapping[str, tuple[int, ...]]]:

@@ -7,9 +7,11 @@ knows stands in a command as a placeholder (``node.placeholders``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, Vendor
 from pytest_dlperf.model.errors import UsageError
@@ -29,8 +31,7 @@ _WITH_PATH: Final = 'export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; shift; e
 """What a shell in the image does before the trainer's command, with a first argument of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(Struct, frozen=True, kw_only=True):
     """One container on one node.
 
     ``devices`` are as in ``Container``, and of a maker's the host calls those that the container
@@ -53,8 +54,7 @@ class Box:
         return [*kept, *self.container.options]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageCommands:
+class ImageCommands(Struct, frozen=True, kw_only=True):
     """How a runtime knows whether an image is on a host, gets it there, and says what it is."""
 
     there: tuple[str, ...] = ()
@@ -62,8 +62,7 @@ class ImageCommands:
     digest: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
+class Inside(Struct, frozen=True, kw_only=True):
     """What a look at a host needs to know to look into an image.
 
     ``run`` stands in front of a command that is to run there, and ``end`` ends that. ``there``,
@@ -299,8 +298,7 @@ def _devices(container: Container, kind: str | None) -> tuple[str, ...]:
     return tuple(vendor.value for vendor in Vendor if vendor.value == kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Sight(Struct, frozen=True, kw_only=True):
     """What of a node's files a container sees, each under its own path.
 
     ``always`` are files and folders of the plan, ``unless_said`` those that ``mounts`` of the user

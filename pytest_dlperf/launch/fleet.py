@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.leases import HostPool, Lease
     from pytest_dlperf.launch.preflight import Requirements
@@ -34,16 +37,14 @@ EXAMPLE_PORT: Final = 29500
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 
-@dataclass(frozen=True, slots=True)
-class HostFault:
+class HostFault(Struct, frozen=True):
     """A host that cannot be used, and why; reported once per session."""
 
     host: str
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Reports:
+class _Reports(Struct, frozen=True):
     by_host: dict[str, HostReport]
 
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor_client
-from pytest_dlperf.launch.channel import sweep_source
+from pytest_dlperf.launch.channel import clean_up_source
 from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import played_address
@@ -328,7 +328,7 @@ class Gang:
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher.outside, host, sweep_source(), order)
+                sweep = start_remote(self._launcher.outside, host, clean_up_source(), order)
             except OSError as error:
                 self._note(client, _not_swept(error.strerror or str(error)))
             else:

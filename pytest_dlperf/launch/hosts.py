@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, replace
 from itertools import groupby, product
 from math import prod
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.model.errors import UsageError
 
@@ -45,8 +47,7 @@ _ALLOWED_LINE: Final = (
 _ALLOWED_NODE_LIST: Final = "Slurm writes names and ranges as in gpu[001-003,010],login1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """One machine that runs may use.
 
     ``name`` is what a launcher reaches it by, ``[user@]host``; ``address`` is how the other nodes
@@ -59,8 +60,7 @@ class Host:
     devices: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerators:
+class Accelerators(Struct, frozen=True, kw_only=True):
     """The accelerators that a host shows: their ``kind``, and what the host calls each of them.
 
     As long as nobody has looked, and where their kind is unknown, they are called by their place.

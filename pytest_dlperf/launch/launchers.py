@@ -10,8 +10,9 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import SlurmOptions
 from pytest_dlperf.launch.inherited import PMI, SLURM

@@ -26,8 +26,9 @@ import secrets
 import stat
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
 from pytest_dlperf.files.writing import user_name
@@ -50,8 +51,7 @@ _LOCK_LIMIT_S: Final = 60.0
 """Whoever changes the state needs a moment; a process that was stopped may hold it for ever."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(Struct, frozen=True, kw_only=True):
     """A host that is this run's for a while, and which of its devices."""
 
     host: Host
@@ -199,8 +199,7 @@ def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:
     )
 
 
-@dataclass(slots=True)
-class _Claimed:
+class _Claimed(Struct):
     """A claim of this process: what it asks for, and how far it has come."""
 
     request: Claim

@@ -7,8 +7,9 @@ second argument, whatever is in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -31,8 +32,7 @@ PORT_ROWS: Final = range(20_000, 29_000)
 """Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """One node of a run, as its lease has it.
 
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
@@ -52,8 +52,7 @@ class Node:
     accelerators: Accelerators = field(default_factory=Accelerators)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCommand:
+class NodeCommand(Struct, frozen=True, kw_only=True):
     """The command of one node of one run, ready to start.
 
     ``environment`` is only what the launch entry and the user add, beside ``python_path``, folders

@@ -6,8 +6,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import SlurmOptions
 from pytest_dlperf.launch.hosts import Accelerators
@@ -41,8 +43,7 @@ _ANSWER: Final = "dlperf-probe "
 _OTHER: Final = "name another by --dlperf-set SYSTEM.python=/path/to/python"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class Requirements(Struct, frozen=True, kw_only=True):
     """The needs of a system on each host.
 
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
@@ -54,9 +55,9 @@ class Requirements:
     """
 
     python: str
-    folders: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    checkouts: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
+    checkouts: Mapping[str, str] = {}
     modules: tuple[str, ...] = ()
     accelerators: bool = True
     kind: str | None = None
@@ -67,12 +68,11 @@ class Requirements:
     @property
     def key(self) -> str:
         """A short name for exactly these requirements."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps(to_builtins(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostReport:
+class HostReport(Struct, frozen=True, kw_only=True):
     """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
     ``devices`` is how many ``accelerators`` it shows, ``None`` if nobody could look. ``versions``
@@ -86,10 +86,10 @@ class HostReport:
     fault: str | None
     devices: int | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    packages: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
-    commits: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
+    packages: Mapping[str, str] = {}
+    facts: Mapping[str, str] = {}
+    commits: Mapping[str, str] = {}
 
 
 def look_at_hosts(
@@ -107,7 +107,7 @@ def look_at_hosts(
     reports = {}
     inside = needed.inside
     if inside is not None and inside.there:
-        order = json.dumps(asdict(inside)).encode("ascii")
+        order = json.dumps(to_builtins(inside)).encode("ascii")
         what = f"the image {inside.image} is fetched where it is not there"
         fetched = ask_hosts(
             launcher.outside,
@@ -125,7 +125,7 @@ def look_at_hosts(
     for host in hosts:
         if host.name not in reports:
             host_lock = lock_name(lock_scope(lock, host, launcher), "")
-            orders[host] = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
+            orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
     found = ask_hosts(
         launcher.taking(SlurmOptions(srun=needed.srun)),
         orders,

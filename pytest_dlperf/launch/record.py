@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.writing import write_whole
@@ -56,8 +58,7 @@ def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
     return tuple(map(_size, logs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOutcome:
+class LaunchOutcome(Struct, frozen=True, kw_only=True):
     """The end of the processes of one run.
 
     ``exit_codes`` has one entry per command, node 0 first: the program's exit code, the negative

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
+
+from msgspec import Struct
 
 from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, once_all
@@ -51,8 +52,7 @@ SETTLE_S: Final = 0.3
 """A program's last output may arrive so long after the news of its end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
+class RunOrder(Struct, frozen=True, kw_only=True):
     """One run: where its nodes go, what they will run there, and how long it may take.
 
     ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
@@ -66,7 +66,7 @@ class RunOrder:
     time_limit_s: float
     scratch: str = SCRATCH
     head_only: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
     """What the nodes' folders get, by name."""
     row: int = 0
     """How many ports in a row have to be free on all nodes."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
+
+from msgspec import Struct, field
 
 from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
@@ -31,8 +32,7 @@ TERMINATION_GRACE_S: Final = 3.0
 """The processes of a run may take so long to end after SIGTERM."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The place of one node of a run, before it is known what it runs.
 
     ``device_ids`` are the devices that it uses, by their place among the ``accelerators`` of the

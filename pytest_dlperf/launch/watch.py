@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
+
+from msgspec import Struct
 
 from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
@@ -54,8 +55,7 @@ def full_disk(folder: Path, *, free_bytes: Callable[[Path], int] = free_bytes) -
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """The progress of a run."""
 
     step: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
 
@@ -53,8 +54,7 @@ _ROUNDS: Final = {StampKind.TIME_OF_DAY: 1, StampKind.YEARLESS: _YEAR}
 """Days after which stamps of a kind begin anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share.
 
     Without a year, days are counted as in a leap year.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from array import array
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.logs.clock import parse
@@ -27,8 +28,7 @@ _POINTS: Final = range(1, 7)
 _DIGIT: Final = re.compile(rb"[0-9]")
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     """The numbers of one form: how many, the least and the greatest with text and place."""
 
     count: int

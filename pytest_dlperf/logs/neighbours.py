@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.catalogue.trainers import TRAINERS
+from pytest_dlperf.formats.catalogue import known_trainers
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.keyed import JsonRecord
@@ -14,13 +14,12 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import regions
 from pytest_dlperf.logs.records import records
-from pytest_dlperf.model.timing import parts_of
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Iterator
 
-    from pytest_dlperf.catalogue.trainer import Number, Trainer
+    from pytest_dlperf.formats.catalogue import Number, Trainer
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.records import Record
@@ -29,7 +28,12 @@ if TYPE_CHECKING:
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log that are looked through; trainers print long before."""
 
-_NUMBER: Final = re.compile(rb"\bN\b")
+_PLACEHOLDERS: Final = {
+    "{number}": "[0-9]{1,15}",
+    "{text}": r"[^\n\r\0]{0,400}",
+    "{value}": "([0-9][0-9.,]{0,20})",
+}
+"""What stands for an expression in the patterns of the catalogue."""
 
 
 def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:
@@ -41,17 +45,19 @@ def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | 
 
 def _printing(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
     """Find the trainers of whose lines a text holds one."""
-    for trainer in TRAINERS:
+    for trainer in known_trainers():
         # To look for a text is several times as fast as for a pattern.
-        possible = any(text.find(literal, 0, end) >= 0 for literal in trainer.literals)
+        possible = any(text.find(literal.encode(), 0, end) >= 0 for literal in trainer.literals)
         if possible and _searched(trainer.pattern).search(text, 0, end) is not None:
             yield trainer
 
 
 @cache
-def _searched(text: bytes) -> re.Pattern[bytes]:
+def _searched(pattern: str) -> re.Pattern[bytes]:
     """Compile a pattern of the catalogue."""
-    return re.compile(_NUMBER.sub(b"[0-9]{1,15}", text))
+    for placeholder, expression in _PLACEHOLDERS.items():
+        pattern = pattern.replace(placeholder, expression)
+    return re.compile(pattern.encode())
 
 
 def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
@@ -145,11 +151,11 @@ class TimeCheck:
         log_format, case = self._format, self._case
         if number.single_node_is_fine and case.topology.nodes == 1:
             return True
-        parts = parts_of(log_format.rate_scope, case)
+        parts = case.rates_per_run(log_format.rate_scope)
         return any(
             reading.timing is log_format.timing
             and reading.covers in {None, log_format.covers}
-            and (reading.scope is None or parts_of(reading.scope, case) == parts)
+            and (reading.rate_scope is None or case.rates_per_run(reading.rate_scope) == parts)
             for reading in number.readings
         )
 

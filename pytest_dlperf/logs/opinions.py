@@ -7,9 +7,10 @@ rank prints, a node whose log shows no step has not trained.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
@@ -17,7 +18,7 @@ from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.model.timing import RateScope
+from pytest_dlperf.model.work import RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ log counts as broken.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive, whole_number
 from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Window
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     epoch: int
     step: int
     text: bytes

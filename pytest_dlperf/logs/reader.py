@@ -9,8 +9,9 @@ import errno
 import io
 import os
 import stat
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,20 +30,18 @@ LONGEST_LINE: Final = 1024 * 1024
 _KNOWN_BYTES: Final = 1024
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(Struct):
     """What a log has shown up to some place, without which later records mean nothing."""
 
-    headers: list[tuple[int, Header]] = field(default_factory=list)
+    headers: list[tuple[int, Header]] = []
     """The lines that name columns, by the bytes at which they stand."""
-    counted: dict[int, int] = field(default_factory=dict)
+    counted: dict[int, int] = {}
     """How many records stand before a region, by its first byte."""
     arrivals: ArrivalStamps | None = None
     """What makes the stamps of records without a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """Whole lines of a log: ``buffer[:end]``, which begin at ``offset`` of the file.
 
     The buffer is used again for the next region. ``terminated`` is false where the last line has

@@ -10,7 +10,7 @@ from pytest_dlperf.formats.keyed import CsvRecord
 from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.units import UnitCheck
-from pytest_dlperf.model.timing import Kind, Timing
+from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def _records_in_lines(
     step_group, time_group = index.get("step", 0), index.get(timing.value)
     epoch_group, rank_group = index.get("epoch"), index.get("rank")
     samples = log_format.samples_of_step
-    is_moment = time_group is not None and timing.kind is Kind.MOMENT
+    is_moment = time_group is not None and timing.kind is TimeKind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, max(counted.values(), default=0))
     check = UnitCheck(log_format, record)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
@@ -36,8 +38,7 @@ class _UnsoundError(Exception):
     """A run that no metric may be taken of; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLog:
+class NodeLog(Struct, frozen=True):
     """The log of one node, as far as it was read.
 
     ``problem`` is what was wrong with its steps: of interest where a number is missing.
@@ -45,7 +46,6 @@ class NodeLog:
 
     path: str
     numbers: Mapping[str, Numbers]
-    _: KW_ONLY
     problem: str | None = None
     has_steps: bool = True
 

@@ -133,8 +133,8 @@ class Numbers:
         # So many numbers as lines may still be two on one of them.
         if is_cut or not (math.isfinite(sum(values)) and all(map(contains, lines.texts, texts))):
             return None
-        worth = self.declared.worth(None)
-        return values if worth == 1 else array("d", [worth * value for value in values])
+        factor = self.declared.unit_factor(None)
+        return values if factor == 1 else array("d", [factor * value for value in values])
 
     def _add(self, match: AnyMatch, offset: int, step: int) -> None:
         text = match[self._group]
@@ -156,7 +156,7 @@ class Numbers:
             return
         try:
             unit = None if self._unit is None else match[self._unit]
-            value *= self.declared.worth(unit, prefix)
+            value *= self.declared.unit_factor(unit, prefix)
         except ValueError as error:
             self._refuse(str(error), offset + match.start())
             return
@@ -178,8 +178,8 @@ class Numbers:
             return b""
         # It says nothing new where the number is of that unit anyway.
         declared = self.declared
-        worth = declared.worth(None)
-        return b"" if declared.worth(None, prefix[1].decode()) == worth else prefix[0]
+        factor = declared.unit_factor(None)
+        return b"" if declared.unit_factor(None, prefix[1].decode()) == factor else prefix[0]
 
     def _refuse(self, reason: str, offset: int) -> None:
         self.fault = self.fault or (reason, offset)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_dlperf.formats.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.timing import Covers, Kind
+from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ def slowest_text(log_format: LogFormat, case: Case, texts: Sequence[tuple[bytes,
     """Choose what the slowest of several ranks has printed of a step."""
     if len(texts) == 1:
         return texts[0][0]
-    if log_format.timing.kind is Kind.MOMENT:
+    if log_format.timing.kind is TimeKind.MOMENT:
         return texts[lags(texts).index(0)][0]
     return max((text for text, _ in texts), key=lambda text: _seconds(log_format, case, text))
 
@@ -54,13 +54,13 @@ def step_times(log_format: LogFormat, case: Case, kept: Sequence[KeptStep]) -> d
         )
     if log_format.covers is Covers.SINCE_START:
         raise NoStepTimesError("the log prints means since the start, which are no step's times")
-    if log_format.timing.kind is Kind.MOMENT:
+    if log_format.timing.kind is TimeKind.MOMENT:
         return _between_stamps(kept)
     return {step: _seconds(log_format, case, text) for step, text, turned in kept if not turned}
 
 
 def _seconds(log_format: LogFormat, case: Case, text: bytes) -> float:
-    if log_format.timing.kind is Kind.RATE:
+    if log_format.timing.kind is TimeKind.RATE:
         timing, scope = log_format.timing, log_format.rate_scope
         return case.global_batch / samples_per_second(timing, scope, text, 0, case)
     return step_seconds(log_format.timing, text, 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
-from pytest_dlperf.model.timing import Covers, Kind
+from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,7 @@ LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsSeen:
+class StepsSeen(Struct, frozen=True, kw_only=True):
     """How far a log has come, in steps numbered from 1 on through all epochs.
 
     Where ranks do not name themselves, ``last`` and ``awaited`` have one entry under the name "".
@@ -50,8 +50,7 @@ class StepsSeen:
         return max(self.last.values(), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Samples per second over all devices, and what the number rests on."""
 
     throughput: float
@@ -156,8 +155,7 @@ class Gaps:
         return min(self.counts, key=lambda gap: (-self.counts[gap], gap), default=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """The window in step numbers: the steps above ``after``, up to ``last``.
 
     ``begin`` is the least number of a record that can count. Durations and speeds belong to the
@@ -173,7 +171,7 @@ class Span:
     def of(cls, log_format: LogFormat, window: Window) -> Span:
         """Shift a window by the steps that the format's logs need to settle."""
         after = window.warmup_steps + log_format.settling_steps
-        ends = log_format.timing.kind is Kind.MOMENT or log_format.covers is Covers.SINCE_START
+        ends = log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START
         begin = max(after, 1) if ends else after + 1
         return cls(after, after + window.measured_steps, begin)
 
@@ -234,8 +232,7 @@ class Span:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Struct, frozen=True):
     """The records of a rank, as far as it matters for whether they make up a window.
 
     ``first`` and ``last`` are the steps of the first and the last record that count, ``count`` is

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import time
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import Ranks
@@ -25,9 +28,8 @@ from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Estimate, Span
 from pytest_dlperf.logs.witness import Witness
-from pytest_dlperf.model.builtin_metrics import STEP_TIMES
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 
 if TYPE_CHECKING:
     import io
@@ -221,7 +223,7 @@ class LogReading:
         """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
         if self._closed or (limit is not None and self.position > limit):
             self.close()
-            return replace(self)
+            return dataclasses.replace(self)
         return self
 
     def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
@@ -330,7 +332,7 @@ class LogReading:
             self._witness.check_promptness(ends)
         estimate = self._collector.estimate()
         check_one_run(file, self._format, self._collector.mark, reader.memory)
-        sample = self.case.worth_of_sample(self.unit)
+        sample = self.case.tokens_per_sample(self.unit)
         estimate = replace(estimate, throughput=estimate.throughput * sample)
         self.facts.check_devices()
         if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.case import PRECISION_PATTERN, TOPOLOGY_PATTERN
 from pytest_dlperf.model.results import IgnoredLog
@@ -34,8 +35,7 @@ _TOPOLOGY = re.compile(TOPOLOGY_PATTERN)
 _WORK = re.compile(WORK_PATTERN)
 
 
-@dataclass(frozen=True, slots=True)
-class LogSource:
+class LogSource(Struct, frozen=True):
     """A folder of existing logs, and the system (and options) that they are of.
 
     With ``options`` left open (``None``) a folder directly above a topology's may name them.
@@ -46,13 +46,12 @@ class LogSource:
     directory: Path
 
 
-@dataclass(slots=True)
-class LogIndex:
+class LogIndex(Struct):
     """Logs by case id and run number. More than one log for a run is a fault of the logs."""
 
-    logs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
-    ignored: list[IgnoredLog] = field(default_factory=list)
-    nodes: dict[str, list[str]] = field(default_factory=dict)
+    logs: dict[str, dict[int, list[str]]] = {}
+    ignored: list[IgnoredLog] = []
+    nodes: dict[str, list[str]] = {}
     """Logs of further nodes, if any, by the log of node 0, where the user named these files."""
 
     def merge(self, other: LogIndex) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression
-from pytest_dlperf.model.timing import Kind, RateScope, Timing, parts_of
+from pytest_dlperf.model.work import RateScope, TimeKind, Timing
 
 if TYPE_CHECKING:
     from pytest_dlperf.formats.expressions import AnyMatch
@@ -96,7 +96,7 @@ class UnitCheck:
             if self._key is not None:
                 before, behind = self._key.encode(), b""
             _check_unit(self._timing, before, behind)
-            if self._timing.kind is Kind.RATE:
+            if self._timing.kind is TimeKind.RATE:
                 _check_scope(self._format, before, behind)
         if not self._is_plain and _GOES_ON.match(match.string, match.end(self._group)):
             _check_whole(self._timing, match)
@@ -120,7 +120,8 @@ def _check_scope(log_format: LogFormat, before: bytes, behind: bytes) -> None:
         return
     part = found[1].lower()
     printed = _SCOPES.get(part, RateScope.DEVICE)
-    if parts_of(log_format.rate_scope, log_format.case) != parts_of(printed, log_format.case):
+    case = log_format.case
+    if case.rates_per_run(log_format.rate_scope) != case.rates_per_run(printed):
         raise BrokenContractError(
             f"the speed is printed per {part.decode()}, and the format takes it for that of scope "
             f"{log_format.rate_scope.value}; write 'rate_scope: {printed.value}'"

@@ -17,7 +17,7 @@ from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
 from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
 from pytest_dlperf.logs.steps import Ends, Estimate, Place
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.timing import Covers, Kind
+from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +108,7 @@ class _Times(Values):
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         super().__init__(log_format, span, case)
-        self._is_rate = log_format.timing.kind is Kind.RATE
+        self._is_rate = log_format.timing.kind is TimeKind.RATE
         self._of_all = log_format.covers is Covers.SINCE_LAST
         self._begin = 0
         self._steps = 0
@@ -229,7 +229,7 @@ class _Means(Values):
     def _since_start(self, step: int, text: bytes, offset: int) -> tuple[float, float]:
         """Compute the seconds since the start, and how far off they may be by rounding."""
         form = self._format
-        if form.timing.kind is Kind.RATE:
+        if form.timing.kind is TimeKind.RATE:
             rate = samples_per_second(form.timing, form.rate_scope, text, offset, self._case)
             seconds = step * self._case.global_batch / rate
         else:
@@ -341,7 +341,7 @@ class Stamps(Values):
 
 def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:
     """Make what takes the records of a format."""
-    if log_format.timing.kind is Kind.MOMENT:
+    if log_format.timing.kind is TimeKind.MOMENT:
         return Stamps(log_format, span, case)
     if log_format.covers is Covers.SINCE_START:
         return _Means(log_format, span, case)

@@ -24,7 +24,7 @@ from pytest_dlperf.logs.reader import Memory, Region, readable
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.model.measurement import WitnessKind
-from pytest_dlperf.model.timing import Kind, Timing
+from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
     import io
@@ -172,7 +172,7 @@ class Witness:
                     return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
-            needs_none = not ends or self._format.timing.kind is Kind.MOMENT
+            needs_none = not ends or self._format.timing.kind is TimeKind.MOMENT
             return None if needs_none else WitnessKind.NONE
         seen, rate, tolerance = observed[0]
         by_eye = work * seen.steps / seen.seconds
@@ -268,7 +268,7 @@ class Witness:
     # ------------------------------------------------------------------ stamps
 
     def _by_stamps(self, ends: Ends) -> Observed | None:
-        if self._format.timing.kind is Kind.MOMENT:
+        if self._format.timing.kind is TimeKind.MOMENT:
             return None
         first = self._stamped(ends.first.offset, ends.first.offset - _LINE, _NEAR)
         last = self._stamped(ends.last.offset, ends.last.offset - _NEAR, _LINE)[::-1]

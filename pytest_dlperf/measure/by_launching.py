@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.config.assignments import resolve
 from pytest_dlperf.config.launch_spec import Devices, StartOn
-from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
 from pytest_dlperf.launch.record import Stop
@@ -52,8 +55,7 @@ _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
+class RunProgress(Struct, frozen=True, kw_only=True):
     """The progress of one run of a case.
 
     It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is

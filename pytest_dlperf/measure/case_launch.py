@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
@@ -18,18 +20,17 @@ from pytest_dlperf.logs.tree import log_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.slurm_container import Container
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.supervisor_client import Place
     from pytest_dlperf.launch.watch import RunWatch
     from pytest_dlperf.model.case import Case
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseLaunch:
+class CaseLaunch(Struct, frozen=True, kw_only=True):
     """One case with all that the user has set for it; logs go below ``folder``.
 
     ``scratch`` is the folder on each host in which its runs make their own. ``container`` is what

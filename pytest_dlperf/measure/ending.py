@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.logs.reader import LogFile, readable

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.launch.fleet import EXAMPLE_PORT
 from pytest_dlperf.launch.masking import masked_arguments, masked_environment

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.config.values import GivenLogs
+    from pytest_dlperf.config.values import NamedLogs
     from pytest_dlperf.model.case import Case
 
 _CASES_NAMED: Final = 5
 _DIGITS: Final = re.compile("([0-9]+)")
 
 
-def find_logs(given: Iterable[GivenLogs], systems: Mapping[str, System]) -> LogIndex:
+def find_logs(given: Iterable[NamedLogs], systems: Mapping[str, System]) -> LogIndex:
     """Find all that the user named.
 
     Raises:
@@ -55,7 +55,7 @@ class _Finder:
         self._taken: dict[tuple[int, int], tuple[str, str]] = {}
         """How files were named that the user named by themselves, and the case that they are of."""
 
-    def add_system(self, given: GivenLogs) -> None:
+    def add_system(self, given: NamedLogs) -> None:
         """Take a tree of a system's logs, or a file that tells which of its cases it is of."""
         system = self._systems.get(given.of)
         if system is None:
@@ -81,7 +81,7 @@ class _Finder:
             )
         self._index.merge(found)
 
-    def add_case(self, given: GivenLogs) -> None:
+    def add_case(self, given: NamedLogs) -> None:
         """Take the runs of a case: files, a pattern of files, or those of a tree that are its."""
         case = self._cases.get(given.of)
         if case is None:
@@ -131,7 +131,7 @@ class _Finder:
             index.nodes[main] = others
         return index
 
-    def _case_of(self, path: Path, source: LogSource, system: System, given: GivenLogs) -> Case:
+    def _case_of(self, path: Path, source: LogSource, system: System, given: NamedLogs) -> Case:
         """Find the case of a file: by its name and folders, or because there is one only."""
         cases = [
             case
@@ -154,7 +154,7 @@ class _Finder:
             ) from error
         return self._cases[placed]
 
-    def _add_tree(self, case: Case, directory: Path, given: GivenLogs) -> None:
+    def _add_tree(self, case: Case, directory: Path, given: NamedLogs) -> None:
         system = self._systems[case.system]
         found = _tree(LogSource(system.id, case.options, directory), system, given)
         mine = found.logs.pop(case.id, {})
@@ -171,7 +171,7 @@ class _Finder:
         )
         self._index.merge(LogIndex({case.id: mine}, [*found.ignored, *others]))
 
-    def _add_run(self, case: Case, paths: Sequence[Path], given: GivenLogs) -> None:
+    def _add_run(self, case: Case, paths: Sequence[Path], given: NamedLogs) -> None:
         for path in paths:
             name = os.fspath(path)
             mode = _mode(path)
@@ -200,7 +200,7 @@ class _Finder:
         return placed
 
 
-def _tree(source: LogSource, system: System, given: GivenLogs) -> LogIndex:
+def _tree(source: LogSource, system: System, given: NamedLogs) -> LogIndex:
     try:
         return index_logs(source, log_name=system.log_name, cases=_with_references(system))
     except OSError as error:

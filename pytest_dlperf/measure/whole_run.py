@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
-from pytest_dlperf.model.builtin_metrics import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT, Source
+from pytest_dlperf.model.metric import (
+    FIRST_STEP_TIME,
+    MFU,
+    PER_DEVICE,
+    THROUGHPUT,
+    Source,
+    mfu_percent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +32,7 @@ if TYPE_CHECKING:
 _ALL_PERCENT: Final = 100.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstStep:
+class FirstStep(Struct, frozen=True, kw_only=True):
     """When the first step had ended: seconds since the launch, or why nobody knows."""
 
     seconds: float | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts, differences
@@ -14,14 +15,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Better, Metric
 
 ROLLING_SESSIONS: Final = 6
-"""How many of the last accepted sessions tonight is held against."""
+"""How many of the last accepted sessions tonight is compared with."""
 
 MAX_TOLERANCE_PERCENT: Final = 10.0
 """A larger tolerance says that the noise is beyond what the sequential rule decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedSession:
+class AcceptedSession(Struct, frozen=True, kw_only=True):
     """The runs of a later session that passed and was added to the baseline.
 
     ``at`` is when it began, ISO 8601 with its zone; ``runs`` are the metric's numbers in the order
@@ -32,29 +32,30 @@ class AcceptedSession:
     runs: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
-    """Where an accepted number comes from.
-
-    ``at`` is when its session began, ISO 8601 with its zone; ``by`` is who accepted it: the CI's
-    actor, or the identity that Git has; ``commit`` is that of the folder the suite lies in;
-    ``software`` are versions by name, ``commits`` those of the trainer's checkouts by folder;
-    ``logs`` is ``sha256:`` and a digest over the logs of its runs.
-    """
+class Acceptance(Struct, frozen=True, kw_only=True):
+    """Where an accepted number comes from."""
 
     at: str
+    """When its session began, ISO 8601 with its zone."""
     by: str | None = None
+    """Who accepted it: the CI's actor, or Git's identity."""
     commit: str | None = None
+    """The commit of the folder the suite lies in."""
     reason: str | None = None
+    """Why it was accepted."""
     hosts: tuple[str, ...] = ()
-    software: Mapping[str, str] = field(default_factory=dict)
-    commits: Mapping[str, str] = field(default_factory=dict)
+    """Names of the hosts, node 0 first."""
+    software: Mapping[str, str] = {}
+    """Versions by name."""
+    commits: Mapping[str, str] = {}
+    """Commits of the trainer's checkouts, by folder."""
     launch: LaunchFacts | None = None
+    """How it was launched, where that is known."""
     logs: str | None = None
+    """``sha256:`` and a digest over the logs of its runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """What is accepted of one metric of one case.
 
     ``accepted``, the number that a person agreed to, is the median of ``runs`` (and ``strays``) in
@@ -72,8 +73,8 @@ class Baseline:
     accepted: float
     tolerance_percent: float | None = None
     mean: float | None = None
-    runs: Mapping[int, float] = field(default_factory=dict)
-    strays: Mapping[int, float] = field(default_factory=dict)
+    runs: Mapping[int, float] = {}
+    strays: Mapping[int, float] = {}
     over: float | None = None
     reference: str = str(SINGLE_DEVICE)
     note: str | None = None
@@ -81,7 +82,7 @@ class Baseline:
     sessions: tuple[AcceptedSession, ...] = ()
     acceptance: Acceptance | None = None
     """Where the number comes from; ``None`` where that was not recorded."""
-    machine: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = {}
 
     @property
     def rolling(self) -> tuple[tuple[float, ...], ...]:
@@ -91,11 +92,10 @@ class Baseline:
         return sessions[-ROLLING_SESSIONS:]
 
     def why_incomparable(self, metric: Metric, measurement: Measurement) -> str | None:
-        """Say why a measurement cannot be held against it.
+        """Return why a measurement cannot be compared with it, or ``None``.
 
-        That is another unit, direction, estimator or machine.
-
-        The machines are compared by what both sides know of them.
+        That is another unit, direction, estimator or machine; machines are compared by the facts
+        that both sides know.
         """
         for what, measured, accepted in (
             ("unit", metric.unit, self.unit),
@@ -123,7 +123,7 @@ class Baseline:
         )
 
     def why_other_ratio(self, over: str) -> str | None:
-        """Say why a ratio over a case of this id cannot be held against it: another topology."""
+        """Return why a ratio over the case ``over`` cannot be compared with it, or ``None``."""
         topology = over.rpartition("-")[2]
         if topology == self.reference:
             return None
@@ -133,7 +133,7 @@ class Baseline:
         )
 
     def notes(self, measurement: Measurement) -> tuple[str, ...]:
-        """Tell what is no verdict, and is worth knowing: that nothing has named the device."""
+        """Return notes for the reader: that the device is unknown, where the baseline names one."""
         if measurement.fingerprint is None:
             return ()
         device = self.machine.get("device")

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.work import ONE_DEVICE, WORK_PATTERN, Work, counts_tokens, is_reserved
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from pytest_dlperf.model.work import (
+    ONE_DEVICE,
+    WORK_PATTERN,
+    RateScope,
+    Work,
+    counts_tokens,
+    is_reserved,
+)
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.work import Layout, Scaling
@@ -26,8 +35,7 @@ _ID = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Topology:
+class Topology(Struct, frozen=True, order=True):
     """Nodes that train together, and devices of each; written ``4n8g``."""
 
     nodes: int
@@ -77,8 +85,7 @@ class Topology:
 SINGLE_DEVICE: Final = Topology(1, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True, eq=False):
     """One training run to measure: framework x model x precision x work of a step x topology.
 
     ``options`` are what else changes the speed (``xla``, ``dali``, …), sorted and without
@@ -91,19 +98,19 @@ class Case:
     work: Work
     options: tuple[str, ...] = ()
     topology: Topology
-    reference_topology: Topology | None = field(default=SINGLE_DEVICE, compare=False)
+    reference_topology: Topology | None = SINGLE_DEVICE
     """What speedups are taken over; ``None`` for nothing. No part of the id."""
-    flops_per_sample: float | None = field(default=None, compare=False)
+    flops_per_sample: float | None = None
     """Floating-point operations that training on a sample takes, where its system says so."""
 
-    id: str = field(init=False, compare=False, repr=False)
-    """The id under which tests, baselines and reports know the case."""
+    id: str = ""
+    """The id under which tests, baselines and reports know the case; always made of the above."""
 
     def __post_init__(self) -> None:
         """Make the id; refuse names that could not be read back from it.
 
         Raises:
-            ValueError: A name or the order of the options is out of form, or the work cannot be
+            ValueError: A name or the order of the options is not valid, or the work cannot be
                 shared evenly by the devices, of the case or of its reference topology.
         """
         named = (("framework", self.framework), ("model", self.model))
@@ -117,7 +124,19 @@ class Case:
         self._check_work()
         case_id = f"{self.framework}-{self.model}-{self.variant}-{self.topology}"
         # Made once: collecting thousands of cases asks for it again and again.
-        object.__setattr__(self, "id", case_id)
+        force_setattr(self, "id", case_id)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same id."""
+        return self.id == other.id if isinstance(other, Case) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        """Whether they differ; a struct of its own would compare all fields."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hash the id."""
+        return hash(self.id)
 
     @classmethod
     def from_id(cls, case_id: str) -> Case:
@@ -199,8 +218,18 @@ class Case:
         replicas, rest = divmod(self.replicas, parts)
         return None if rest else replicas * self.batch_per_replica
 
-    def worth_of_sample(self, unit: str) -> int:
-        """Count what a sample is in what a throughput's unit counts: its tokens, else 1.
+    def rates_per_run(self, scope: RateScope) -> int:
+        """How many printed rates of a scope add up to that of all devices."""
+        # The ranks of one replica share its samples.
+        return {
+            RateScope.GLOBAL: 1,
+            RateScope.NODE: min(self.topology.nodes, self.replicas),
+            RateScope.RANK: self.replicas,
+            RateScope.DEVICE: self.topology.world_size,
+        }[scope]
+
+    def tokens_per_sample(self, unit: str) -> int:
+        """Return what a sample counts in a unit of throughput: its tokens for ``tokens/s``, else 1.
 
         Raises:
             ValueError: The unit counts tokens, and the case has no sequence length.
@@ -212,12 +241,12 @@ class Case:
         return self.sequence_length
 
     def work_of_step(self, unit: str) -> int:
-        """Count what a step does, in what a throughput's unit counts: tokens, else samples.
+        """Return the work of a step in a unit of throughput: tokens for ``tokens/s``, else samples.
 
         Raises:
             ValueError: The unit counts tokens, and the case has no sequence length.
         """
-        return self.global_batch * self.worth_of_sample(unit)
+        return self.global_batch * self.tokens_per_sample(unit)
 
     @property
     def reference(self) -> Case | None:
@@ -241,7 +270,7 @@ class Case:
         return None if reference is None else self.topology.ideal_speedup(reference)
 
     def axes(self) -> dict[str, Any]:
-        """Give what the id says by name: what the marker, the results file and others carry."""
+        """Return the parts of the id by name, as the marker and the history carry them."""
         return {
             "system": self.system,
             "framework": self.framework,
@@ -276,14 +305,14 @@ class Case:
 
 @lru_cache
 def check_precision(value: str) -> str:
-    """Accept a precision that can stand in an id and in a log's name, and return it.
+    """Return a precision that is valid in ids and in names of logs.
 
     Raises:
-        ValueError: The precision is out of form.
+        ValueError: It is not valid.
     """
     if not _PRECISION.fullmatch(value):
         raise ValueError(
-            f"precision {value!r} is out of form; "
+            f"precision {value!r} is not valid; "
             "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
         )
     return value
@@ -291,14 +320,14 @@ def check_precision(value: str) -> str:
 
 @lru_cache
 def check_name(axis: str, value: str) -> str:
-    """Accept a name that can stand in an id, and return it.
+    """Return a name that is valid in ids.
 
     Raises:
-        ValueError: The name is out of form.
+        ValueError: It is not valid.
     """
     if not _NAME.fullmatch(value):
         raise ValueError(
-            f"{axis} {value!r} is out of form; allowed are lower-case letters, digits and "
+            f"{axis} {value!r} is not valid; allowed are lower-case letters, digits and "
             "underscores, a letter first (a hyphen stands only between the parts of an id)"
         )
     if axis == "option" and is_reserved(value):

@@ -1,14 +1,17 @@
-"""What differs between tonight, the last good night and the accepted number, and how suspicious."""
+"""What differs between tonight, the last good night and the accepted number."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.model.command_lines import side_by_side
-from pytest_dlperf.model.explanation import Difference, DifferenceKind
+from msgspec import Struct
+
+from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ SUITE: Final = "suite"
 """The name of the commit of the folder that the suite lies in."""
 
 _KINDS: Final = (
-    # What somebody has changed by hand, then what was installed, then where it ran.
+    # Changes by hand, then what was installed, then where it ran.
     DifferenceKind.COMMAND,
     DifferenceKind.ENVIRONMENT,
     DifferenceKind.LAUNCH,
@@ -35,30 +38,29 @@ _STACK: Final = re.compile(
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
 )
 """What nearly every training goes through."""
-_BELOW: Final = ("vbios", "nic_firmware", "kernel", "bios")
-_RESTLESS: Final = 3
-"""What somebody has set has so many values only if it is another each night, as a job's number."""
+_FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")
+_MIN_VALUES_SET_EACH_NIGHT: Final = 3
+"""A setting with so many values is set anew each night, as the number of a job is."""
 _SHORT_COMMIT: Final = 12
-_FEW_HOSTS: Final = 4
+_MAX_HOSTS_NAMED: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What one side's number was measured on and with, as far as anybody knows.
+class MeasuredOn(Struct, frozen=True, kw_only=True):
+    """What one side's number was measured on and with, as far as known.
 
     ``commit`` is the suite's, the rest is as in ``Fingerprint``.
     """
 
     commit: str | None = None
-    commits: Mapping[str, str] = field(default_factory=dict)
-    software: Mapping[str, str] = field(default_factory=dict)
-    machine: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = {}
+    software: Mapping[str, str] = {}
+    machine: Mapping[str, str] = {}
     hosts: tuple[str, ...] = ()
     launch: LaunchFacts | None = None
 
     @classmethod
-    def of_night(cls, fingerprint: Fingerprint | None, commit: str | None) -> Surroundings:
-        """Give those of a measurement; ``commit`` is its session's."""
+    def of_night(cls, fingerprint: Fingerprint | None, commit: str | None) -> MeasuredOn:
+        """Take them from a measurement; ``commit`` is its session's."""
         if fingerprint is None:
             return cls(commit=commit)
         return cls(
@@ -71,8 +73,8 @@ class Surroundings:
         )
 
     @classmethod
-    def of_acceptance(cls, acceptance: Acceptance, machine: Mapping[str, str]) -> Surroundings:
-        """Give those of an accepted number; ``machine`` is its baseline's."""
+    def of_acceptance(cls, acceptance: Acceptance, machine: Mapping[str, str]) -> MeasuredOn:
+        """Take them from an accepted number; ``machine`` is its baseline's."""
         return cls(
             commit=acceptance.commit,
             commits=acceptance.commits,
@@ -83,9 +85,8 @@ class Surroundings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """A thing as it was on each side; ``None`` where nobody knows."""
+class _Sides(Struct, frozen=True):
+    """A thing as it was on each side; ``None`` where unknown."""
 
     kind: DifferenceKind
     name: str
@@ -106,7 +107,7 @@ class _Sides:
 
     @property
     def suspicion(self) -> int | None:
-        """How suspicious it is, the most first; ``None`` where nothing differs."""
+        """Rank of suspicion, the most suspicious being 0; ``None`` where nothing differs."""
         from_accepted = _differ(self.accepted, self.tonight)
         if self.came_with_it:
             # A number as good as accepted was once measured with what is there tonight.
@@ -123,11 +124,11 @@ class _Sides:
         """Its place among equally suspicious things: by kind, then by what it is."""
         kind = _KINDS.index(self.kind)
         if self.kind is DifferenceKind.SOFTWARE:
-            below = self.name in _BELOW
-            return kind, 2 if below else 0 if _STACK.fullmatch(self.name.lower()) else 1
-        # What a side lacks is no value: it is not set each night.
+            is_firmware = self.name in _FIRMWARE
+            return kind, 2 if is_firmware else 0 if _STACK.fullmatch(self.name.lower()) else 1
+        # A side without the thing has no value of it.
         seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None, ABSENT}
-        if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _RESTLESS:
+        if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _MIN_VALUES_SET_EACH_NIGHT:
             return _KINDS.index(DifferenceKind.COMMIT), 2
         # What had changed since the number was accepted, and did no harm, is less of a suspect.
         moved_before = self.kind is DifferenceKind.COMMIT and _differ(self.accepted, self.last_good)
@@ -146,21 +147,20 @@ class _Sides:
 
 def differences_of(
     *,
-    accepted: Surroundings | None,
-    last_good: Surroundings | None,
-    first_bad: Surroundings | None,
-    tonight: Surroundings,
+    accepted: MeasuredOn | None,
+    last_good: MeasuredOn | None,
+    first_bad: MeasuredOn | None,
+    tonight: MeasuredOn,
 ) -> tuple[Difference, ...]:
-    """Name what differs, the most suspicious first.
+    """Return what differs, the most suspicious first.
 
-    That is what came with the change before what was different before. Within either, what somebody
-    changed by hand comes before software, software before machines and these before hosts.
-    ``first_bad`` is tonight where the number changed tonight. What a side does not know is no
-    difference.
+    What came with the change comes before what was different before; then changes by hand before
+    software, software before machines and these before hosts. ``first_bad`` is tonight where the
+    number changed tonight. A fact that a side does not know is not a difference.
     """
-    nobody = Surroundings()
-    sides = tuple(side or nobody for side in (accepted, last_good, first_bad or tonight, tonight))
-    found = [one for one in _laid_out(sides) if one.suspicion is not None]
+    unknown = MeasuredOn()
+    sides = tuple(side or unknown for side in (accepted, last_good, first_bad or tonight, tonight))
+    found = [one for one in _things(sides) if one.suspicion is not None]
     found.sort(key=lambda one: (one.suspicion, one.place))
     return tuple(one.difference() for one in found)
 
@@ -172,11 +172,11 @@ def _differ(one: str | None, other: str | None) -> bool:
 # ----------------------------------------------------------------------- thing by thing
 
 
-def _laid_out(sides: tuple[Surroundings, ...]) -> Iterator[_Sides]:
+def _things(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
     yield from _launches([side.launch for side in sides])
     yield from _commits(sides)
-    yield from _known(DifferenceKind.SOFTWARE, [side.software for side in sides])
-    yield from _known(
+    yield from _facts(DifferenceKind.SOFTWARE, [side.software for side in sides])
+    yield from _facts(
         DifferenceKind.MACHINE,
         [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides],
     )
@@ -184,34 +184,34 @@ def _laid_out(sides: tuple[Surroundings, ...]) -> Iterator[_Sides]:
 
 
 def _launches(launches: list[LaunchFacts | None]) -> Iterator[_Sides]:
-    """Compare launches, where a side that is known and lacks something is known to lack it."""
+    """Compare launches: a known launch without a thing is known to lack it."""
     lines = side_by_side([None if one is None else one.arguments for one in launches])
     for name, values in lines:
-        yield _Sides(DifferenceKind.COMMAND, name, *_told(launches, values))
+        yield _Sides(DifferenceKind.COMMAND, name, *_or_absent(launches, values))
     for kind, all_set in (
         (DifferenceKind.ENVIRONMENT, [one.environment if one else {} for one in launches]),
-        (DifferenceKind.LAUNCH, [_around(one) if one else {} for one in launches]),
+        (DifferenceKind.LAUNCH, [_launch_options(one) if one else {} for one in launches]),
     ):
         for name in _names(all_set):
-            yield _Sides(kind, name, *_told(launches, [one.get(name) for one in all_set]))
+            yield _Sides(kind, name, *_or_absent(launches, [one.get(name) for one in all_set]))
 
 
-def _around(launch: LaunchFacts) -> dict[str, str]:
+def _launch_options(launch: LaunchFacts) -> dict[str, str]:
     folder = launch.working_directory
     own = {"launcher": launch.launcher} | ({} if folder is None else {"working directory": folder})
     return {**own, **launch.options}
 
 
-def _told(
+def _or_absent(
     launches: Sequence[LaunchFacts | None], values: Sequence[str | None]
 ) -> Iterator[str | None]:
     for launch, value in zip(launches, values, strict=True):
         missing = None if launch is None else ABSENT
-        # What is set to nothing must not look like what is not known.
+        # An empty value must not look like an unknown one.
         yield missing if value is None else value or "''"
 
 
-def _commits(sides: tuple[Surroundings, ...]) -> Iterator[_Sides]:
+def _commits(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
     """Compare commits; a checkout whose commits another has shown before is not shown again."""
     named = [{SUITE: side.commit or "", **side.commits} for side in sides]
     shown = set()
@@ -227,16 +227,16 @@ def _short(commit: str) -> str:
     return f"{name[:_SHORT_COMMIT]}{plus}{changes}"
 
 
-def _known(kind: DifferenceKind, facts: list[Mapping[str, str]]) -> Iterator[_Sides]:
+def _facts(kind: DifferenceKind, facts: list[Mapping[str, str]]) -> Iterator[_Sides]:
     for name in _names(facts):
         yield _Sides(kind, name, *(one.get(name) for one in facts))
 
 
 def _hosts(sides: list[tuple[str, ...]]) -> Iterator[str | None]:
-    """Write hosts, of many only those that not all sides have; their order does not count."""
+    """List hosts in order; of many, only those that not all sides have."""
     known = [set(hosts) for hosts in sides if hosts]
     common = set.intersection(*known) if known else set()
-    many = len(set().union(*known)) > _FEW_HOSTS
+    many = len(set().union(*known)) > _MAX_HOSTS_NAMED
     for hosts in sides:
         own = sorted(set(hosts) - common if many else set(hosts), key=_by_number)
         more = f"{len(common)} {'more' if own else 'hosts'}" if many and common else ""
@@ -250,3 +250,173 @@ def _by_number(host: str) -> tuple[tuple[str, int], ...]:
 
 def _names(mappings: Iterable[Mapping[str, str]]) -> Iterable[str]:
     return dict.fromkeys(name for mapping in mappings for name in sorted(mapping))
+
+
+# -------------------------------------------------------------------------- command lines
+
+GIVEN: Final = "given"
+"""Stands for the value of an option that takes none."""
+
+_OPTION: Final = re.compile(r"(--?[A-Za-z_][\w.:/-]*)(?:=(.*))?", re.DOTALL)
+_NO_VALUE: Final = re.compile(r"--|--?[A-Za-z_].*", re.DOTALL)
+_ASSIGNMENT: Final = re.compile(r"([+~]*[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
+_SHELLS: Final = ("sh", "bash", "dash", "zsh")
+_SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
+_NUMBER: Final = re.compile(r"[-+]?[0-9.][0-9.,eE_+-]*")
+_MANY_WORDS: Final = 1000
+"""With so many words ``difflib`` skips frequent ones: comparing all pairs would take minutes."""
+
+
+class _Item(NamedTuple):
+    """An option or setting with its value, or a positional argument, which has no ``name``.
+
+    ``loose`` is the argument that was taken for the option's value because it follows it.
+    """
+
+    name: str
+    value: str
+    loose: str | None = None
+
+    @property
+    def option(self) -> str:
+        return self.name.partition(" ")[0]
+
+
+def side_by_side(
+    lines: Sequence[Sequence[str] | None],
+) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+    """Yield each argument by name, with its value on each line; ``None`` on one that lacks it.
+
+    An option and its value are one, whether a blank or ``=`` stands between them; so are the name
+    and value of ``key=value``, and the order of options does not count. Positional arguments are
+    ``argument 2`` by their place behind the ``program``. A shell's script is taken for its words.
+    Lines that are ``None`` are not known.
+    Names come in the order of the last known line, then what only others have.
+    """
+    known = [index for index, line in enumerate(lines) if line is not None]
+    read = _read([_words(lines[index] or ()) for index in known])
+    for name, values in (*_named(read), *_placed(read)):
+        spread: list[str | None] = [None] * len(lines)
+        for index, value in zip(known, values, strict=True):
+            spread[index] = value
+        yield name, tuple(spread)
+
+
+def _words(line: Sequence[str]) -> list[str]:
+    words: list[str] = []
+    is_shell = False
+    for argument in line:
+        if is_shell and _SCRIPT_FOLLOWS.fullmatch(words[-1]):
+            try:
+                words += shlex.split(argument)
+            except ValueError:
+                words.append(argument)
+        else:
+            words.append(argument)
+        is_shell |= argument.rpartition("/")[2] in _SHELLS
+    return words
+
+
+def _read(lines: Sequence[Sequence[str]]) -> list[list[_Item]]:
+    """Split lines into items; which options take a value follows from all lines together."""
+    flags: set[str] = set()
+    while True:
+        read = [list(_items(line, flags)) for line in lines]
+        more = set(_flags(lines, read))
+        if not more:
+            return read
+        flags |= more
+
+
+def _items(line: Sequence[str], flags: Collection[str]) -> Iterator[_Item]:
+    rest = list(reversed(line))
+    while rest:
+        argument = rest.pop()
+        option, setting = _OPTION.fullmatch(argument), _ASSIGNMENT.fullmatch(argument)
+        if option is None:
+            yield _Item("", argument) if setting is None else _Item(setting[1], setting[2])
+        elif option[2] is not None:
+            yield _valued(option[1], option[2])
+        elif option[1] in flags or not rest or _NO_VALUE.fullmatch(rest[-1]):
+            yield _Item(option[1], GIVEN)
+        else:
+            value = rest.pop()
+            yield _valued(option[1], value)._replace(loose=value)
+
+
+def _valued(option: str, value: str) -> _Item:
+    """Name ``--env A=1`` and the like by what they set."""
+    setting = _ASSIGNMENT.fullmatch(value)
+    return _Item(option, value) if setting is None else _Item(f"{option} {setting[1]}", setting[2])
+
+
+def _flags(lines: Sequence[Sequence[str]], read: Sequence[Sequence[_Item]]) -> Iterator[str]:
+    """Yield options that another line has without the value, or whose value it has without them."""
+    counts = [Counter(line) for line in lines]
+    free = [
+        {item.loose or item.value for item in items if item.loose or not item.name}
+        for items in read
+    ]
+    valued = [{item.option for item in items if item.value != GIVEN} for items in read]
+    alone = [{item.name for item in items if item.value == GIVEN} for items in read]
+    for mine, items in enumerate(read):
+        for item in items:
+            # A number is the value of something.
+            if item.loose is None or _NUMBER.fullmatch(item.loose):
+                continue
+            if any(
+                item.option in alone[other]
+                or (
+                    item.option not in valued[other]
+                    and item.loose in free[other]
+                    and counts[mine][item.loose] <= counts[other][item.loose]
+                )
+                for other in range(len(read))
+            ):
+                yield item.option
+
+
+def _named(read: Sequence[Sequence[_Item]]) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+    given: list[dict[str, list[str]]] = [{} for _ in read]
+    for line, items in zip(given, read, strict=True):
+        for item in items:
+            line.setdefault(item.name, []).append(item.value)
+    for name in dict.fromkeys(name for line in reversed(given) for name in line if name):
+        values = [line.get(name, []) for line in given]
+        if max(map(len, values)) > 1:
+            # Given several times: only the values that not all lines have are listed.
+            common = Counter(values[0])
+            for one in values[1:]:
+                common &= Counter(one)
+            values = [_without(one, common) for one in values]
+        yield name, tuple(", ".join(one) if one else None for one in values)
+
+
+def _without(values: Sequence[str], common: Counter[str]) -> list[str]:
+    left = common.copy()
+    rest = []
+    for value in values:
+        if left[value]:
+            left[value] -= 1
+        else:
+            rest.append(value)
+    return rest
+
+
+def _placed(read: Sequence[Sequence[_Item]]) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+    """Lay positional arguments side by side, along the last line."""
+    lines = [[item.value for item in items if not item.name] for items in read]
+    if not lines:
+        return
+    found: dict[tuple[int, int], list[str | None]] = {}
+    last = lines[-1]
+    for index, line in enumerate(lines):
+        is_long = len(last) + len(line) > _MANY_WORDS
+        blocks = difflib.SequenceMatcher(None, last, line, autojunk=is_long).get_opcodes()
+        for _, at, end, other_at, other_end in blocks:
+            for offset, value in enumerate(line[other_at:other_end]):
+                # Those for which the last line has no place follow the last that it has.
+                place = (at + offset, 0) if at + offset < end else (end - 1, at + offset - end + 1)
+                found.setdefault(place, [None] * len(lines))[index] = value
+    for place in sorted(found):
+        yield f"argument {sum(place)}" if sum(place) else "program", tuple(found[place])

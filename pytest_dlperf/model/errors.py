@@ -1,4 +1,4 @@
-"""Errors by what follows from them; the plugin translates them to pytest in one place.
+"""Errors by their consequence; ``plugin`` translates them to pytest.
 
 A message says what is wrong, where it stands (file and line, option, host) and what to do.
 """
@@ -19,4 +19,4 @@ class CannotMeasureError(DlperfError):
 
 
 class BrokenError(DlperfError):
-    """What should work does not: a host, a lock, a disk, a database. The test fails."""
+    """Something that should work does not: a host, a lock, a disk, a database. The test fails."""

@@ -1,10 +1,11 @@
-"""Verdicts, the decisions of rules that they rest on, and the numbers that led to them."""
+"""Verdicts, the decisions of rules that they rest on, and why a number moved."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.metric import Metric, RuleName
 
@@ -33,7 +34,7 @@ class Verdict(str, Enum):
         return self in {Verdict.PASS, Verdict.IMPROVED, Verdict.ENVIRONMENT_SHIFT}
 
     @property
-    def is_of_change(self) -> bool:
+    def is_change(self) -> bool:
         """Whether a number was compared, and did not simply pass."""
         return self in {
             Verdict.IMPROVED,
@@ -43,13 +44,13 @@ class Verdict(str, Enum):
         }
 
     @property
-    def is_of_nothing(self) -> bool:
+    def has_no_number(self) -> bool:
         """Whether there was no number that could be compared."""
         return self in {Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED}
 
     @property
-    def gravity(self) -> int:
-        """Where the verdict stands among all of them, 0 being the worst."""
+    def severity_rank(self) -> int:
+        """The verdict's place among all of them, the worst being 0."""
         return _WORST_FIRST.index(self)
 
 
@@ -67,12 +68,13 @@ _WORST_FIRST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What a rule makes of tonight's runs, and how well it can see."""
 
     rule: RuleName
+    """The rule that decided."""
     verdict: Verdict
+    """What it says of the runs."""
     reference: float
     """What tonight is held against: the accepted number, or the last accepted sessions pooled; in
     the metric's unit."""
@@ -93,11 +95,9 @@ class Decision:
     """Worth knowing; they change no verdict."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The verdict on one metric of one case, with the numbers that led to it."""
+class JudgementDetails(Struct, frozen=True, kw_only=True):
+    """A verdict, and how it came about."""
 
-    metric: Metric
     verdict: Verdict
     """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
@@ -107,6 +107,7 @@ class Judgement:
     decision: Decision | None = None
     """What the rule made of the runs; ``None`` where nothing was compared."""
     reason: str | None = None
+    """What led to the verdict, in words."""
     ends: tuple[str, ...] = ()
     """The numbers of both ends of a ratio, for the reader."""
     notes: tuple[str, ...] = ()
@@ -117,6 +118,12 @@ class Judgement:
     """Why a number that was to be accepted is not."""
     excused: bool = False
     """Whether the test was expected to fail, and did."""
+
+
+class Judgement(JudgementDetails, frozen=True, kw_only=True):
+    """The verdict on one metric of one case, with the numbers that led to it."""
+
+    metric: Metric
 
     @property
     def loss_percent(self) -> float | None:
@@ -160,11 +167,92 @@ class Judgement:
         return self.decision.false_alarm if self.decision else None
 
     def passes(self, *, strict: bool) -> bool:
-        """Tell whether the test passes. What is accepted does, and is no shift any more."""
+        """Whether the test passes. A number that becomes the accepted one does."""
         if self.recorded:
             return True
         return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)
 
     def fails(self, *, strict: bool) -> bool:
-        """Tell whether the test fails: it does not pass, and is not skipped."""
+        """Whether the test fails: it neither passes nor is skipped."""
         return self.verdict is not Verdict.SKIPPED and not self.passes(strict=strict)
+
+
+# --------------------------------------------------------------------------- explanations
+
+
+class DifferenceKind(str, Enum):
+    """What may differ between two nights."""
+
+    COMMAND = "command"
+    """An argument of the trainer's command line."""
+    ENVIRONMENT = "environment"
+    """A variable that the launch sets."""
+    LAUNCH = "launch"
+    """Another part of the launch: launcher, working directory, options of srun or a container."""
+    COMMIT = "commit"
+    """The suite's commit, or that of a checkout that the trainer runs from."""
+    SOFTWARE = "software"
+    """A version: packages, runtime, driver, firmware."""
+    MACHINE = "machine"
+    HOSTS = "hosts"
+
+
+class PastNight(Struct, frozen=True, kw_only=True):
+    """An earlier session of the case's metric, or tonight's."""
+
+    at: str
+    """When it began, ISO 8601 with its zone."""
+    commit: str | None = None
+    """The suite's commit, if known."""
+    ci_run: str | None = None
+    """The address of the CI's run, if known."""
+    median: float | None = None
+    """In the metric's unit; ``None`` where nothing was measured."""
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One thing that is not the same on all sides.
+
+    A side is ``None`` where it is unknown, and ``-`` (``ABSENT``) where it is known to lack the
+    thing.
+    """
+
+    kind: DifferenceKind
+    """What differs."""
+    name: str
+    """Its name."""
+    accepted: str | None = None
+    """How it was when the number was accepted."""
+    last_good: str | None = None
+    """How it was in the last good night."""
+    tonight: str | None = None
+    """How it is."""
+    came_with_it: bool = False
+    """Whether it changed between the last good night and the first that was not."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Since when a number that did not simply pass is as it is, and what differs.
+
+    Nights are those of its machine since the number was accepted.
+    """
+
+    since: PastNight | None = None
+    """The first night at tonight's level; tonight itself where that is new; ``None`` where
+    unknown."""
+    last_good: PastNight | None = None
+    """The night before that; where the history has none, that of the accepted number."""
+    nights: int | None = None
+    """Calendar nights from the last good one to tonight."""
+    nights_at_level: int = 1
+    """How many nights there were at this level, tonight included."""
+    unmeasured_nights: int = 0
+    """Calendar nights between the last good one and ``since`` on which nothing was measured: the
+    change may be as old as the first of them."""
+    or_earlier: bool = False
+    """Whether ``since`` is only the first night that the history knows after the last good one."""
+    is_gradual: bool = False
+    """Whether it came little by little since then: ``since`` is when that began, and the last good
+    night the one before."""
+    differences: tuple[Difference, ...] = ()
+    """What differs, the most suspicious first."""

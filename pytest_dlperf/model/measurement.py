@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Final, Protocol, final
+from typing import Annotated, ClassVar, Final, Protocol, final
+
+from msgspec import Meta, Struct
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
@@ -65,33 +66,35 @@ PUBLISHED_DECIMALS: Final = 2
 """Decimals that the original benchmark rounds every throughput and speedup to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Window(Struct, frozen=True, kw_only=True):
     """The steps of a run that count: warm-up left out, then the measured ones."""
 
     warmup_steps: int
     measured_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One run of a case."""
 
-    run: int
+    run: Count
     """Its number, as in the name of its log."""
     status: RunStatus
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Its outcome."""
+    metrics: Mapping[str, float] = {}
     """What was read of it, by the metric's name; empty unless the status is ok."""
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = {}
     """Why a declared metric is not there, by its name: what was looked for, and where."""
     reason: str | None = None
     """What was wrong or, on an ok run, what is worth knowing."""
     log: str | None = None
     """Path of the log that its numbers come from; of several, the first."""
-    log_size_at_end: int | None = None
-    """Bytes of ``log`` when we had its programs ended: what follows they said of that. ``None``
-    where they ended by themselves, or nobody knows."""
-    steps: int | None = None
+    log_size_at_end: Count | None = None
+    """Bytes of ``log`` when we had its programs ended: the rest of the log is of their end.
+    ``None`` where they ended by themselves, or where that is unknown."""
+    steps: Count | None = None
     """The number of steps that its numbers rest on."""
     witness: WitnessKind | None = None
     """What agrees with its throughput; ``None`` where none is asked for: a printed time stamp needs
@@ -100,34 +103,35 @@ class Run:
     """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFacts:
+class LaunchFacts(Struct, frozen=True, kw_only=True):
     """How node 0 of a case was launched, secrets masked.
 
-    What each run has of its own is that of an example, or stands there as ``{name}``: the facts of
-    two nights differ only where somebody has changed something.
+    What differs from run to run is that of an example, or a placeholder ``{name}``, so that the
+    facts of two nights differ only where the launch was changed.
     """
 
     launcher: str
+    """Name of the launcher or queue."""
     arguments: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    """The command line."""
+    environment: Mapping[str, str] = {}
     """Variables that the launch sets."""
     working_directory: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    """Where it starts; ``None`` for the launcher's own."""
+    options: Mapping[str, str] = {}
     """What the launcher, the queue or the container was told beside the command, by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True, kw_only=True):
     """What a case was measured on: machines, software, launch; without clocks and load."""
 
-    machine: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = {}
     """The ``MACHINE_FACTS`` that are known."""
-    software: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = {}
     """Versions by name: those of driver and runtime, ``nccl``, packages of the trainer's Python."""
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
-    commits: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = {}
     """Commits of the checkouts that the trainer runs from on node 0, with ``+changes`` where files
     differ; by what the user calls the folder, which may lie elsewhere another night."""
     launch: LaunchFacts | None = None
@@ -137,7 +141,7 @@ class Fingerprint:
 def differences(
     measured: Mapping[str, str], accepted: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Find facts that both sides know and that differ: measured, then accepted, by name."""
+    """Return facts that both sides know and that differ, by name: measured, then accepted."""
     return {
         name: (measured[name], accepted[name])
         for name in measured
@@ -145,8 +149,7 @@ def differences(
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class Samples(Struct, frozen=True, kw_only=True):
     """The numbers of one metric, one of each run that counts, in the order of the runs."""
 
     metric: Metric
@@ -176,8 +179,7 @@ class Samples:
         return statistics.rounded(value, self.decimals)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """All runs of one case under one estimator."""
 
     case_id: str
@@ -186,9 +188,9 @@ class Measurement:
     """What its runs may have: declared and built in, the throughput first."""
     runs: tuple[Run, ...]
     fingerprint: Fingerprint | None = None
-    """``None`` where nobody could look: logs that exist may be of any machine."""
-    available_runs: int | None = None
-    """How many runs could be had; ``None`` for as many as wanted, where runs are launched."""
+    """``None`` for logs that existed already: they may be of any machine."""
+    available_runs: Count | None = None
+    """How many runs were available; ``None`` for as many as wanted, where runs are launched."""
 
     def metric(self, name: str) -> Metric:
         """Return a metric by its name.
@@ -221,8 +223,8 @@ class Measurement:
 
     def missing(self, name: str) -> Run | None:
         """Return the first whole run that lacks a metric; ``None`` if all have it."""
-        lacking = (run for run in self.runs if name not in run.metrics)
-        return next((run for run in lacking if run.status is RunStatus.OK), None)
+        whole = (run for run in self.runs if run.status is RunStatus.OK)
+        return next((run for run in whole if name not in run.metrics), None)
 
     def ratio(self, metric: Metric, reference: Measurement) -> float | None:
         """Divide the median of what a derived metric is over by the reference's.
@@ -233,7 +235,7 @@ class Measurement:
             ValueError: The two measurements are of different estimators or units.
         """
         if metric.ratio_of is None:
-            raise AssertionError(f"{metric.name} is no ratio")
+            raise AssertionError(f"{metric.name} is not a ratio")
         own, other = self.samples(metric.ratio_of), reference.samples(metric.ratio_of)
         if (self.estimator, own.metric.unit) != (reference.estimator, other.metric.unit):
             raise ValueError(
@@ -247,8 +249,7 @@ class Measurement:
         return statistics.rounded(own.median / other.median, decimals)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterleavedRuns:
+class InterleavedRuns(Struct, frozen=True, kw_only=True):
     """Runs of what is tested and of the accepted software, in turn on the same hosts (A B B A …).
 
     ``candidate`` and ``control`` are measurements of one case, equally long unless a run broke.
@@ -259,7 +260,7 @@ class InterleavedRuns:
 
 
 class Repeats(Protocol):
-    """Says after each run whether there are enough."""
+    """Decides after each run whether there are enough."""
 
     @property
     def at_most(self) -> int | None:
@@ -267,20 +268,19 @@ class Repeats(Protocol):
 
     @property
     def may_be_fewer(self) -> bool:
-        """Tell whether fewer runs than the largest number may suffice."""
+        """Whether fewer runs than the largest number may suffice."""
 
     def is_enough(self, runs: Sequence[Run]) -> bool:
-        """Tell whether these runs suffice."""
+        """Whether these runs suffice."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class FixedRepeats:
+class FixedRepeats(Struct, frozen=True):
     """A fixed number of runs; ``None`` for all that there are."""
 
     at_most: int | None
     may_be_fewer: ClassVar[bool] = False
 
     def is_enough(self, runs: Sequence[Run]) -> bool:
-        """Tell whether the number is reached."""
+        """Whether the number is reached."""
         return self.at_most is not None and len(runs) >= self.at_most

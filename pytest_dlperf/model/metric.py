@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.case import Case
 
 
 class Better(str, Enum):
@@ -27,7 +32,7 @@ class Better(str, Enum):
         return value * (1 + self.sign * gain)
 
     def is_worse(self, value: float, other: float) -> bool:
-        """Tell whether a number is worse than another."""
+        """Whether a number is worse than another."""
         return self.sign * (value - other) < 0
 
     def worst(self, values: tuple[float, ...]) -> float:
@@ -53,7 +58,7 @@ class Source(str, Enum):
 
 
 class Statistic(str, Enum):
-    """What makes one number of a run of all its samples: of all steps, ranks and nodes."""
+    """What reduces all samples of a run to one number: those of all steps, ranks and nodes."""
 
     MEDIAN = "median"
     MEAN = "mean"
@@ -71,40 +76,40 @@ class RuleName(str, Enum):
     SEQUENTIAL = "sequential"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sanity:
-    """What a run's samples have to fulfil, whatever was accepted; else the run is invalid.
-
-    ``below`` and ``above`` are bounds of every sample in the window, in the metric's unit.
-    """
+class Sanity(Struct, frozen=True, kw_only=True):
+    """What a run's samples have to fulfil, whatever was accepted; else the run is invalid."""
 
     finite: bool = True
     """No sample is NaN or infinite."""
     falls: bool = False
     """The samples of the window's second half have a lower median than those of its first."""
     below: float | None = None
+    """Every sample in the window lies below it, in the metric's unit."""
     above: float | None = None
+    """Every sample in the window lies above it, in the metric's unit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """A number of each run that can be judged.
-
-    ``tolerance_percent`` and ``rule`` are ``None`` where the system's tolerance and the rule that
-    the baseline allows hold. ``better`` is ``None`` for one that is not held against a baseline:
-    it is recorded, or ``sanity`` alone judges it. ``ratio_of`` names the metric whose ratio over
-    the reference topology a derived one is.
-    """
+class Metric(Struct, frozen=True, kw_only=True):
+    """A number of each run that can be judged."""
 
     name: str
+    """The name under which its numbers stand."""
     unit: str
+    """What its numbers count, such as ``images/s``; ``x`` for a ratio."""
     better: Better | None
+    """``None`` for a metric without a baseline: it is recorded, or ``sanity`` alone judges it."""
     source: Source
+    """Where its numbers come from."""
     statistic: Statistic | None = None
+    """What reduces all samples of a run to one number; ``None`` where the metric says so itself."""
     tolerance_percent: float | None = None
+    """``None`` where the system's tolerance holds."""
     rule: RuleName | None = None
+    """``None`` where the baseline decides."""
     sanity: Sanity | None = None
+    """What its samples have to fulfil, if anything."""
     ratio_of: str | None = None
+    """The metric whose ratio over the reference topology this one is."""
     is_judged: bool = True
     """Whether a test judges it; else it is recorded and shown."""
 
@@ -127,3 +132,48 @@ SPEEDUP_METRIC: Final = Metric(
     name=SPEEDUP, unit="x", better=Better.HIGHER, source=Source.RATIO, ratio_of=THROUGHPUT
 )
 """How many times the throughput of the reference topology is reached."""
+
+# ------------------------------------------------------------------------------- built in
+
+PER_DEVICE: Final = "throughput_per_device"
+STEP_TIMES: Final = {
+    "step_time_p50": Statistic.MEDIAN,
+    "step_time_p95": Statistic.P95,
+    "step_time_p99": Statistic.P99,
+}
+FIRST_STEP_TIME: Final = "first_step_time"
+MFU: Final = "mfu"
+
+
+def builtin_metrics(unit: str) -> dict[str, Metric]:
+    """Return the built-in metrics of a system whose throughput has this unit, by name."""
+    recorded = partial(Metric, is_judged=False)
+    rate = partial(recorded, better=Better.HIGHER, source=Source.STEPS)
+    time = partial(recorded, better=Better.LOWER, unit="s")
+    metrics = (
+        throughput(unit),
+        SPEEDUP_METRIC,
+        rate(name=PER_DEVICE, unit=f"{unit}/device"),
+        *(
+            time(name=name, source=Source.STEPS, statistic=statistic)
+            for name, statistic in STEP_TIMES.items()
+        ),
+        time(name=FIRST_STEP_TIME, source=Source.LAUNCH),
+        rate(name=MFU, unit="%"),
+    )
+    return {metric.name: metric for metric in metrics}
+
+
+def mfu_percent(case: Case, rate: float, unit: str, peak_tflops: float) -> float:
+    """Compute the model FLOPs utilisation of a case from its throughput ``rate`` in ``unit``.
+
+    The floating-point operations that the model needs per second, over what all devices could do.
+
+    Raises:
+        ValueError: The case does not say what a sample takes.
+    """
+    if case.flops_per_sample is None:
+        raise ValueError(f"{case.id} does not say what a sample takes")
+    samples_per_s = rate * case.global_batch / case.work_of_step(unit)
+    peak = peak_tflops * 1e12 * case.topology.world_size
+    return 100 * case.flops_per_sample * samples_per_s / peak

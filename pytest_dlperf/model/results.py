@@ -1,41 +1,245 @@
-"""Results of a session, as the one value that its reports are made from."""
+"""What tests report, what a session knows of a case, and the results of a session."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_dlperf.model.measurement import Estimator, Measurement
-from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.model.records import CaseResult
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
+from pytest_dlperf.model.statistics import difference_percent
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.baseline import Baseline
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """What a baseline says of one metric, as reports show it."""
+
+    number: float
+    """The accepted number, in the metric's unit."""
+    estimator: str
+    """How throughput was taken from the logs."""
+    machine: Mapping[str, str] = {}
+    """What it was taken on, as in ``Fingerprint.machine``."""
+    acceptance: Acceptance | None = None
+    """Where it comes from; ``None`` where that was not recorded."""
+
+    @classmethod
+    def of(cls, baseline: Baseline) -> Accepted:
+        """Take from a baseline what reports show."""
+        return cls(
+            number=baseline.accepted,
+            estimator=baseline.estimator.value,
+            machine=dict(baseline.machine),
+            acceptance=baseline.acceptance,
+        )
+
+
+class TestRecord(Struct, frozen=True, kw_only=True):
+    """What one test of one case has to report."""
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    case: Case
+    metric: str
+    """The metric that the test is about, where no judgement names one."""
+    measurements: Mapping[str, Measurement] = {}
+    interleaved: Mapping[str, InterleavedRuns] = {}
+    """Runs beside the accepted software, by case."""
+    accepted: Mapping[str, Accepted] = {}
+    """Baselines that the case was compared with, by metric."""
+    stored: Mapping[str, Accepted] = {}
+    """All its baselines, also those that it could not be compared with, by metric."""
+    judgements: Mapping[str, Judgement] = {}
+    """By metric."""
+    explanations: Mapping[str, Explanation] = {}
+    """Of judgements that did not simply pass, by metric."""
+    host_faults: Mapping[str, tuple[str, ...]] = {}
+    """What was found to be wrong with hosts, by host: one system may need more than another."""
+
+
+class MetricResult(Struct, frozen=True, kw_only=True):
+    """All that a session knows of one metric of one case."""
+
+    metric: Metric
+    median: float | None = None
+    mean: float | None = None
+    spread: float | None = None
+    """Coefficient of variation between the runs."""
+    accepted: Accepted | None = None
+    """What it was held against; ``None`` where it could not be."""
+    judgement: Judgement | None = None
+    """``None`` where no test of it has finished, or none judges it."""
+    explanation: Explanation | None = None
+    """Since when, and what differs; ``None`` where the judgement simply passed."""
+    efficiency_percent: float | None = None
+    """Of a ratio over a reference topology, how much of the ideal it is."""
+
+    @property
+    def reference(self) -> float | None:
+        """What a difference is taken from: the pooled last sessions, or the accepted number."""
+        if self.judgement is not None and self.judgement.reference is not None:
+            return self.judgement.reference
+        return self.accepted.number if self.accepted is not None else None
+
+
+class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
+    """All that a session knows of one case."""
+
+    case: Case
+    measurement: Measurement | None = None
+    reference: Measurement | None = None
+    """What the speedup is taken over: the case's reference topology."""
+    interleaved: InterleavedRuns | None = None
+    """Runs beside the accepted software, where there were any."""
+    is_whole: bool = True
+    """Whether no test of the case was lost with its worker."""
+    unfinished: tuple[str, ...] = ()
+    """Metrics that a test was selected of which never came to its end."""
+    accepted: Mapping[str, Accepted] = {}
+    """Baselines that the case was compared with, by metric."""
+    stored: Mapping[str, Accepted] = {}
+    """All its baselines, also those that it could not be compared with, by metric."""
+    judgements: Mapping[str, Judgement] = {}
+    """By metric."""
+    explanations: Mapping[str, Explanation] = {}
+    """Of judgements that did not simply pass, by metric."""
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times the throughput of the reference topology; ``None`` if not measured."""
+        own, over = self.measurement, self.reference
+        # With a broken run on either end the speedup is not measured.
+        if own is None or over is None or own.broken_runs or over.broken_runs:
+            return None
+        return own.ratio(SPEEDUP_METRIC, over)
+
+    def efficiency_percent(self, speedup: float | None) -> float | None:
+        """Return the scaling efficiency: how much of the ideal a speedup is."""
+        ideal = self.case.ideal_speedup
+        return None if speedup is None or ideal is None else 100 * speedup / ideal
+
+    def metrics(self) -> Mapping[str, MetricResult]:
+        """Return what is known of each metric, by name: measured, judged or accepted.
+
+        In the order of the measurement's metrics, the speedup behind the throughput.
+        """
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, MetricResult]:
+        known: dict[str, Metric] = {}
+        for metric in self.measurement.metrics if self.measurement is not None else ():
+            known[metric.name] = metric
+            if metric.name == SPEEDUP_METRIC.ratio_of and self.case.is_scaled:
+                known[SPEEDUP_METRIC.name] = SPEEDUP_METRIC
+        known |= {judgement.metric.name: judgement.metric for judgement in self.judgements.values()}
+        return {name: self._metric(metric) for name, metric in known.items()}
+
+    def _metric(self, metric: Metric) -> MetricResult:
+        name = metric.name
+        given = MetricResult(
+            metric=metric,
+            accepted=self.accepted.get(name),
+            judgement=self.judgements.get(name),
+            explanation=self.explanations.get(name),
+        )
+        if metric.ratio_of is not None:
+            efficiency = self.efficiency_percent(self.speedup)
+            return replace(given, median=self.speedup, efficiency_percent=efficiency)
+        try:
+            samples = self.measurement.samples(name) if self.measurement is not None else None
+        except KeyError:
+            samples = None
+        if samples is None:
+            return given
+        return replace(given, median=samples.median, mean=samples.mean, spread=samples.spread)
+
+
+def merge(result: CaseResult, record: TestRecord) -> CaseResult:
+    """Add to a case what one of its tests reported; of two verdicts the worse stands."""
+    judgements = result.judgements
+    for judgement in record.judgements.values():
+        judgements = with_worse_judgement(judgements, judgement)
+    merged = replace(
+        result,
+        interleaved=record.interleaved.get(result.case.id, result.interleaved),
+        accepted={**result.accepted, **record.accepted},
+        stored={**result.stored, **record.stored},
+        judgements=judgements,
+        explanations={**result.explanations, **record.explanations},
+    )
+    return with_measurements(merged, record.measurements)
+
+
+def with_measurements(result: CaseResult, measurements: Mapping[str, Measurement]) -> CaseResult:
+    """Set the measurements of a case and of its reference, where they are among these."""
+    over = result.case.reference
+    return replace(
+        result,
+        measurement=measurements.get(result.case.id, result.measurement),
+        reference=measurements.get(over.id, result.reference) if over else None,
+    )
+
+
+def with_worse_judgement(
+    judgements: Mapping[str, Judgement], new: Judgement
+) -> Mapping[str, Judgement]:
+    """Add a judgement, unless its metric has a worse one."""
+    name = new.metric.name
+    known = judgements.get(name)
+    if known is not None and _severity(known) <= _severity(new):
+        return judgements
+    return {**judgements, name: new}
+
+
+def _severity(judgement: Judgement) -> tuple[int, bool]:
+    """Sort key, the worst first: an excused failure counts as skipped."""
+    verdict = Verdict.SKIPPED if judgement.excused else judgement.verdict
+    return verdict.severity_rank, judgement.excused
+
+
+# ------------------------------------------------------------------------------- sessions
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(?::(\d{2})(?:\.(\d+))?)?(Z|[+-]\d{2}:\d{2})", re.ASCII
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredLog:
+class IgnoredLog(Struct, frozen=True):
     """A log that was found but belongs to no run, and why."""
 
     log: str
+    """Where it lies."""
     reason: str
+    """Why it was left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineChange:
+class BaselineChange(Struct, frozen=True, kw_only=True):
     """One number of one case that the session accepted."""
 
     case_id: str
+    """The case."""
     metric: str
+    """The metric's name."""
     unit: str
+    """What the number counts."""
     old: float | None
     """The accepted number so far, in ``unit``; ``None`` where there was none."""
     new: float
+    """The accepted number from now on."""
     why: str
+    """Why it was accepted."""
     by: str | None = None
     """Who accepted it."""
     commit: str | None = None
@@ -44,7 +248,7 @@ class BaselineChange:
     @property
     def difference_percent(self) -> float | None:
         """Difference of the new number from the old one, in percent of the old."""
-        return None if self.old is None else (self.new / self.old - 1) * 100
+        return None if self.old is None else difference_percent(self.new, self.old)
 
 
 class Origin(NamedTuple):
@@ -59,14 +263,13 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, environment: object) -> Origin:
-        """Read it from what a results file or the database has; that may be anything."""
+        """Read it from an environment, which may hold anything."""
         known = environment if isinstance(environment, Mapping) else {}
         found = (known.get(name) for name in cls._fields)
         return cls(*(value if isinstance(value, str) and value else None for value in found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class Results(Struct, frozen=True, kw_only=True):
     """A session's results."""
 
     session: str
@@ -79,14 +282,14 @@ class Results:
     interrupted: bool = False
     strict: bool = False
     """Whether skipped cases and an ``environment_shift`` failed their tests."""
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = {}
     """The machine that pytest ran on."""
-    metrics: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
+    metrics: Mapping[str, tuple[Metric, ...]] = {}
     """What each system measures, also of cases that were not measured; by its id."""
-    log_names: Mapping[str, str] = field(default_factory=dict)
+    log_names: Mapping[str, str] = {}
     """First parts of logs' names by system; no results file has them."""
     cases: tuple[CaseResult, ...] = ()
-    unfit_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unfit_hosts: Mapping[str, tuple[str, ...]] = {}
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
     baseline_changes: tuple[BaselineChange, ...] = ()
@@ -134,14 +337,14 @@ def parse_time(text: str) -> datetime:
 
 
 def day_of(at: str, tonight: str) -> date:
-    """Give the day of a time as those see it who read of it tonight.
+    """Return the day of a time in the zone of tonight.
 
-    Of a zone an hour off, which daylight saving makes of the same one, it keeps its own day; but
-    UTC is what machines have that know no zone.
+    A zone an hour off is the same one under daylight saving, so the time keeps its own day; except
+    UTC, which machines without a zone have.
 
     Raises:
-        ValueError: One of both is no time.
-        OverflowError: That zone has no such day.
+        ValueError: One of them is not a time.
+        OverflowError: The zone has no such day.
     """
     time, zone = parse_time(at), parse_time(tonight).tzinfo
     there = time.astimezone(zone)

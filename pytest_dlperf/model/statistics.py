@@ -1,6 +1,6 @@
-"""The few sums that measurements need, in plain Python: they are over a handful of runs.
+"""Statistics of a handful of runs, in plain Python.
 
-Published figures alone are rounded with NumPy, whose import waits for the first of them.
+Only published figures are rounded with NumPy, which is imported for the first of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MAD_TO_DEVIATION: Final = 1.4826
 # ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
 _MAD_FACTORS: Final = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
 
-MANY_RUNS: Final = 20
-"""From so many runs on their noise is known well enough without further ones."""
+MIN_RUNS_FOR_NOISE: Final = 20
+"""Runs whose noise is known well enough without further ones."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -29,7 +29,7 @@ def median(values: Sequence[float]) -> float:
         ValueError: There are no values.
     """
     if not values:
-        raise ValueError("no runs: there is no median of nothing")
+        raise ValueError("no values: the median is undefined")
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:
@@ -70,6 +70,11 @@ def sample_standard_deviation(values: Sequence[float]) -> float:
     """Standard deviation of a sample (n - 1); needs two values at least."""
     middle = mean(values)
     return math.hypot(*[value - middle for value in values]) / math.sqrt(len(values) - 1)
+
+
+def difference_percent(value: float, reference: float) -> float:
+    """Difference of a value from a reference, in percent of that; negative: below."""
+    return 100 * (value / reference - 1)
 
 
 def rounded(value: float, decimals: int | None) -> float:

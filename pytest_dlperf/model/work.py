@@ -1,18 +1,23 @@
-"""Work of a training step: its batch, the length of its sequences and its parallel layout."""
+"""Work of a training step: batch, sequence length, layout; and what a printed time says of it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 LAYOUT_PATTERN: Final = r"(?:tp|pp|cp|ep)[0-9]+(?:_(?:tp|pp|cp|ep)[0-9]+)*"
 WORK_PATTERN: Final = rf"g?b[1-9][0-9]*(?:-s[1-9][0-9]*)?(?:-{LAYOUT_PATTERN})?"
 
 TOKENS: Final = "tokens/s"
-"""The unit of throughput in which a sample is worth its sequence length."""
+"""The unit of throughput in which a sample counts its sequence length."""
 
 _LIKE_TOKENS = re.compile(r"[kKM]?(?:tok(?:ens?)?\b|tps\b)", re.IGNORECASE)
 _LAYOUT = re.compile(LAYOUT_PATTERN)
@@ -32,8 +37,7 @@ class Scaling(str, Enum):
     """The global batch: the work of a step is shared by more devices."""
 
 
-@dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, order=True, kw_only=True):
     """How one model is spread over devices; written ``tp2_pp4``, and nothing for one device.
 
     Tensor, pipeline and context parallelism take devices of their own; expert parallelism shares
@@ -61,7 +65,7 @@ class Layout:
         """Read ``tp2_pp4``; an empty text is a model on one device.
 
         Raises:
-            ValueError: The text is no layout, or not written the one way that ids know.
+            ValueError: The text is not a layout in the form that ids use.
         """
         parts = text.split("_") if _LAYOUT.fullmatch(text) else []
         layout = cls(**{part[:2]: int(part[2:]) for part in parts})
@@ -103,8 +107,7 @@ WAYS: Final = {
 """The ways in which a layout splits a model, and what each counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What a case says of a step's work; written ``b128`` or ``gb256-s4096-tp2_pp4``.
 
     ``batch`` counts the samples of one data-parallel replica, or those of all with ``is_global``.
@@ -137,8 +140,8 @@ class Work:
         match = _WORK.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text!r} says no step's work; write b<batch per replica> or gb<global batch>, "
-                "then -s<sequence length> and -<layout> where there are, as in "
+                f"{text!r} is not the work of a step; write b<batch per replica> or "
+                "gb<global batch>, then -s<sequence length> and -<layout> where there are, as in "
                 "'gb256-s4096-tp2_pp4'"
             )
         return cls(
@@ -203,21 +206,95 @@ class Work:
 
 
 def is_reserved(text: str) -> bool:
-    """Say whether an id would take an option of this name for a batch, length or layout."""
+    """Whether an id would read an option of this name as a batch, a length or a layout."""
     return _RESERVED.fullmatch(text) is not None
 
 
 def counts_tokens(unit: str) -> bool:
-    """Say whether throughput in this unit counts tokens: a sample is as many as it is long."""
+    """Whether throughput in this unit counts tokens, a sample as many as it is long."""
     return unit == TOKENS
 
 
 def check_unit(unit: str) -> str:
-    """Accept a unit of throughput that leaves no doubt whether it counts tokens, and return it.
+    """Return a unit of throughput that leaves no doubt whether it counts tokens.
 
     Raises:
-        ValueError: It says tokens in another way.
+        ValueError: It names tokens in another way.
     """
     if unit != TOKENS and _LIKE_TOKENS.match(unit):
         raise ValueError(f"throughput in {unit!r} is not known; tokens are counted in {TOKENS!r}")
     return unit
+
+
+# -------------------------------------------------------------------------- printed times
+
+
+class TimeKind(Enum):
+    """What a printed time is."""
+
+    DURATION = "how long a step took"
+    RATE = "how much was done per second"
+    MOMENT = "when a step had ended"
+
+
+class Timing(str, Enum):
+    """The time on a record; the values name the pattern's groups."""
+
+    SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
+    SECONDS_PER_STEP = "seconds_per_step"
+    SAMPLES_PER_SECOND = "samples_per_second"
+    TOKENS_PER_SECOND = "tokens_per_second"
+    STEPS_PER_SECOND = "steps_per_second"
+    TIMESTAMP = "timestamp"
+    """A date and a time, a time alone, or seconds since any moment."""
+    EPOCH_MILLISECONDS = "epoch_milliseconds"
+    """Milliseconds since 1970."""
+    ELAPSED_SECONDS = "elapsed_seconds"
+    """Since the run began, also as ``1:02:03``."""
+    ELAPSED_MILLISECONDS = "elapsed_milliseconds"
+    ARRIVAL = "arrival"
+    """No group: the time at which the supervisor had the record."""
+
+    @property
+    def kind(self) -> TimeKind:
+        """What the printed number is."""
+        return _KINDS[self]
+
+
+_KINDS: Final[Mapping[Timing, TimeKind]] = {
+    Timing.SECONDS: TimeKind.DURATION,
+    Timing.MILLISECONDS: TimeKind.DURATION,
+    Timing.SECONDS_PER_STEP: TimeKind.DURATION,
+    Timing.SAMPLES_PER_SECOND: TimeKind.RATE,
+    Timing.TOKENS_PER_SECOND: TimeKind.RATE,
+    Timing.STEPS_PER_SECOND: TimeKind.RATE,
+    Timing.TIMESTAMP: TimeKind.MOMENT,
+    Timing.EPOCH_MILLISECONDS: TimeKind.MOMENT,
+    Timing.ELAPSED_SECONDS: TimeKind.MOMENT,
+    Timing.ELAPSED_MILLISECONDS: TimeKind.MOMENT,
+    Timing.ARRIVAL: TimeKind.MOMENT,
+}
+TIMING_GROUPS: Final = tuple(timing.value for timing in Timing if timing is not Timing.ARRIVAL)
+
+
+class Covers(str, Enum):
+    """The steps that a printed duration or speed is of."""
+
+    LAST_STEP = "last_step"
+    """The step that it is printed with, whatever came between two records."""
+    SINCE_LAST = "since_last"
+    """The mean of the steps since the record before."""
+    SINCE_START = "since_start"
+    """The mean of all steps so far; two of them are differenced."""
+
+
+class RateScope(str, Enum):
+    """What a printed speed covers."""
+
+    GLOBAL = "global"
+    NODE = "node"
+    RANK = "rank"
+    """The replica that the rank is of; all its ranks print the same."""
+    DEVICE = "device"
+    """A device's share of its replica."""

@@ -17,7 +17,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.node.locks import held_name
+from pytest_dlperf.node.locks import acquire_socket_lock
 from pytest_dlperf.node.processes import Below, become_reaper, send, state
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
 from pytest_dlperf.node.roster import Roster
@@ -84,10 +84,10 @@ class _Guardian:
         fate = self._fate()
         status = self._status
         if status is not None and os.WIFEXITED(status) and self._remains.left is not None:
-            self._roster.close(self._end_rest())
+            self._roster.close(self._end_left_over())
             return os.WEXITSTATUS(status)
         # Nobody else may begin here before all is gone. Where somebody has, that is as it is.
-        locks = [held_name(name) for name in self._remains.locks]
+        locks = [acquire_socket_lock(name) for name in self._remains.locks]
         report(supervisor_killed=fate)
         send(self._child, signal.SIGKILL)
         left = self._remains.end(Below(os.getpid()), pause=self._pause)
@@ -163,8 +163,8 @@ class _Guardian:
             return None
         return "did not end" if now - self._hung_up_at > REPORT_LIMIT_S else None
 
-    def _end_rest(self) -> "list[int]":
-        """End what the supervisor has left after its last look; say what is left for good."""
+    def _end_left_over(self) -> "list[int]":
+        """End the processes that the supervisor left; return those that cannot be ended."""
         left = self._remains.left or []
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)

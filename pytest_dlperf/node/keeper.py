@@ -32,10 +32,10 @@ _SIGNALLED = 128
 _NAME = re.compile("pytest-dlperf-[0-9a-f]{32}" + KEEPER.decode() + "$")
 
 
-def lay(path: str, source: str) -> int:
-    """Lay this program ready, locked while this process lives, which the lock is of.
+def install(path: str, source: str) -> int:
+    """Write this program to a file, locked while this process lives, and return the lock.
 
-    Supervisors of one run that share a machine share the file. Those of runs whose supervisors are
+    Supervisors of one run that share a machine share the file. Files of runs whose supervisors are
     gone are removed first.
     """
     parent, name = os.path.split(path)

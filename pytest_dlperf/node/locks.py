@@ -28,10 +28,10 @@ _known = {}  # type: dict[int, str]
 """Holders that were asked by now, by the number of their socket."""
 
 
-def held_name(name: str) -> "socket.socket | None":
-    """Take a lock of this machine, which the kernel frees with this process; ``None``: not free.
+def acquire_socket_lock(name: str) -> "socket.socket | None":
+    """Acquire a lock of this machine, which the kernel frees with this process; ``None`` if taken.
 
-    Who listens at a name can be asked for process and user, so the holder does, and hears nobody.
+    The holder listens at the name, without accepting, so that others can ask for process and user.
     """
     holder = socket.socket(socket.AF_UNIX)
     # No other system has names that end with their process.

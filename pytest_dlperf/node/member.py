@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_dlperf.node.ports import held_range
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.node.processes import KILL_LIMIT_S, Below, become_reaper, end_all
-from pytest_dlperf.node.roster import sweep
+from pytest_dlperf.node.roster import clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +210,7 @@ class Member:
             end_all(Below(os.getpid()), KILL_LIMIT_S)
             prepared = order["prepare"][rank]
             found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
-            sweep({"watched_by": order["markers"][rank], **found}, self._tell)
+            clean_up({"watched_by": order["markers"][rank], **found}, self._tell)
         return status
 
     def _told(self) -> "Iterator[dict[str, Any]]":

@@ -123,8 +123,8 @@ def end_earlier() -> "tuple[list[int], list[int]]":
     return sorted(found), sorted(left)
 
 
-def sweep(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
-    """End what there is of a node whose connection is gone, and report like a supervisor."""
+def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
+    """End all processes of a node whose connection is lost, and report like a supervisor."""
     marker = order.pop("watched_by")
     remains, listed = Remains(), Listed({})
     with contextlib.suppress(OSError):
@@ -195,4 +195,4 @@ def _path(marker: str) -> str:
 
 
 if __name__ == "__main__":
-    sweep(json.loads(sys.stdin.readline()))
+    clean_up(json.loads(sys.stdin.readline()))

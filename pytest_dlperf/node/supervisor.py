@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.node.folder import made_folder, put_in_front
 from pytest_dlperf.node.group import enter, made_group
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
-from pytest_dlperf.node.keeper import lay
-from pytest_dlperf.node.locks import held_name, holder_of
+from pytest_dlperf.node.keeper import install
+from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 from pytest_dlperf.node.placeholders import filled
 from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import (
@@ -290,7 +290,7 @@ class Supervisor:
             self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
             if order["keeper"] is not None:
                 keeper, text = order["keeper"]
-                self._keeper_lock = lay(os.fsdecode(as_bytes(keeper)), text)
+                self._keeper_lock = install(os.fsdecode(as_bytes(keeper)), text)
                 self._remains.note(keeper=keeper)
         except OSError as error:
             report(cannot_prepare=str(error))
@@ -316,7 +316,7 @@ class Supervisor:
 
     def _lock(self, name: str) -> bool:
         """Take a lock of this machine, if it is free."""
-        holder = held_name(name)
+        holder = acquire_socket_lock(name)
         if holder is not None:
             self._held.append(holder)
         return holder is not None

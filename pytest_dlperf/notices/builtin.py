@@ -65,7 +65,7 @@ class _Named(Notifier):
 def _page(results: Results, history_file: Path | None) -> str:
     """Make the page; it lacks the history where that cannot be read."""
     from pytest_dlperf.history.case_history import histories_of
-    from pytest_dlperf.history.opening import HistoryError
+    from pytest_dlperf.history.store import HistoryError
     from pytest_dlperf.reports.html.page import html_page
 
     try:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote, urlencode
 
 from pytest_dlperf.config.notices import is_address
+from pytest_dlperf.files.ci import GITHUB, GITLAB
 from pytest_dlperf.notices.notice import NoticeError, Notifier
 from pytest_dlperf.notices.posting import RefusedError, call, clipped, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pytest_dlperf.files.ci import Forge
     from pytest_dlperf.notices.notice import Notice
 
 _LONGEST: Final = 60_000
@@ -68,6 +70,7 @@ class Comments(Notifier):
             self._removed(self._address_of(base, other))
         return True
 
+    _forge: Forge
     _update_method: str
 
     @abstractmethod
@@ -131,10 +134,14 @@ class Comments(Notifier):
         except ValueError:
             raise NoticeError(f"{host_of(address)} answers with what is no JSON") from None
 
-    def _token(self, *names: str) -> str:
-        for name in names:
-            if token := self._environment.get(name, "").strip():
-                return token
+    def _variable(self, *names: str) -> str:
+        """Give the first of these variables that is set; the empty text if none is."""
+        return next(filter(None, (self._environment.get(name, "").strip() for name in names)), "")
+
+    def _token(self) -> str:
+        names = self._forge.tokens
+        if token := self._variable(*names):
+            return token
         raise NoticeError(f"{names[0]} is not set")
 
 
@@ -142,19 +149,19 @@ class Comments(Notifier):
 class GitHubComments(Comments):
     """Comments of GitHub, and of Gitea and Forgejo, which have its variables and its interface."""
 
+    _forge = GITHUB
     _update_method = "PATCH"
 
     def _base(self) -> str | None:
-        repository = self._environment.get("GITHUB_REPOSITORY")
-        number = self._number() if repository else None
+        number = self._number() if self._variable(*GITHUB.repositories) else None
         return None if number is None else f"{self._repository()}/issues/{number}/comments"
 
     def _repository(self) -> str:
-        api = self._environment.get("GITHUB_API_URL") or "https://api.github.com"
-        return f"{api}/repos/{self._environment['GITHUB_REPOSITORY']}"
+        api = self._variable(GITHUB.api) or "https://api.github.com"
+        return f"{api}/repos/{self._variable(*GITHUB.repositories)}"
 
     def _number(self) -> int | None:
-        found = _PULL_REQUEST.fullmatch(self._environment.get("GITHUB_REF", ""))
+        found = _PULL_REQUEST.fullmatch(self._variable(GITHUB.pull_request))
         if found is not None:
             return int(found[1])
         event = self._event()
@@ -174,26 +181,25 @@ class GitHubComments(Comments):
         return [pull for pull in open_ones if (pull.get("head") or {}).get("sha") == sha]
 
     def _event(self) -> dict[str, Any]:
-        file = self._environment.get("GITHUB_EVENT_PATH")
+        file = self._variable(GITHUB.event)
         if not file:
             return {}
         try:
             event = json.loads(Path(file).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise NoticeError("the file of GITHUB_EVENT_PATH cannot be read") from None
+            raise NoticeError(f"the file of {GITHUB.event} cannot be read") from None
         return event if isinstance(event, dict) else {}
 
     def _headers(self) -> Mapping[str, str]:
         return {
             "Accept": "application/vnd.github+json",
-            "Authorization": f"Bearer {self._token('GITHUB_TOKEN', 'GH_TOKEN')}",
+            "Authorization": f"Bearer {self._token()}",
         }
 
     def _author(self) -> object:
         # The token of a job may not ask the REST interface who it is. Others have no such
         # interface, and some name one all the same.
-        graphql = self._environment.get("GITHUB_GRAPHQL_URL")
-        if graphql:
+        if graphql := self._variable(GITHUB.graphql):
             with suppress(RefusedError):
                 found = self._object("POST", graphql, {"query": "query { viewer { login } }"})
                 return ((found.get("data") or {}).get("viewer") or {}).get("login")
@@ -212,15 +218,12 @@ class GitHubComments(Comments):
 class GitLabComments(Comments):
     """Notes of a merge request of GitLab."""
 
+    _forge = GITLAB
     _update_method = "PUT"
 
     def _base(self) -> str | None:
-        names = ("CI_API_V4_URL", "CI_MERGE_REQUEST_IID")
-        api, number = (self._environment.get(name) for name in names)
-        # A fork's pipeline has an id of its own; the merge request is of the other project.
-        project = self._environment.get("CI_MERGE_REQUEST_PROJECT_ID") or self._environment.get(
-            "CI_PROJECT_ID"
-        )
+        api, number = self._variable(GITLAB.api), self._variable(GITLAB.pull_request)
+        project = self._variable(*GITLAB.repositories)
         if not (api and number and project):
             return None
         return f"{api}/projects/{quote(project, safe='')}/merge_requests/{number}/notes"
@@ -230,10 +233,10 @@ class GitLabComments(Comments):
         return _QUICK_ACTION.sub(r"\1\\", markdown)
 
     def _headers(self) -> Mapping[str, str]:
-        return {"PRIVATE-TOKEN": self._token("GITLAB_TOKEN")}
+        return {"PRIVATE-TOKEN": self._token()}
 
     def _author(self) -> object:
-        return self._object("GET", f"{self._environment['CI_API_V4_URL']}/user").get("id")
+        return self._object("GET", f"{self._variable(GITLAB.api)}/user").get("id")
 
     def _author_of(self, comment: Mapping[str, Any]) -> object:
         return (comment.get("author") or {}).get("id")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.config.values import NotifyOn
-from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.store import History
+from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.notices.summary import is_red
 from pytest_dlperf.reports.case_status import CaseStatus, is_measured, of_judgement

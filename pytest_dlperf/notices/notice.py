@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pytest_dlperf.model.errors import BrokenError
 
@@ -15,8 +16,7 @@ class NoticeError(BrokenError):
     """A notice cannot be sent. The message holds no secret: of an address only its host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(Struct, frozen=True, kw_only=True):
     """What people are told: the text that is read in ten seconds, and what it is made from."""
 
     subject: str

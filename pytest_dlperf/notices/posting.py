@@ -15,7 +15,7 @@ from urllib import error, request
 from urllib.parse import urlsplit
 
 from pytest_dlperf.notices.notice import NoticeError
-from pytest_dlperf.reports.numbers import cut, printable
+from pytest_dlperf.reports.texts import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

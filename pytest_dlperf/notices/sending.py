@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from pytest_dlperf.model.errors import DlperfError
-from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.reports.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +22,7 @@ BEGIN_LIMIT_S: Final = 5.0
 """How long a session waits for those who are told that it begins."""
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What has become of one notifier."""
 
     notifier: Notifier

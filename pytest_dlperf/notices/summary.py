@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.plain import to_plain
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.posting import clipped
 from pytest_dlperf.reports.brief import ten_seconds
@@ -17,17 +18,16 @@ from pytest_dlperf.reports.case_status import (
     worst_first,
 )
 from pytest_dlperf.reports.markdown_text import inline
-from pytest_dlperf.reports.numbers import address, plain
-from pytest_dlperf.results.encode import metric_entry
+from pytest_dlperf.reports.texts import address, plain
+from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_dlperf.history.series import Drift, Series
-    from pytest_dlperf.model.explanation import Explanation
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.judgement import Explanation
+    from pytest_dlperf.model.results import CaseResult, Results
 
 _MOST_CASES: Final = 200
 _MOST_DIFFERENCES: Final = 20
@@ -64,8 +64,7 @@ def notice_of(
 def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]:
     """Look for slow changes in the history; nobody misses them where it cannot be read."""
     from pytest_dlperf.history.case_history import drifts_of
-    from pytest_dlperf.history.opening import HistoryError
-    from pytest_dlperf.history.store import History
+    from pytest_dlperf.history.store import History, HistoryError
 
     try:
         with History.read_if_there(file) as history:
@@ -138,7 +137,7 @@ def _explanation(explanation: Explanation | None) -> dict[str, Any] | None:
     if explanation is None:
         return None
     suspicious = explanation.differences[:_MOST_DIFFERENCES]
-    data: dict[str, Any] = to_plain(replace(explanation, differences=suspicious))
+    data: dict[str, Any] = to_builtins(replace(explanation, differences=suspicious))
     data["differences"] = [
         {key: clipped(it, _LONGEST_VALUE) if isinstance(it, str) else it for key, it in one.items()}
         for one in data["differences"]

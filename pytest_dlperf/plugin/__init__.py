@@ -1,7 +1,7 @@
-"""The pytest plugin's entry: options, hooks and fixtures that are there before anybody asks.
+"""The pytest plugin's entry: its options, hooks and fixtures.
 
-A project without tests of ours pays for nothing else: all that costs anything is imported, read and
-registered when a collected test asks for one of these fixtures, or an option for this plugin.
+A project without tests of ours pays for nothing else: everything expensive is imported, read and
+registered when a collected test asks for one of these fixtures, or an option of ours is given.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import add_options, keep_host_files
+from pytest_dlperf.config.option_reading import add_options, join_host_files
 from pytest_dlperf.plugin.start import (
     collecting,
     number_of_hosts,
@@ -41,8 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(args: list[str]) -> None:
-    """Have ``--dlperf-hosts @FILE`` mean the host file, not a file of arguments for pytest."""
-    keep_host_files(args)
+    """Keep pytest from taking ``--dlperf-hosts @FILE`` for a file of arguments."""
+    join_host_files(args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Have one process print a dry run, whatever number of workers is usual here."""
+    """Disable workers for a dry run; with hosts, hand out tests one by one."""
     option = config.option
     if option.dlperf_dry_run:
         option.numprocesses = None
@@ -104,7 +104,7 @@ def pytest_dlperf_queues(cluster: Cluster) -> list[Queue]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start at once where an option asks for it, so that mistakes come before anything runs."""
+    """Start at once if an option asks for it, so that mistakes come before anything runs."""
     start_early(session.config)
 
 
@@ -117,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Tell mistakes that were found on the way, before anything runs."""
+    """End the session with mistakes found while collecting."""
     with collecting(session.config):
         return (yield)
 
@@ -152,19 +152,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SystemFile
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Say that no case was asked for, where a session that ran nothing may have meant to."""
+    """Explain a session that ran no test but may have meant to run cases."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not terminalreporter.stats:
         from pytest_dlperf.plugin.packaged import why_nothing_ran
 
         text = why_nothing_ran(config)
         if text is not None:
-            from pytest_dlperf.reports.numbers import plain
+            from pytest_dlperf.reports.texts import plain
 
             terminalreporter.write_line(plain(text), yellow=True)
 
 
-# pytest puts a test's parameters in the place of the next three: they stand here to be found by
-# `pytest --fixtures`, with what they are.
+# Parametrizing replaces the next three: they are declared for `pytest --fixtures`.
 
 
 @pytest.fixture

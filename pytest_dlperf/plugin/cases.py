@@ -1,6 +1,6 @@
-"""The cases of a session's tests: which fixture takes which, and what a test is about.
+"""The cases of a session's tests: as parameters and by test; errors of tests in pytest's terms.
 
-Collecting needs this and little else, so nothing is imported here that only measuring needs.
+Collecting needs this and little else, so it imports nothing that only measuring needs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import CannotMeasureError, DlperfError, UsageError
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 SUITE: Final = pytest.StashKey["Suite"]()
 MEASURING: Final = pytest.StashKey["Measuring"]()
-"""Not there where pytest only looks at tests."""
+"""Absent in sessions that run no test."""
 
 CASE_FIXTURES: Final = {"dlperf_case": THROUGHPUT, "dlperf_scaled_case": SPEEDUP}
-"""The fixtures of cases, and which metric a test is about that asks for no other."""
+"""The fixtures of cases, and the metric of a test that asks for no other."""
 METRIC_FIXTURE: Final = "dlperf_metric"
 
 
@@ -43,8 +44,8 @@ def case_of(item: pytest.Item) -> tuple[Case, str] | None:
     return None
 
 
-def is_about_nothing(item: pytest.Item | pytest.Collector) -> bool:
-    """Tell whether a test asks for what no system has, such as a metric of its own."""
+def has_no_metric_to_judge(item: pytest.Item | pytest.Collector) -> bool:
+    """Whether a test is parametrized with metrics or cases that no system has."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or CASE_FIXTURES.keys().isdisjoint(callspec.params):
         return False
@@ -57,10 +58,10 @@ def tests_of(items: Iterable[pytest.Item]) -> dict[tuple[Case, str], None]:
 
 
 class Parameters:
-    """Parameters of tests, with ids and marks; kept lean, for there may be ten thousand cases."""
+    """Parameters of tests, with ids and marks; cheap, for there may be ten thousand cases."""
 
     def __init__(self, suite: Suite) -> None:
-        """Make those of single cases, which most tests take."""
+        """Make the parameters of single cases."""
         mark = pytest.mark.dlperf
         of_system = {
             system.id: [getattr(pytest.mark, name) for name in system.marks]
@@ -79,7 +80,7 @@ class Parameters:
         ]
 
     def of_cases(self, fixture: str, system_file: Path | None) -> list[Any]:
-        """Return those of a fixture of cases; where a system file is named, its own."""
+        """Return the parameters of a fixture of cases; with ``system_file``, of its cases only."""
         return [
             parameter
             for case, parameter in self._cases
@@ -88,7 +89,7 @@ class Parameters:
         ]
 
     def of_metrics(self, fixture: str, system_file: Path | None) -> list[Any]:
-        """Return those of a fixture of cases together with the metrics of each case."""
+        """Return the parameters of a fixture of cases with the metrics of each case."""
         return [
             pytest.param(
                 *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
@@ -99,12 +100,12 @@ class Parameters:
 
 
 def own_metrics(system: System) -> tuple[Metric, ...]:
-    """Return what a system has judged beside what every system has."""
+    """Return the metrics that a system has judged beside throughput and speedup."""
     every = CASE_FIXTURES.values()
     return tuple(m for m in system.metrics if m.is_judged and m.name not in every)
 
 
-def packed(items: list[pytest.Item], workers: int) -> Iterator[pytest.Item]:
+def sorted_for_packing(items: list[pytest.Item], workers: int) -> Iterator[pytest.Item]:
     """Order tests so that hosts are packed best: the largest gangs first.
 
     Speedups come last: by then what they need has mostly been measured.
@@ -122,3 +123,24 @@ def _launch_order(item: pytest.Item) -> tuple[int, int]:
         return (0, 0)
     case, metric = about
     return (1 + (metric != THROUGHPUT) + (metric == SPEEDUP), -case.topology.nodes)
+
+
+# ------------------------------------------------------------------ errors of tests
+
+
+def outcome_of(error: DlperfError) -> BaseException:
+    """Return the exception of a test: a skip where it cannot measure here, else a failure."""
+    if isinstance(error, CannotMeasureError):
+        return pytest.skip.Exception(_plain(error))
+    return pytest.fail.Exception(_plain(error), pytrace=False)
+
+
+def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
+    """Return the exception of a test that cannot be given its cases."""
+    return pytest.Collector.CollectError(_plain(why))
+
+
+def _plain(text: object) -> str:
+    from pytest_dlperf.reports.texts import plain
+
+    return plain(str(text))

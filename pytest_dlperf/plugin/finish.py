@@ -1,22 +1,27 @@
-"""The end of a session: what it writes when all is judged, and what it tells."""
+"""The end of a session: baselines it changes, its results and its notes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
-from pytest_dlperf.files.actor import describe_actor
-from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
-from pytest_dlperf.files.forge import describe_commit_page
+from pytest_dlperf.files.ci import ci_run_page
+from pytest_dlperf.files.environment import (
+    describe_actor,
+    describe_commit,
+    describe_commit_page,
+    describe_environment,
+)
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.verdicts import detectable_percent, is_outside, withdraw
+from pytest_dlperf.gate.verdicts import detectable_percent, is_outside_tolerance, withdraw
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import NOTHING_MEASURED, case_counts, status_of
 from pytest_dlperf.reports.explanation_words import since_words
 from pytest_dlperf.reports.report import Note
@@ -28,11 +33,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import IgnoredLog
+    from pytest_dlperf.model.results import CaseResult, IgnoredLog
     from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.plugin.workers import Beginning
+    from pytest_dlperf.plugin.workers import SessionStart
 
 NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""
@@ -45,7 +49,7 @@ _DONE: Final = (
     (ChangeKind.ACCEPT, "accepted new numbers of", ""),
     (ChangeKind.EXTEND, "added this session's runs to the baselines of", ""),
 )
-"""Kinds of changes, what is said of them, and what follows from them."""
+"""Kinds of changes, the words of their notes, and their consequences."""
 
 
 def finish(  # noqa: PLR0913 - all that a session has come to, by name
@@ -53,12 +57,12 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     records: SessionRecords,
     ignored_logs: Sequence[IgnoredLog],
     *,
-    beginning: Beginning,
+    session_start: SessionStart,
     any_report: bool,
     green_so_far: bool,
     interrupted: bool,
 ) -> tuple[Results, list[Note]]:
-    """Change the baselines if asked for; return what the session has come to, and what to tell.
+    """Change the baselines if asked for; return the session's results and notes.
 
     ``any_report`` is false when no test has run: pytest was asked for something else, or stopped.
     ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it did not come to its
@@ -85,21 +89,21 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         if interrupted:
             notes.append(Note("no baseline was changed: the session was interrupted"))
         else:
-            told, changes = _change_baselines(suite, results, beginning.at, commit)
-            notes += told
+            more, changes = _change_baselines(suite, results, session_start.at, commit)
+            notes += more
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
-        notes += _improvements(suite, results, beginning.at)
+        notes += _improvements(suite, results, session_start.at)
     origin = {
         "commit": commit,
         "commit_url": describe_commit_page(settings.systems_directories[0], commit),
-        "ci_run": describe_ci_run(),
+        "ci_run": ci_run_page(),
     }
     whole = Results(
-        session=beginning.session,
+        session=session_start.session,
         cluster=suite.cluster.name,
         estimator=suite.cluster.estimator,
-        started=beginning.at,
+        started=session_start.at,
         ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         interrupted=interrupted,
         strict=settings.strict,
@@ -195,7 +199,7 @@ def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> 
     for result in results:
         for name, judgement in result.judgements.items():
             # Only what was compared has a baseline that can be read.
-            if judgement.verdict is Verdict.IMPROVED and is_outside(
+            if judgement.verdict is Verdict.IMPROVED and is_outside_tolerance(
                 judgement, _tolerance_percent(suite, result.case, judgement.metric)
             ):
                 known = result.explanations.get(name)
@@ -261,7 +265,7 @@ def _unsteady(
     results: Sequence[CaseResult],
     terms_of: Callable[[Case, Metric], Terms],
 ) -> Iterator[Note]:
-    """Tell of first baselines whose runs lie far apart, and what the gate can find with them."""
+    """Note first baselines whose runs lie far apart, and what the gate can find with them."""
     measured = {result.case.id: result.measurement for result in results}
     for change in done:
         measurement = measured[change.case.id]

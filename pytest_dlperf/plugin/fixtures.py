@@ -1,4 +1,4 @@
-"""What a test asks for: a case, its measurement and the gate."""
+"""The fixtures of a test: measuring a case, and the gate."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 from pytest_dlperf.model.errors import BrokenError, DlperfError, UsageError
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
-from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of
-from pytest_dlperf.plugin.errors import outcome_of
+from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
 from pytest_dlperf.plugin.records import TestNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.gate.verdicts import GateResult
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
@@ -26,7 +25,7 @@ _NOTES: Final = pytest.StashKey[TestNotes]()
 
 
 def notes_of(item: pytest.Item) -> TestNotes | None:
-    """Return what builds the record of a test of a case; ``None`` for any other test."""
+    """Return the notes of a test of a case; ``None`` for any other test."""
     if _NOTES not in item.stash:
         about = case_of(item)
         if about is None:
@@ -37,7 +36,7 @@ def notes_of(item: pytest.Item) -> TestNotes | None:
 
 
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measurement]:
-    """Return what measures cases for a test, and notes in its record what it measured."""
+    """Return a function that measures cases and notes the measurements in the test's record."""
     _check_suite(request)
 
     def measure(case: Case | None) -> Measurement:
@@ -48,7 +47,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         if notes is None:
             notes = TestNotes(case, measuring.suite.metric(case, THROUGHPUT))
         try:
-            # A baseline that cannot be read is told before hours of training, not after.
+            # A baseline that cannot be read is reported before hours of training, not after.
             measuring.suite.baselines(case)
             measurement = measuring.measure(case)
         except DlperfError as error:
@@ -59,7 +58,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         finally:
             for fault in measuring.host_faults:
                 notes.found_host_fault(fault.host, fault.fault)
-        # Outside the block above, or the exception would be told as the cause once more.
+        # Outside the block above, or the exception would be shown as the cause once more.
         if notes.lacks_reference(case):
             metric = notes.metric
             reason = f"the {metric.name} is not measured, for its reference is not: {problem}"
@@ -72,7 +71,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
 
 
 def gate_for(request: pytest.FixtureRequest) -> Gate:
-    """Return what judges the measurements of a test, and notes the verdicts in its record."""
+    """Return the gate of a test, which notes verdicts in the test's record."""
     _check_suite(request)
     return Gate(request.config, notes_of(request.node))
 
@@ -111,32 +110,32 @@ class Gate:
             ValueError: The measurement is of another case than the test, the reference is not that
                 of its reference topology, or the case has no such metric.
         """
-        from pytest_dlperf.gate.verdicts import settle
+        from pytest_dlperf.gate.verdicts import run_gate
 
         about = self._notes.record.case if self._notes is not None else None
         measuring: Measuring = self._config.stash[MEASURING]
         name = metric if isinstance(metric, str) else metric.name
-        question = measuring.question(measurement, name, reference, about=about)
-        settled = settle(question, measuring.asked, measuring.control_runs)
+        gate_input = measuring.gate_input(measurement, name, reference, about=about)
+        result = run_gate(gate_input, measuring.gate_options, measuring.control_runs)
         if self._notes is not None:
-            self._notes.settled(settled)
-        if not settled.judgement.passes(strict=measuring.suite.settings.strict):
-            raise VerdictError(settled)
-        return settled.judgement
+            self._notes.judged_by_gate(result)
+        if not result.judgement.passes(strict=measuring.suite.settings.strict):
+            raise VerdictError(result)
+        return result.judgement
 
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:
-    """Say a verdict before anybody has looked into the history: that is for the test's report."""
+    """Word a verdict without its explanation, which only the test's report has."""
     from pytest_dlperf.reports.failure import headline
 
     return headline(judgement, None, "", case_id=case_id)
 
 
 class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute
-    """A verdict that fails its test; the report of the test tells all of it."""
+    """A verdict that fails its test; the test's report has the details."""
 
-    def __init__(self, settled: Settled) -> None:
-        """Say in a line which verdict it is, and on what."""
-        case_id = settled.question.case.measurement.case_id
-        super().__init__(_in_a_line(settled.judgement, case_id), pytrace=False)
-        self.settled = settled
+    def __init__(self, result: GateResult) -> None:
+        """Name verdict, metric and case in a line."""
+        case_id = result.input.case.measurement.case_id
+        super().__init__(_in_a_line(result.judgement, case_id), pytrace=False)
+        self.result = result

@@ -52,4 +52,4 @@ def pytest_dlperf_reports(config: pytest.Config) -> Sequence[Report]:  # type: i
 
 @pytest.hookspec
 def pytest_dlperf_notifiers(config: pytest.Config) -> Sequence[Notifier]:  # type: ignore[empty-body]
-    """Return further notifiers, who are told of the session; called once, on xdist's controller."""
+    """Return further notifiers of the session; called once, on xdist's controller only."""

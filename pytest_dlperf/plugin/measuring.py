@@ -1,4 +1,4 @@
-"""How a session takes its measurements: by reading logs, or by launching."""
+"""A session's measurements: from logs, or by launching."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.rules import repeats_for
-from pytest_dlperf.gate.verdicts import Asked, End, Question
+from pytest_dlperf.gate.verdicts import GateInput, GateOptions, MeasuredCase
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.judgement import Verdict
@@ -44,7 +44,7 @@ _CONTROL_AFTER: Final = {
 
 
 class Selection:
-    """Knows which metrics of which cases will be judged, and how many runs they need for it."""
+    """Metrics to be judged, by case, and how many runs they need."""
 
     def __init__(self, suite: Suite) -> None:
         """Begin without a case."""
@@ -52,7 +52,7 @@ class Selection:
         self._metrics: dict[str, set[str]] = {}
 
     def add(self, tests: Iterable[tuple[Case, str]]) -> None:
-        """Take what tests were selected of: cases, and names of metrics."""
+        """Add selected tests: cases, and names of metrics."""
         for case, name in tests:
             measured = self._suite.metric(case, name).ratio_of
             ends = (case,) if measured is None else filter(None, (case, case.reference))
@@ -87,7 +87,7 @@ class Measuring:
     launches_on_hosts = False
     """Whether cases are launched, and on hosts that were named."""
     host_faults: Sequence[HostFault] = ()
-    """What is wrong with hosts, as far as it is known."""
+    """Faults of hosts found so far."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ class Measuring:
         self._cases: dict[str, Case] = {}
 
     @property
-    def asked(self) -> Asked:
-        """What the session is asked to do with its verdicts."""
+    def gate_options(self) -> GateOptions:
+        """What the session does after a verdict."""
         settings = self.suite.settings
-        return Asked(
+        return GateOptions(
             creates=settings.create_baselines,
             updates=settings.update_baselines,
             reason=settings.reason,
@@ -119,15 +119,15 @@ class Measuring:
         self._cases[case.id] = case
         return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
 
-    def question(
+    def gate_input(
         self,
         measurement: Measurement,
         metric_name: str,
         reference: Measurement | None,
         *,
         about: Case | None,
-    ) -> Question:
-        """Ask about a metric, which may be a ratio over a reference."""
+    ) -> GateInput:
+        """Make the gate's input for a metric, which may be a ratio over a reference."""
         case = about or self._cases.get(measurement.case_id)
         if case is None:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
@@ -145,15 +145,15 @@ class Measuring:
                     f"the {metric.name} of {case.id} is taken over {over or 'nothing'}, "
                     f"not over {reference.case_id}"
                 )
-            end = End(reference, suite.baselines(over))
+            end = MeasuredCase(reference, suite.baselines(over))
         if metric.ratio_of is not None:
             base_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
-        own = End(measurement, suite.baselines(case))
-        return Question(metric, own, suite.terms(case, metric), end, base_terms)
+        own = MeasuredCase(measurement, suite.baselines(case))
+        return GateInput(metric, own, suite.terms(case, metric), end, base_terms)
 
-    def control_runs(self, question: Question) -> ControlRuns:
-        """Run what is asked about and the accepted software, interleaved: with logs, nothing."""
-        case_id = question.case.measurement.case_id
+    def control_runs(self, gate_input: GateInput) -> ControlRuns:
+        """Run the tested and the accepted software, interleaved: with logs, nothing."""
+        case_id = gate_input.case.measurement.case_id
         return ControlRuns(problem=f"nothing can be run beside the logs of {case_id}")
 
 
@@ -182,7 +182,7 @@ class Launching(Measuring):
 
     @property
     def host_faults(self) -> Sequence[HostFault]:  # type: ignore[override] # known later
-        """What is wrong with hosts, as far as it is known."""
+        """Faults of hosts found so far."""
         return self._fleet.faults
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
@@ -193,15 +193,15 @@ class Launching(Measuring):
         """Return what would be submitted for that run; empty where nothing is."""
         return self._measurer.shown(case)
 
-    def control_runs(self, question: Question) -> ControlRuns:
-        """Run what is asked about and the accepted software, interleaved, as far as that can be."""
+    def control_runs(self, gate_input: GateInput) -> ControlRuns:
+        """Run the tested and the accepted software, interleaved, as far as possible."""
         control = self.suite.cluster.control
         if control is None:
-            return super().control_runs(question)
+            return super().control_runs(gate_input)
         taken: list[InterleavedRuns] = []
         problem = None
         try:
-            taken += (self._interleaved(end.measurement, control) for end in question.ends)
+            taken += (self._interleaved(end.measurement, control) for end in gate_input.ends)
         except (CannotMeasureError, BrokenError) as error:
             problem = f"the accepted software could not be run beside it: {error}"
         return ControlRuns(interleaved=tuple(taken), problem=problem)

@@ -17,16 +17,16 @@ import pytest
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import is_about_nothing
-from pytest_dlperf.plugin.start import suite_folders, systems_directories, tests_that_ask
+from pytest_dlperf.plugin.cases import has_no_metric_to_judge
+from pytest_dlperf.plugin.start import files_with_case_tests, suite_folders, systems_directories
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-_LOOKS_LIKE_ONE: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
-_LOOKED_AT: Final = 1 << 16
-_TAKEN: Final = pytest.StashKey[Path]()
+_SYSTEM_FILE_KEY: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
+_HEAD_BYTES: Final = 1 << 16
+_SUITE_FOLDER: Final = pytest.StashKey[Path]()
 
 
 class SystemFile(pytest.Module):
@@ -35,18 +35,18 @@ class SystemFile(pytest.Module):
     system_file: Path
     """The file, as a session reads it."""
     is_fallback: bool
-    """Whether it has tests only where its folder has none that ask for cases."""
+    """Whether it has tests only if its folder has none that ask for cases."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Collect the tests; by now it is known what the folder's own tests ask for."""
+        """Collect the tests, unless the folder has tests of cases of its own."""
         folder = self.parent.path if self.parent is not None else self.path
-        askers = tests_that_ask(self.config)
-        if self.is_fallback and any(path.is_relative_to(folder) for path in askers):
+        own = files_with_case_tests(self.config)
+        if self.is_fallback and any(path.is_relative_to(folder) for path in own):
             return []
-        return [each for each in super().collect() if not is_about_nothing(each)]
+        return [each for each in super().collect() if not has_no_metric_to_judge(each)]
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """Take our tests, whatever tests are called in the project."""
+        """Collect our tests whatever ``python_functions`` says."""
         return callable(obj) and name.startswith("test_")
 
     def _getobj(self) -> ModuleType:
@@ -61,11 +61,14 @@ class SystemFile(pytest.Module):
 def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
     """Return the system files of the suite that a folder stands for."""
     config = folder.config
-    if config.stash.setdefault(_TAKEN, folder.path) != folder.path:
+    if config.stash.setdefault(_SUITE_FOLDER, folder.path) != folder.path:
         return []  # of several folders that were named, the first one has them
     directories = systems_directories(config)
     more = config.hook.pytest_dlperf_system_files(config=config)
-    files = [*_of_ours(system_files(directories)), *(file for files in more for file in files)]
+    files = [
+        *_like_system_files(system_files(directories)),
+        *(file for files in more for file in files),
+    ]
     return [_node(file, file, folder, is_fallback=True) for file in files]
 
 
@@ -92,24 +95,24 @@ def _node(
     return node
 
 
-def _of_ours(files: Iterable[Path]) -> list[Path]:
-    """Keep what looks like a system file: others may have a folder of the same name."""
-    return [file for file in files if _LOOKS_LIKE_ONE.search(_begin(file))]
+def _like_system_files(files: Iterable[Path]) -> list[Path]:
+    """Keep files that look like system files: others may have a folder of this name."""
+    return [file for file in files if _SYSTEM_FILE_KEY.search(_begin(file))]
 
 
 def _begin(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
-            return opened.read(_LOOKED_AT)
+            return opened.read(_HEAD_BYTES)
     except OSError:
         return b"cases:"  # the session says what is wrong with it
 
 
-# ------------------------------------------------------------------- sessions that run nothing
+# ------------------------------------------------------------------- sessions without tests
 
 
-def runs_them(config: pytest.Config) -> bool:
-    """Tell whether a session with these arguments runs the tests that come with the package."""
+def runs_packaged_tests(config: pytest.Config) -> bool:
+    """Whether a session with these arguments runs the tests that come with the package."""
     wanted = {
         folder
         for directory in systems_directories(config)
@@ -133,12 +136,12 @@ def folder_to_name(config: pytest.Config) -> str:
 
 
 def why_nothing_ran(config: pytest.Config) -> str | None:
-    """Say why a session that has collected nothing ran no case, where that may have been meant."""
+    """Return why a session that collected nothing ran no case, where it may have meant to."""
     try:
         directories = systems_directories(config)
     except UsageError as error:
         return f"dlperf: {error}"
-    files = _of_ours(system_files(directories))
+    files = _like_system_files(system_files(directories))
     shown = ", ".join(_shown(directory, config) for directory in directories)
     named = arguments_of(config)
     if files:
@@ -148,7 +151,7 @@ def why_nothing_ran(config: pytest.Config) -> str | None:
         )
     for arg in named:
         for folder in (arg, arg / "systems"):
-            if folder not in directories and _of_ours(system_files([folder])):
+            if folder not in directories and _like_system_files(system_files([folder])):
                 return (
                     f"dlperf: the system files in {folder} were not looked at, those of {shown} "
                     f"are (root folder {config.rootpath}); name them with --dlperf-systems "

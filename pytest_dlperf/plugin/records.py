@@ -1,29 +1,44 @@
-"""The records of a running session: what a test notes, and what all tests come to."""
+"""The records of a running session: of each test, with its explanations, and of all tests."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, final
 
+from msgspec.structs import replace
+
+from pytest_dlperf.files.ci import ci_run_page
+from pytest_dlperf.files.environment import describe_commit
 from pytest_dlperf.gate.verdicts import excuse
+from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.records import (
+from pytest_dlperf.model.results import (
     Accepted,
     CaseResult,
     TestRecord,
     merge,
     with_measurements,
-    with_worse,
+    with_worse_judgement,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.gate.verdicts import GateResult
+    from pytest_dlperf.history.explaining import Tonight
+    from pytest_dlperf.history.store import History
+    from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.explanation import Explanation
+    from pytest_dlperf.model.judgement import Explanation
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.plugin.workers import SessionStart
+
+
+_BUSY_S: Final = 0.5
+"""Seconds to wait for a history that another process has locked."""
 
 
 class TestNotes:
@@ -32,75 +47,77 @@ class TestNotes:
     __test__ = False  # no test, whatever pytest makes of the name
 
     def __init__(self, case: Case, metric: Metric) -> None:
-        """Begin without anything to report."""
+        """Begin with an empty record."""
         self.metric = metric
-        """What the test is about."""
+        """The metric that the test judges."""
         self.record = TestRecord(case=case, metric=metric.name)
-        """What there is to report by now."""
-        self._asked: dict[str, Verdict] = {}
-        """The verdicts that were to be explained, by metric."""
+        """The record so far."""
+        self._explained_verdicts: dict[str, Verdict] = {}
+        """The verdicts explained so far, by metric."""
 
     def _note(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
 
     def measured(self, measurement: Measurement) -> None:
-        """Note a measurement that the test has asked for."""
+        """Note a measurement of the test."""
         self._note(measurements={**self.record.measurements, measurement.case_id: measurement})
 
     def found_host_fault(self, host: str, fault: str) -> None:
-        """Note what is wrong with a host."""
+        """Note a fault of a host."""
         faults = self.record.host_faults
         self._note(host_faults={**faults, host: (*faults.get(host, ()), fault)})
 
     def lacks_reference(self, case: Case) -> bool:
-        """Tell whether a case is what a ratio of the test's own, measured case is over."""
+        """Whether ``case`` is the reference of the test's own case, which was measured."""
         own, is_ratio = self.record.case, self.metric.ratio_of is not None
         return is_ratio and case == own.reference != own and own.id in self.record.measurements
 
     def judged(self, judgement: Judgement) -> None:
         """Note a judgement; of two on one metric the worse stands."""
-        self._note(judgements=with_worse(self.record.judgements, judgement))
+        self._note(judgements=with_worse_judgement(self.record.judgements, judgement))
 
-    def settled(self, settled: Settled) -> None:
+    def judged_by_gate(self, result: GateResult) -> None:
         """Note a judgement, and what there was to compare with: no baseline that is refused."""
-        question = settled.question
-        own = question.case.baselines
+        gate_input = result.input
+        own = gate_input.case.baselines
         stored = {name: Accepted.of(baseline) for name, baseline in own.items()}
         comparable = {
             metric.name
-            for metric in (*question.case.measurement.metrics, question.metric)
+            for metric in (*gate_input.case.measurement.metrics, gate_input.metric)
             if metric.name in own
-            and all(end.why_incomparable(metric) is None for end in question.ends)
+            and all(end.why_incomparable(metric) is None for end in gate_input.ends)
         }
         self._note(
             stored={**self.record.stored, **stored},
             accepted={**self.record.accepted, **{name: stored[name] for name in comparable}},
         )
-        for both in settled.control.interleaved if settled.control is not None else ():
+        for both in result.control.interleaved if result.control is not None else ():
             interleaved = {**self.record.interleaved, both.candidate.case_id: both}
             self._note(interleaved=interleaved)
-        self.judged(settled.judgement)
+        self.judged(result.judgement)
 
     def unexplained(self) -> list[Judgement]:
-        """Give the judgements that did not simply pass, each verdict on a metric once."""
+        """Return judgements other than ``pass``, each verdict on a metric once."""
         found = [
             judgement
             for name, judgement in self.record.judgements.items()
-            if judgement.verdict not in (Verdict.PASS, self._asked.get(name))
+            if judgement.verdict not in (Verdict.PASS, self._explained_verdicts.get(name))
         ]
-        self._asked |= {judgement.metric.name: judgement.verdict for judgement in found}
+        self._explained_verdicts |= {
+            judgement.metric.name: judgement.verdict for judgement in found
+        }
         return found
 
     def explained(self, metric: str, explanation: Explanation | None) -> None:
-        """Note what explains the judgement on a metric, instead of what explained another."""
+        """Replace the explanation of the judgement on a metric."""
         others = {name: one for name, one in self.record.explanations.items() if name != metric}
         own = {} if explanation is None else {metric: explanation}
         self._note(explanations=others | own)
 
     def failed(self, reason: str) -> None:
-        """Note that the test failed for another reason than a verdict: nothing of it passes."""
+        """Note that the test failed for another reason than a verdict."""
         judgements = self.record.judgements
-        # A strict session fails a test for its environment_shift, which says it all already.
+        # Unless a verdict has failed it already: a strict session fails environment_shift too.
         if all(judgement.passes(strict=True) for judgement in judgements.values()):
             self._note(
                 judgements={
@@ -115,8 +132,77 @@ class TestNotes:
         self._note(judgements={name: excuse(judged) for name, judged in judgements.items()})
 
 
+@final
+class Explainer:
+    """Explains judgements by the history, while a test reports, here or on a worker.
+
+    So the failure's message has the explanation, and with workers the test's record. A test that
+    passes costs nothing; a history that cannot be read costs its explanations and one note, no
+    verdict.
+    """
+
+    def __init__(self, suite: Suite, session_start: SessionStart) -> None:
+        """Open the history at the first judgement to explain."""
+        self._suite = suite
+        self._start = session_start
+        self.fault: str | None = None
+        """Why the history cannot be read; it is not tried again."""
+
+    def explain(self, notes: TestNotes) -> None:
+        """Add explanations of a test's judgements other than ``pass`` to its record."""
+        judgements = notes.unexplained()
+        if not judgements or self.fault is not None:
+            return
+        from pytest_dlperf.history.store import History, HistoryError
+
+        file = self._suite.settings.history_file
+        try:
+            with History.read_if_there(file, busy_s=_BUSY_S) as history:
+                self._explain_all(notes, judgements, history)
+        except HistoryError as error:
+            self.fault = str(error)
+
+    def _explain_all(
+        self, notes: TestNotes, judgements: Sequence[Judgement], history: History | None
+    ) -> None:
+        from pytest_dlperf.history.explaining import Subject, explain
+        from pytest_dlperf.history.series import Series
+
+        case, cluster = notes.record.case, self._suite.cluster
+        baselines: Mapping[str, Baseline] = {}
+        # What cannot be measured here needs none, and may be a whole suite.
+        if any(judgement.verdict is not Verdict.SKIPPED for judgement in judgements):
+            with suppress(DlperfError):  # the test has reported their mistakes
+                baselines = self._suite.baselines(case)
+        for judgement in judgements:
+            name, metric = judgement.metric.name, judgement.metric
+            subject = Subject(
+                series=Series.of(
+                    case, metric, cluster=cluster.name, estimator=cluster.estimator.value
+                ),
+                judgement=judgement,
+                measurement=notes.record.measurements.get(case.id),
+                baseline=baselines.get(name),
+            )
+            notes.explained(name, explain(history, subject, self._tonight))
+
+    @cached_property
+    def _tonight(self) -> Tonight:
+        from pytest_dlperf.history.explaining import Tonight
+
+        settings = self._suite.settings
+        # Logs may be of any day and checkout.
+        commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
+        return Tonight(
+            session=self._start.session,
+            started=self._start.at,
+            commit=commit,
+            ci_run=ci_run_page(),
+        )
+
+
 class SessionRecords:
-    """Collects what tests report, by case, and answers for the whole session."""
+    """Merges the records of tests into a result per case."""
 
     def __init__(self) -> None:
         """Begin without any case."""
@@ -126,10 +212,10 @@ class SessionRecords:
         self._tests: dict[tuple[Case, str], None] = {}
         self._ended: set[tuple[Case, str]] = set()
         self.host_faults: dict[str, tuple[str, ...]] = {}
-        """What was found to be wrong with hosts, by host."""
+        """Faults of hosts, by host."""
 
     def select(self, tests: Iterable[tuple[Case, str]]) -> None:
-        """Note which metrics of which cases have a test: reports have the cases in any event."""
+        """Note the selected cases and metrics: reports list each of these cases."""
         self._tests |= dict.fromkeys(tests)
         # In the order of the selection, also where a worker reported before it said what it has.
         selected = {
@@ -138,7 +224,7 @@ class SessionRecords:
         self._cases = {**selected, **self._cases}
 
     def add(self, record: TestRecord) -> None:
-        """Take over what one test reported."""
+        """Merge the record of a test."""
         self._measurements.update(record.measurements)
         for host, faults in record.host_faults.items():
             told = (*self.host_faults.get(host, ()), *faults)
@@ -151,7 +237,7 @@ class SessionRecords:
         self._ended.add((record.case, record.metric))
 
     def lose(self, node_id: str) -> None:
-        """Note that a test of a selected case failed without telling anything."""
+        """Note that a test of a selected case failed without a record: its worker was killed."""
         in_brackets = node_id.partition("[")[2].rpartition("]")[0]
         for name in (in_brackets, in_brackets.rpartition("-")[0]):  # the case, or it and a metric
             if name in self._cases:
@@ -161,7 +247,6 @@ class SessionRecords:
         """Return the selected cases, in the order in which they were selected."""
         unfinished: dict[str, tuple[str, ...]] = {}
         for case, metric in self._tests:
-            # What is lost has not told anything either.
             if (case, metric) not in self._ended and case.id not in self._lost:
                 unfinished[case.id] = (*unfinished.get(case.id, ()), metric)
         return [

@@ -1,33 +1,37 @@
-"""The way of what tests tell: from their reports to records, the history, and the session's end."""
+"""Test reports become records, then results, reports and notices at the session's end."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec import convert, to_builtins
 
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.plain import from_plain, to_plain
-from pytest_dlperf.model.records import TestRecord
+from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.plugin.cases import tests_of
-from pytest_dlperf.plugin.errors import keep_junit_here
-from pytest_dlperf.plugin.explaining import Explaining
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
-from pytest_dlperf.plugin.records import SessionRecords
+from pytest_dlperf.plugin.records import Explainer, SessionRecords
 from pytest_dlperf.reports.report import Note, TestStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.history.store import Recorder
     from pytest_dlperf.model.results import IgnoredLog, Results
-    from pytest_dlperf.plugin.notices import Notices
+    from pytest_dlperf.notices.notice import Notice, Notifier
+    from pytest_dlperf.notices.sending import Outcome
     from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.plugin.workers import Beginning
+    from pytest_dlperf.plugin.workers import SessionStart
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.publish import Reports
     from pytest_dlperf.reports.report import Report
@@ -43,13 +47,13 @@ WHOLE: Final = (
 
 
 class Reporting:
-    """Has records come to reports, where tests run."""
+    """Collects the records of tests and writes reports, in sessions that run tests."""
 
     def __init__(
         self,
         config: pytest.Config,
         suite: Suite,
-        beginning: Beginning,
+        session_start: SessionStart,
         ignored_logs: Sequence[IgnoredLog],
         live: LiveReport | None,
     ) -> None:
@@ -59,20 +63,20 @@ class Reporting:
         self._settings = suite.settings
         self._ignored_logs = ignored_logs
         self._live = live
-        self._beginning = beginning
-        self._explaining = Explaining(suite, beginning)
+        self._start = session_start
+        self._explainer = Explainer(suite, session_start)
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
         self._any_report = False
-        """Whether a test of a case has told anything."""
-        self._told: tuple[pytest.TestReport, TestRecord] | None = None
-        """The report that pytest is being told of, and its record."""
+        """Whether a test of a case has reported."""
+        self._current: tuple[pytest.TestReport, TestRecord] | None = None
+        """The report that pytest logs just now, with its record."""
         self._records = SessionRecords()
         self._notes = [Note(text) for text in self._settings.unknown_variables]
         self._reports: Reports | None = None
         """The session's reports, on the controller."""
         self._notices: Notices | None = None
-        """Who is told of the session, on the controller."""
+        """The session's notifiers, on the controller."""
         self._results: Results | None = None
         self._recorder: Recorder | None = None
 
@@ -82,7 +86,6 @@ class Reporting:
         manager.register(self, "dlperf-reporting")
         manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
         if not self._is_worker:
-            from pytest_dlperf.plugin.notices import Notices
             from pytest_dlperf.reports.publish import Reports
 
             found = self._config.hook.pytest_dlperf_reports(config=self._config)
@@ -93,17 +96,17 @@ class Reporting:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Learn from a worker which cases were selected, and what kept it from explaining."""
+        """Take a worker's selected cases, and its fault of the history."""
         output = getattr(node, "workeroutput", {})
         tests = output.get(_TESTS_KEY, ())
-        self._records.select((from_plain(Case, case), metric) for case, metric in tests)
-        self._explaining.fault = output.get(_FAULT_KEY) or self._explaining.fault
+        self._records.select((convert(case, Case), metric) for case, metric in tests)
+        self._explainer.fault = output.get(_FAULT_KEY) or self._explainer.fault
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        """Note the selected cases: reports list each of them."""
         tests = tests_of(session.items)
         if self._is_worker:
-            plain = [(to_plain(case), metric) for case, metric in tests]
+            plain = [(to_builtins(case), metric) for case, metric in tests]
             self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
         else:
             self._records.select(tests)
@@ -112,7 +115,7 @@ class Reporting:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach what a test has to tell to its report, which reaches the controller."""
+        """Attach the record of a test to its report, which reaches the controller."""
         report = yield
         notes = notes_of(item)
         if notes is None:
@@ -125,13 +128,13 @@ class Reporting:
                 report.outcome = "failed"
                 failure = f"skipped, which --dlperf-strict does not allow: {reason}"
         elif report.failed and call.excinfo is not None:
-            # What has a traceback is told by pytest.
+            # Pytest itself reports what has a traceback.
             if getattr(call.excinfo.value, "pytrace", True) is False:
                 failure = call.excinfo.value
                 notes.failed(str(failure))
             else:
                 notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
-        self._explaining.explain(notes)
+        self._explainer.explain(notes)
         if failure is not None:
             report.longrepr = self._failure(notes, failure)
         # A failure that was announced is no surprise, but strict mode takes no announcements.
@@ -141,15 +144,15 @@ class Reporting:
         return report
 
     def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
-        """Write all that is to be told of a test that failed: the verdict, or its own words."""
+        """Write the message of a failed test: of its verdict, or of its own failure."""
         from pytest_dlperf.reports.failure import failure_message, why_lines
 
-        record, tonight = notes.record, self._beginning.at
+        record, tonight = notes.record, self._start.at
         if isinstance(failure, VerdictError):
-            settled = failure.settled
-            explanation = record.explanations.get(settled.judgement.metric.name)
+            result = failure.result
+            explanation = record.explanations.get(result.judgement.metric.name)
             cluster = self._suite.cluster.name
-            return failure_message(settled, explanation, cluster=cluster, tonight=tonight)
+            return failure_message(result, explanation, cluster=cluster, tonight=tonight)
         judgement = record.judgements.get(notes.metric.name)
         explanation = record.explanations.get(notes.metric.name)
         why = why_lines(judgement, explanation, tonight) if judgement is not None else ()
@@ -163,23 +166,23 @@ class Reporting:
         data = yield
         record = getattr(report, "dlperf", None)
         if data is not None and isinstance(record, TestRecord):
-            data["dlperf"] = to_plain(record)
+            data["dlperf"] = to_builtins(record)
         return data
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect what tests tell, here or on a worker."""
+        """Collect the records of tests."""
         # The result of a test is printed where its progress stood.
         if self._live is not None:
             self._live.clear()
-        self._told = None
+        self._current = None
         record = getattr(report, "dlperf", None)
         if record is not None and self._reports is not None:
             if not self._any_report and self._notices is not None:
                 self._notes += self._notices.begin()
             self._any_report = True
             if not isinstance(record, TestRecord):
-                record = from_plain(TestRecord, record)
+                record = convert(record, TestRecord)
             self._records.add(record)
             self._keep(record)
             report.user_properties = [*report.user_properties, *self._reports.properties(record)]
@@ -190,29 +193,29 @@ class Reporting:
 
                 report.longrepr = FailureText(report.longrepr, report.location)  # type: ignore[assignment]
             if type(report) is pytest.TestReport:  # a part of a test has words of its own
-                self._told = report, record
+                self._current = report, record
         elif report.failed and not self._is_worker:
-            # A test whose worker was killed tells nothing; what it stands for is not whole.
+            # Its worker was killed, so its case is not whole.
             self._records.lose(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> Generator[None, Any, Any]:
-        """Say what became of a test while pytest tells of it; its short summary keeps its words."""
+        """Show the status of a test's case in place of pytest's, but in the summary."""
         given = yield
-        if self._told is None or report is not self._told[0] or self._reports is None:
+        if self._current is None or report is not self._current[0] or self._reports is None:
             return given
         category, letter, word = given
         if not isinstance(word, str):
             return given  # another plugin has a word and a colour of its own
-        status = self._reports.status(self._told[1], TestStatus(category, letter, word))
+        status = self._reports.status(self._current[1], TestStatus(category, letter, word))
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word
         return status.category, status.letter, word
 
     def _keep(self, record: TestRecord) -> None:
-        """Put what was measured into the history at once: the session may be killed."""
+        """Store measurements in the history at once: the session may be killed."""
         file = self._settings.history_file
         # Of logs nothing is lost: they can be judged again.
         if file is None or self._settings.log_sources or not record.measurements:
@@ -222,25 +225,25 @@ class Reporting:
 
             self._recorder = Recorder(
                 file,
-                session=self._beginning.session,
+                session=self._start.session,
                 cluster=self._suite.cluster.name,
-                started=self._beginning.at,
+                started=self._start.at,
             )
         self._recorder.note(record)
 
     # ------------------------------------------------------------------ the end
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
+        """Note that Ctrl-C or ``pytest.exit`` ends the session early."""
         self._is_interrupted = True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
-        # What asks for words from now on makes a summary of its own.
-        self._told = None
+        """Finish before pytest-benchmark does, which takes the cases."""
+        # Whatever asks for a status from now on makes a summary of its own.
+        self._current = None
         if self._is_worker:
-            self._config.workeroutput[_FAULT_KEY] = self._explaining.fault  # type: ignore[attr-defined]
+            self._config.workeroutput[_FAULT_KEY] = self._explainer.fault  # type: ignore[attr-defined]
         elif not self._settings.dry_run:
             self._finish(session)
         return (yield)
@@ -260,26 +263,26 @@ class Reporting:
             self._suite,
             self._records,
             self._ignored_logs,
-            beginning=self._beginning,
+            session_start=self._start,
             any_report=self._any_report,
             green_so_far=session.exitstatus == pytest.ExitCode.OK,
             interrupted=self._is_interrupted,
         )
         self._notes += notes
-        if self._explaining.fault is not None:
-            text = f"since when and what differs is not told: {self._explaining.fault}"
+        if self._explainer.fault is not None:
+            text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
         if self._reports is not None:
             self._reports.write(self._results, any_report=self._any_report)
         if self._notices is not None and self._any_report:
-            self._notes += self._notices.tell(self._results, self._notes)
+            self._notes += self._notices.send(self._results, self._notes)
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
-        from pytest_dlperf.reports.numbers import plain
         from pytest_dlperf.reports.terminal import note_lines
+        from pytest_dlperf.reports.texts import plain
 
         if self._reports is None or self._results is None or not self._any_report:
             lines = note_lines(self._notes)
@@ -305,7 +308,7 @@ class _ReportsOfOthers:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Note what the reports of others raise, and have bad notes count."""
         # The link may be newer than the session.
-        fault = keep_junit_here(self._config, files_of_others(self._config))
+        fault = disable_unsafe_junit_file(self._config, files_of_others(self._config))
         if fault is not None:
             from pytest_dlperf.reports.publish import not_written_by_others
 
@@ -322,6 +325,93 @@ class _ReportsOfOthers:
         if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return result
+
+
+def disable_unsafe_junit_file(config: pytest.Config, others: Mapping[str, Path]) -> OSError | None:
+    """Redirect pytest's JUnit file to the null device if its path is unsafe; return the fault.
+
+    It follows any link, and writes the file even at the end of a session that a mistake has ended.
+    """
+    from pytest_dlperf.files.writing import destination
+
+    if "--junitxml" not in others:
+        return None
+    try:
+        destination(others["--junitxml"])
+    except OSError as error:
+        for plugin in config.pluginmanager.get_plugins():
+            if type(plugin).__name__ == "LogXML":
+                plugin.logfile = os.devnull
+        return error
+    return None
+
+
+class Notices:
+    """The session's notifiers: none of their faults changes a verdict."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Collect the notifiers of options and of other plugins."""
+        from pytest_dlperf.notices.builtin import builtin_notifiers
+
+        of_others = config.hook.pytest_dlperf_notifiers(config=config)
+        self._settings = settings
+        self._notifiers: tuple[Notifier, ...] = (
+            *builtin_notifiers(settings.targets, settings.history_file),
+            *chain.from_iterable(of_others),
+        )
+        self._noted: set[str] = set()
+        self._before: Any = None
+        """The handler of SIGTERM that ``begin`` replaced."""
+
+    def begin(self) -> Iterator[Note]:
+        """Announce the session; let SIGTERM end it like Ctrl-C, so that notices are sent."""
+        if not self._notifiers:
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        from pytest_dlperf.notices.sending import begin_all
+
+        yield from self._notes(begin_all(self._notifiers))
+
+    def send(self, results: Results, notes: Iterable[Note]) -> Iterator[Note]:
+        """Send the session's results; bad ``notes`` fail the session too."""
+        if not self._notifiers:
+            return
+        from pytest_dlperf.notices.sending import send_all
+
+        faults = [note.text for note in notes if note.is_bad]
+        try:
+            yield from self._notes(send_all(self._notifiers, self._notice(results, faults)))
+        except Exception as error:  # noqa: BLE001 - a notice must not cost a session
+            from pytest_dlperf.reports.publish import fault
+
+            yield Note(f"no notice could be written: {fault(error)}")
+        finally:
+            if self._before is not None:
+                signal.signal(signal.SIGTERM, self._before)
+
+    def _notice(self, results: Results, faults: list[str]) -> Notice:
+        from pytest_dlperf.notices.due import is_due
+        from pytest_dlperf.notices.summary import drifts_in, notice_of
+
+        settings = self._settings
+        file = settings.history_file
+        return notice_of(
+            results,
+            faults=faults,
+            is_due=is_due(results, settings.notify_on, file, is_bad=bool(faults)),
+            drifts=drifts_in(file, results),
+            page=str(settings.html_file) if settings.html_file else None,
+        )
+
+    def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
+        from pytest_dlperf.notices.sending import lines_of
+
+        for line in lines_of(outcomes):
+            if line not in self._noted:  # a fault at the start mostly comes again at the end
+                self._noted.add(line)
+                yield Note(line)
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

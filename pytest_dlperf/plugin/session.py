@@ -5,31 +5,29 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_dlperf.config.option_checks import check_places
-from pytest_dlperf.config.option_reading import files_of_others
+from pytest_dlperf.config.option_reading import check_places, files_of_others
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
     MEASURING,
     SUITE,
     Parameters,
     case_of,
-    is_about_nothing,
-    packed,
+    has_no_metric_to_judge,
+    not_collected,
+    sorted_for_packing,
     tests_of,
 )
-from pytest_dlperf.plugin.errors import keep_junit_here, not_collected
 from pytest_dlperf.plugin.workers import (
-    Beginning,
-    Told,
+    SessionStart,
+    WorkerInput,
     end_with_controller,
+    hand_to_worker,
     hold_folders,
-    tell,
-    told_by_controller,
+    worker_input,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.files.taken import SharedFolder, TakenFolder
+    from pytest_dlperf.files.session_folder import SessionFolder, SharedFolder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Launching, Measuring
@@ -49,24 +47,24 @@ class DlperfSession:
     """One session's part of the plugin, on a controller as on an xdist worker."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Get ready to open the suite."""
+        """Keep the settings; ``open`` reads the suite."""
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
         self._settings = settings
-        self._beginning = Beginning.now()
-        self._collector_rests = False
+        self._start = SessionStart.now()
+        self._gc_is_paused = False
         self._is_announced = False
         self._index: LogIndex | None = None
         """The logs to judge, where there are any."""
         self._live: LiveReport | None = None
-        self._taken: TakenFolder | None = None
+        self._session_folder: SessionFolder | None = None
         """The folder that the user named for the logs."""
         self._shared: SharedFolder | None = None
         self._shared_folder: Path | None = None
-        """Where workers keep measurements for each other."""
+        """Where workers share measurements."""
         self._parameters: Parameters | None = None
         self._deselected: list[pytest.Item] = []
-        """What no selection has left, until it is known that something was left."""
+        """Deselected tests, until one is known to be selected."""
 
     # ------------------------------------------------------------------ the suite
 
@@ -88,50 +86,52 @@ class DlperfSession:
         """Read what the suite declares, and get ready to measure."""
         from pytest_dlperf.plugin.suite import load_suite
 
-        told = told_by_controller(self._config)
-        if told is not None:
-            self._shared_folder, self._index = told.shared_folder, told.index
-            self._beginning = told.beginning
-            self._settings = replace(self._settings, session_dir=told.session_dir)
+        given = worker_input(self._config)
+        if given is not None:
+            self._shared_folder, self._index = given.shared_folder, given.index
+            self._start = given.session_start
+            self._settings = self._settings._replace(session_dir=given.session_dir)
         # Ten thousand cases and their tests are some hundred thousand objects that all stay;
         # searching them over and over takes a third of the time of making them.
-        self._collector_rests = gc.isenabled()
+        self._gc_is_paused = gc.isenabled()
         gc.disable()
         hook = self._config.hook
         suite = load_suite(
             self._settings,
             more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
-            lazily=self._only_looks,
+            lazily=self._runs_no_tests,
         )
-        if not self._only_looks:
+        if not self._runs_no_tests:
             if not self._is_worker:
                 others = files_of_others(self._config)
-                keep_junit_here(self._config, others)
+                from pytest_dlperf.plugin.reporting import disable_unsafe_junit_file
+
+                disable_unsafe_junit_file(self._config, others)
                 check_places(self._settings, others, suite.systems)
                 self._check_history()
             self._config.stash[MEASURING] = self._prepare(suite)
         self._config.stash[SUITE] = suite
 
     def register(self) -> None:
-        """Take part in what follows."""
+        """Register this part of the plugin, and reporting where tests run."""
         suite = self._suite
-        if suite is not None and not self._only_looks:
+        if suite is not None and not self._runs_no_tests:
             from pytest_dlperf.plugin.reporting import Reporting
 
             ignored_logs = self._index.ignored if self._index else []
-            reporting = Reporting(self._config, suite, self._beginning, ignored_logs, self._live)
+            reporting = Reporting(self._config, suite, self._start, ignored_logs, self._live)
             reporting.register()
         self._config.pluginmanager.register(self, "dlperf-session")
 
     @property
-    def _only_looks(self) -> bool:
-        """Whether pytest was asked what it would run, and runs no test."""
+    def _runs_no_tests(self) -> bool:
+        """Whether this session runs no test: ``--collect-only``, ``--setup-plan``."""
         option = self._config.option
         return bool(option.collectonly or option.setuponly or option.setupplan)
 
     def _check_history(self) -> None:
-        """Refuse a history that was named and is none; in the usual place a note has to do."""
+        """Refuse a named file that is not a history; in the default place a note is enough."""
         file, place = self._settings.history_file, self._settings.places.get("history_file")
         if file is None or place is None:
             return
@@ -150,7 +150,7 @@ class DlperfSession:
             if self._settings.log_sources:
                 self._index = suite.index_logs()
             elif not self._settings.dry_run:
-                self._taken = suite.take_session_dir()
+                self._session_folder = suite.take_session_dir()
         if self._index is not None:
             return measuring_from_logs(suite, self._index, measurements)
         if self._is_worker:
@@ -167,22 +167,22 @@ class DlperfSession:
             show=live.show,
         )
 
-    # ------------------------------------------------------- what is told while a test runs
+    # ------------------------------------------------------- headers and progress
 
     def pytest_report_header(self) -> list[str]:
-        """Say where cases are launched, and where to look meanwhile."""
+        """Say where cases are launched, and where progress is written."""
         self._is_announced = True
         return [*self._announcement()]
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say it after the tests have been collected, where that has started all this."""
+        """Say it after collection, where that started the plugin."""
         return [] if self._is_announced else [*self._announcement()]
 
     def _announcement(self) -> Iterator[str]:
         for text in self._settings.unknown_variables:
             yield f"dlperf: {text}"
-        if self._taken is not None and self._taken.set_aside is not None:
-            yield f"dlperf: {self._taken.set_aside}"
+        if self._session_folder is not None and self._session_folder.set_aside is not None:
+            yield f"dlperf: {self._session_folder.set_aside}"
         launching = self._launching
         if launching is not None and launching.launches_on_hosts and not self._settings.dry_run:
             from pytest_dlperf.reports.live import FILE
@@ -228,17 +228,17 @@ class DlperfSession:
             return self._parameters.of_metrics(fixtures[0], system_file)
         return self._parameters.of_cases(fixtures[0], system_file)
 
-    def end_rest(self) -> None:
-        """Have the garbage collector work again, but not on the tests, which stay to the end."""
-        if self._collector_rests:
-            self._collector_rests = False
+    def resume_gc(self) -> None:
+        """Resume garbage collection, but not of the tests, which stay to the end."""
+        if self._gc_is_paused:
+            self._gc_is_paused = False
             gc.freeze()
             gc.enable()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out what no option names; order the rest for hosts, where some are used."""
-        items[:] = [item for item in items if not is_about_nothing(item)]
+        """Deselect by ``--dlperf-metric``; order the rest for hosts, where some are used."""
+        items[:] = [item for item in items if not has_no_metric_to_judge(item)]
         wanted = self._settings.metrics
         if wanted is not None:
             others = [i for i in items if (about := case_of(i)) and about[1] not in wanted]
@@ -247,7 +247,7 @@ class DlperfSession:
                 items[:] = [item for item in items if item not in set(others)]
         if self._launching is not None and self._launching.launches_on_hosts:
             workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
-            items[:] = packed(items, workers)
+            items[:] = sorted_for_packing(items, workers)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -256,7 +256,7 @@ class DlperfSession:
         if not self._settings.dry_run or launching is None:
             return None
         from pytest_dlperf.reports.nothing_run import dry_run_lines
-        from pytest_dlperf.reports.numbers import plain
+        from pytest_dlperf.reports.texts import plain
 
         cases = []
         for case, metric in tests_of(session.items):
@@ -276,26 +276,26 @@ class DlperfSession:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a new worker what the controller has found out already."""
+        """Hand a new worker what the controller knows."""
         if self._suite is None:
             return
         if self._shared_folder is None:
-            from pytest_dlperf.files.taken import SharedFolder
+            from pytest_dlperf.files.session_folder import SharedFolder
 
             self._shared = SharedFolder()
             self._shared_folder = self._shared.path
-        tell(
+        hand_to_worker(
             node,
-            Told(self._beginning, self._settings.session_dir, self._shared_folder, self._index),
+            WorkerInput(self._start, self._settings.session_dir, self._shared_folder, self._index),
         )
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Keep what was left out, in case that nothing else is there."""
+        """Keep deselected tests, in case that none is selected."""
         if self._suite is not None:
             self._deselected += items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Forget what was left out where something is left, and know what will be judged."""
+        """Forget deselected tests if any is selected; note the metrics to judge."""
         if session.items:
             self._deselected.clear()
         measuring = self._config.stash.get(MEASURING, None)
@@ -305,22 +305,22 @@ class DlperfSession:
     # --------------------------------------------------------------------- the end
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Remove what workers have shared, and leave the logs to whoever wants them."""
+        """Remove the workers' shared folder, and unlock the folder of the logs."""
         if self._shared is not None:
             self._shared.remove()
-        if self._taken is not None:
+        if self._session_folder is not None:
             from pytest_dlperf.plugin.reporting import WHOLE
 
-            self._taken.release(is_whole=session.exitstatus in WHOLE)
+            self._session_folder.release(is_whole=session.exitstatus in WHOLE)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say why nothing was selected, as far as words and values tell."""
+        """Say why no test was selected, as far as ``-k``, ``-m`` and ``--dlperf-metric`` tell."""
         suite = self._suite
         if suite is None or not self._deselected:
             return
         from pytest_dlperf.reports.nothing_run import selection_lines
-        from pytest_dlperf.reports.numbers import plain
+        from pytest_dlperf.reports.texts import plain
 
         names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option

@@ -1,4 +1,4 @@
-"""When the plugin takes part in a session: at the first test that asks for it, or for an option."""
+"""When the plugin takes part in a session, and how its errors reach pytest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from pytest_dlperf.config.option_reading import is_any_given, read_settings
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.errors import ending_session, not_collected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 _SETTINGS: Final = pytest.StashKey["Settings"]()
 _SESSION: Final = pytest.StashKey["DlperfSession"]()
 _MISTAKE: Final = pytest.StashKey[UsageError]()
-"""Why a session that tests asked for cannot be."""
-_ASKERS: Final = pytest.StashKey[list["Path"]]()
+"""Why the session that tests ask for cannot start."""
+_CASE_TESTS: Final = pytest.StashKey[list["Path"]]()
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -35,14 +34,14 @@ def settings_of(config: pytest.Config) -> Settings:
 
 
 def may_have_suite(config: pytest.Config) -> bool:
-    """Tell whether there may be system files, as far as folders and plugins tell."""
+    """Whether folders or plugins may give system files."""
     folders = settings_of(config).systems_directories
     adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
     return any(folder.is_dir() for folder in folders) or bool(adds_files)
 
 
 def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
-    """Return the folders of system files, whatever else may be wrong with the settings."""
+    """Return the folders of system files, even if other settings are wrong."""
     declared = OPTIONS["systems_directories"]
     found: tuple[Path, ...] = declared.value(declared.given(config, os.environ), config.rootpath)
     return found
@@ -57,12 +56,12 @@ def suite_folders(directory: Path, config: pytest.Config) -> Iterator[str]:
 
 
 def stands_for_suite(folder: pytest.Directory) -> bool:
-    """Tell whether a folder that the user named means the system files of the project."""
+    """Whether a folder named to pytest means the system files of the project."""
     config = folder.config
     try:
         directories = systems_directories(config)
     except UsageError:
-        return False  # told when something asks for a case
+        return False  # reported when a test asks for a case
     if config.getoption(OPTIONS["systems_directories"].key) is not None:
         return True
     here = os.path.realpath(folder.path)
@@ -70,7 +69,7 @@ def stands_for_suite(folder: pytest.Directory) -> bool:
 
 
 def number_of_hosts(config: pytest.Config) -> int:
-    """Count the hosts to launch on: 0 for this machine alone, and where a mistake is found."""
+    """Count the hosts to launch on: 0 for this machine alone, and after a mistake."""
     try:
         if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
             return 0  # without the imports that reading a list of hosts costs
@@ -80,6 +79,17 @@ def number_of_hosts(config: pytest.Config) -> int:
         return len(launcher_and_hosts(settings_of(config), launchers_of(config))[1])
     except UsageError:
         return 0
+
+
+@contextmanager
+def ending_session() -> Iterator[None]:
+    """Turn a user's mistake into pytest's usage error, which ends the session."""
+    try:
+        yield
+    except UsageError as error:
+        from pytest_dlperf.reports.texts import plain
+
+        raise pytest.UsageError(plain(str(error))) from error
 
 
 def start(config: pytest.Config) -> DlperfSession:
@@ -92,7 +102,7 @@ def start(config: pytest.Config) -> DlperfSession:
             try:
                 session.open()
             except UsageError:
-                session.end_rest()
+                session.resume_gc()
                 raise
         session.register()
         config.stash[_SESSION] = session
@@ -102,8 +112,8 @@ def start(config: pytest.Config) -> DlperfSession:
 def start_early(config: pytest.Config) -> None:
     """Start before collection where an option asks for it, or where workers may.
 
-    The controller of workers collects nothing itself, and has to tell them where logs are. What it
-    finds wrong is told when a worker's tests turn out to want it.
+    The controller of workers collects nothing itself, and has to hand them the index of logs. It
+    reports a mistake only if a worker's tests ask for cases.
     """
     if is_any_given(config):
         with ending_session():
@@ -116,13 +126,13 @@ def start_early(config: pytest.Config) -> None:
             config.pluginmanager.register(_Mistake(error), "dlperf-mistake")
 
 
-def tests_that_ask(config: pytest.Config) -> list[Path]:
-    """Return where the tests of the project's own stand that have asked for cases."""
-    return config.stash.setdefault(_ASKERS, [])
+def files_with_case_tests(config: pytest.Config) -> list[Path]:
+    """Return the files of the project's own tests that ask for cases."""
+    return config.stash.setdefault(_CASE_TESTS, [])
 
 
 def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
-    """Give a test that asks for fixtures of ours the cases that it is about."""
+    """Parametrize a test that asks for our fixtures with its cases."""
     config = metafunc.config
     session = None
     if _MISTAKE not in config.stash:
@@ -130,9 +140,10 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
             session = start(config)
         except UsageError as error:
             config.stash[_MISTAKE] = error
+    from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE, not_collected
+
     if session is None and hasattr(config, "workerinput"):
         raise not_collected(config.stash[_MISTAKE])
-    from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE
 
     asked = set(asked)
     with_metric = METRIC_FIXTURE in asked
@@ -149,17 +160,17 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
             metafunc.parametrize(names, given)
             with_metric = False
             if system_file is None:
-                tests_that_ask(config).append(metafunc.definition.path)
+                files_with_case_tests(config).append(metafunc.definition.path)
 
 
 @contextmanager
 def collecting(config: pytest.Config) -> Iterator[None]:
-    """Tell a mistake that was found on the way, whatever else went wrong with it."""
+    """End the session with a mistake found while collecting, before other errors."""
     try:
         yield
     finally:
         if _SESSION in config.stash:
-            config.stash[_SESSION].end_rest()
+            config.stash[_SESSION].resume_gc()
         if _MISTAKE in config.stash and not hasattr(config, "workerinput"):
             mistake = _Mistake(config.stash[_MISTAKE])
             config.pluginmanager.register(mistake, "dlperf-mistake")
@@ -180,13 +191,13 @@ class _Mistake:
             raise self._error
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Tell it on the controller when it is why a worker has collected nothing."""
+        """End the controller's session if a worker collected nothing because of it."""
         if report.failed and str(self._error) in report.longreprtext:
             self.tell()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Let no report complain that there is nothing to report, or nowhere to."""
+        """Suppress errors of reports that follow from the mistake."""
         try:
             return (yield)
         except Exception:

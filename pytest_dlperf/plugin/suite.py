@@ -1,9 +1,10 @@
-"""What a suite declares: its systems, its cluster, and the numbers that are accepted there."""
+"""A suite as declared: its systems, its cluster, and the cluster's accepted numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.files.taken import TakenFolder
+    from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.logs.tree import LogIndex
@@ -83,7 +84,7 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
         sets.append((cluster.control.assignments, ()))
     if not any(any(pair) for pair in sets):
         return  # without reading how systems are launched
-    from pytest_dlperf.config.variables import check_assignments
+    from pytest_dlperf.config.assignments import check_assignments
 
     specs = {name: system.launch for name, system in systems.items()}
     problems = [problem for pair in sets for problem in check_assignments(specs, pair)]
@@ -91,15 +92,14 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
         raise UsageError("\n".join(map(str, problems)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class Suite(Struct, frozen=True, kw_only=True):
     """Systems and cluster as they were read, and what the user asked for."""
 
     settings: Settings
     systems: Mapping[str, System]
     cluster: Cluster
-    _baselines: dict[str, Baselines] = field(default_factory=dict)
-    """What was read of the cluster's accepted numbers, by system."""
+    _baselines: dict[str, Baselines] = {}
+    """Baselines read so far, by system."""
 
     @property
     def cases(self) -> list[Case]:
@@ -117,7 +117,7 @@ class Suite:
         """When the accepted software is run beside what is tested: never where it cannot be."""
         settings = self.settings
         can_run = self.cluster.control is not None and not settings.log_sources
-        # What is worse is accepted with a reason, whoever made it so.
+        # A worse number is accepted with a reason, whether software or hardware made it worse.
         is_moot = settings.update_baselines and settings.reason is not None
         return settings.control if can_run and not is_moot else ControlArm.NEVER
 
@@ -136,7 +136,7 @@ class Suite:
         return metrics[name]
 
     def terms(self, case: Case, metric: Metric) -> Terms:
-        """Return what a metric of a case is judged by beside its baseline."""
+        """Return the terms of judging a metric of a case, beside its baseline."""
         from pytest_dlperf.gate.rules import Terms
         from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 
@@ -153,7 +153,7 @@ class Suite:
         )
 
     def baselines(self, case: Case) -> Mapping[str, Baseline]:
-        """Return what is accepted of a case, by metric; a file is read when first needed."""
+        """Return the baselines of a case, by metric; a file is read when first needed."""
         if case.system not in self._baselines:
             from pytest_dlperf.baselines.reading import load_baselines
 
@@ -163,7 +163,7 @@ class Suite:
                 raise UsageError(_listed("mistakes in baselines", error)) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)), {})
 
-    # ------------------------------------------------------------------ what a session is given
+    # ------------------------------------------------------------------ logs and folders
 
     def index_logs(self) -> LogIndex:
         """Find the logs that the user named."""
@@ -171,15 +171,15 @@ class Suite:
 
         return find_logs(self.settings.log_sources, self.systems)
 
-    def take_session_dir(self) -> TakenFolder | None:
+    def take_session_dir(self) -> SessionFolder | None:
         """Take a folder that the user named for the logs of this session alone."""
         folder = self.settings.session_dir
         if "session_dir" not in self.settings.places:
             return None  # its name holds this process' number
-        from pytest_dlperf.files.taken import TakenFolder
+        from pytest_dlperf.files.session_folder import SessionFolder
 
         try:
-            return TakenFolder(folder)
+            return SessionFolder(folder)
         except OSError as error:
             raise UsageError(f"--dlperf-run-dir: {folder}: {error.strerror or error}") from error
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""xdist's two sides: what the controller tells its workers, and that they end with it."""
+"""xdist: what the controller hands its workers, and that they end with it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pickle
 import signal
 import threading
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,63 +20,61 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogIndex
 
 LOOK_S: Final = 0.2
-"""A worker looks so often whether its controller is there."""
+"""Seconds between two checks of a worker whether its controller is there."""
 END_LIMIT_S: Final = 3.5
-"""A worker may take so long to end its run in order once the controller is gone."""
+"""Seconds that a worker may take to end its run in order once the controller is gone."""
 
 _KEY: Final = "dlperf"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """By what a session is known: an id that no other has, and when it began."""
+class SessionStart(Struct, frozen=True):
+    """A session's unique id, and when it began."""
 
     session: str
     at: str
     """ISO 8601 with its zone."""
 
     @classmethod
-    def now(cls) -> Beginning:
-        """Begin a session."""
+    def now(cls) -> SessionStart:
+        """Start a session with a new id."""
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         return cls(os.urandom(16).hex(), at)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the controller has found out already."""
+class WorkerInput(Struct, frozen=True):
+    """What the controller hands each worker, which need not find it out again."""
 
-    beginning: Beginning
+    session_start: SessionStart
     session_dir: Path
     shared_folder: Path
-    """Where workers keep measurements for each other."""
+    """Where workers share measurements."""
     index: LogIndex | None
     """The logs to judge, where there are any."""
 
 
-def tell(node: Any, told: Told) -> None:
-    """Tell a new worker what it need not find out."""
-    node.workerinput[_KEY] = pickle.dumps(told)
+def hand_to_worker(node: Any, given: WorkerInput) -> None:
+    """Put the input of a new worker where xdist sends it."""
+    node.workerinput[_KEY] = pickle.dumps(given)
 
 
-def told_by_controller(config: pytest.Config) -> Told | None:
-    """Return what this worker was told; ``None`` where it was told nothing, or is none."""
-    told = getattr(config, "workerinput", {}).get(_KEY)
-    return None if told is None else pickle.loads(told)  # noqa: S301 - ours
+def worker_input(config: pytest.Config) -> WorkerInput | None:
+    """Return what the controller handed this worker; ``None`` without, and on the controller."""
+    given = getattr(config, "workerinput", {}).get(_KEY)
+    return None if given is None else pickle.loads(given)  # noqa: S301 - ours
 
 
 def hold_folders(session_dir: Path, shared_folder: Path | None) -> None:
-    """Have no other session take the folders of this one while a worker of it lives."""
-    from pytest_dlperf.files.taken import MARK, hold
+    """Lock the folders of this session while this worker of it lives."""
+    from pytest_dlperf.files.session_folder import MARK, lock_for_session
 
     for place in filter(None, (session_dir / MARK, shared_folder)):
-        hold(place)
+        lock_for_session(place)
 
 
 def end_with_controller() -> None:
-    """Have this worker ended as soon as its controller is gone, as by SIGTERM.
+    """End this worker as by SIGTERM as soon as its controller is gone.
 
     xdist gives a worker that lost its controller five seconds, then sends it a SIGINT, which does
     nothing in a job that was started in the background: there SIGINT is ignored. Meanwhile its run

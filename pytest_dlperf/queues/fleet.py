@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from msgspec import Struct
+
 from pytest_dlperf.launch.fleet import EXAMPLE_PORT
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.leases import Lease
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.launch.preflight import HostReport, Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.launch.run import RunOrder
@@ -34,12 +36,11 @@ EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
 """Stands in a job that is only shown for the number that a run would be given."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What the looks of a case's jobs at their hosts have found, by host."""
 
-    hosts: dict[str, Host] = field(default_factory=dict)
-    reports: dict[str, HostReport] = field(default_factory=dict)
+    hosts: dict[str, Host] = {}
+    reports: dict[str, HostReport] = {}
 
 
 @final

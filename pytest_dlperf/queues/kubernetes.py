@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from pytest_dlperf.config.cluster import JobKind, Kubernetes
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.manifests import (
@@ -30,7 +32,7 @@ from pytest_dlperf.queues.queue import Queue, SilentQueueError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.queues.queue import Job, JobState
 
 CALL_LIMIT_S: Final = (10, 30)
@@ -49,15 +51,14 @@ _KUBECONFIG: Final = "KUBECONFIG"
 _SHOWN: Final = 60
 
 
-@dataclass(slots=True, kw_only=True)
-class _Live:
+class _Live(Struct, kw_only=True):
     """A job that was submitted, and what is known of its pods."""
 
     job: Job
     seen: Seen
-    pods: dict[int, Pod] = field(default_factory=dict)
+    pods: dict[int, Pod] = {}
     has_pods: bool = False
-    logs: dict[int, FollowedLog] = field(default_factory=dict)
+    logs: dict[int, FollowedLog] = {}
 
 
 @final
@@ -92,7 +93,7 @@ class KubernetesQueue(Queue):
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
         """Give what ``cluster.yaml`` says of pods, and the manifest that it names, part by part."""
-        said = {**asdict(self._settings), "kind": self._settings.kind.value, "template": None}
+        said = {**to_builtins(self._settings), "template": None}
         if variables.container is not None:
             said["image"] = None  # its own goes before it
         if self._settings.template is not None:
@@ -171,7 +172,7 @@ class KubernetesQueue(Queue):
 
     def cancel_command(self, name: str) -> list[str]:
         """Give a command that deletes the object of this name."""
-        settings = asdict(self._settings)
+        settings = to_builtins(self._settings)
         chosen = {key: settings[key] for key in ("context", "namespace")}
         chosen["kind"] = self._settings.kind.value
         if files := os.environ.get(_KUBECONFIG):

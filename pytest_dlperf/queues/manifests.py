@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import copy
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.kubernetes import JobKind
+from msgspec import Struct
+
+from pytest_dlperf.config.cluster import JobKind
 from pytest_dlperf.files.yamlfile import YamlError, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.config.kubernetes import Kubernetes
+    from pytest_dlperf.config.cluster import Kubernetes
     from pytest_dlperf.queues.queue import Job
 
 PARTS: Final = "DLPERF_PROGRAM_PARTS"
@@ -40,8 +41,7 @@ _START: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """A kind of object, as the API names it."""
 
     kind: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import random
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, to_builtins
 
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
@@ -20,7 +21,7 @@ from pytest_dlperf.queues.queue import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.run import RunOrder
     from pytest_dlperf.queues.news import NodeNews
@@ -36,8 +37,7 @@ _NOBODY: Final = "\0pytest-dlperf//"
 """No run holds locks of this name: a node of a job is nobody else's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTerms:
+class JobTerms(Struct, frozen=True, kw_only=True):
     """What a run asks of a queue, beside what any run asks for.
 
     ``purpose`` is for people. ``queue_limit_s`` counts from the submission to the start of the
@@ -64,7 +64,7 @@ def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Jo
         "folder": str(folder),
         "reports": list(map(str, reports)),
         "tells_in_lines": not queue.shares_disk,
-        "wanted": {**asdict(terms.needed), "lock": _NOBODY},
+        "wanted": {**to_builtins(terms.needed), "lock": _NOBODY},
     }
     return Job(
         name=name,

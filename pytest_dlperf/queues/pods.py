@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final, final
+
+from msgspec import Struct
 
 from pytest_dlperf.queues.queue import JobState, NodeEnd, Phase
 
@@ -23,8 +24,7 @@ _HOPELESS: Final = frozenset(
 _USUAL: Final = frozenset({"Completed", "Error"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """One pod of a job, as far as anybody here needs to know it."""
 
     name: str
@@ -95,12 +95,11 @@ def _end(pod: str, status: dict[str, Any], terminated: dict[str, Any] | None) ->
 
 
 @final
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     """What was seen of a job's pods; some are gone before anybody has seen their end."""
 
     nodes: int
-    disruptions: dict[int, str] = field(default_factory=dict)
+    disruptions: dict[int, str] = {}
     had_pods: bool = False
 
     def state(self, job: dict[str, Any] | None, pods: list[Pod]) -> JobState:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
 from pytest_dlperf.model.errors import BrokenError
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.config.assignments import LaunchVariables
 
 
 class SilentQueueError(BrokenError):
     """The engine does not answer; it may in a moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One run, as a queue takes it: a Python program that each of its nodes runs once.
 
     ``name`` is unique: by it the job can be cancelled before anybody knows whether it was
@@ -38,7 +38,7 @@ class Job:
     nodes: int
     devices_per_node: int
     needs_devices: bool
-    program: bytes = field(repr=False)
+    program: bytes
     hosts: tuple[str, ...] = ()
     limit_s: float
     queue_limit_s: float
@@ -56,16 +56,14 @@ class Phase(Enum):
     OVER = "nothing of it runs any more"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEnd:
+class NodeEnd(Struct, frozen=True, kw_only=True):
     """The end of one node of a job, as the engine tells it; ``reason`` where it has one."""
 
     exit_code: int | None
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobState:
+class JobState(Struct, frozen=True, kw_only=True):
     """How far a job is.
 
     ``reason`` is the engine's: why it waits, or why it is over. ``broken`` is why it will never
@@ -75,7 +73,7 @@ class JobState:
     phase: Phase
     reason: str = ""
     broken: str | None = None
-    ends: Mapping[int, NodeEnd] = field(default_factory=dict)
+    ends: Mapping[int, NodeEnd] = {}
 
 
 class Queue(ABC):

@@ -13,16 +13,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.report import Note, Report
-from pytest_dlperf.results.encode import metric_entry
+from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, Results
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
@@ -72,7 +71,7 @@ class BenchmarkBridge(Report):
                 session.disabled = True
         left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
         if left_out:
-            named = numbers.named(left_out, 5)
+            named = texts.named(left_out, 5)
             yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
 
 

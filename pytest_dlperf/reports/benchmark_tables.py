@@ -7,15 +7,15 @@ Below the folder: ``<system>.md`` with the table of each training, and
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.model import statistics
+from pytest_dlperf.model import numbers, statistics
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.markdown_text import code, inline, table
 
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement, Samples
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, Results
 
 _SIGNIFICANT_DIGITS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     case: Case
     measurement: Measurement
     speedup: float | None

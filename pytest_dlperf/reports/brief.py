@@ -8,16 +8,19 @@ however bad the night was.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import history_words, numbers
+from pytest_dlperf.reports import history_words, texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
+    decisive_metric,
     headline,
     status_of,
-    telling,
 )
 from pytest_dlperf.reports.explanation_markdown import differences, titled
 from pytest_dlperf.reports.figures import alike
@@ -28,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.history.series import Drift, Series
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.reports.groups import Group
 
 LONGEST_TEXT: Final = 3000
@@ -39,8 +41,7 @@ GROUPS_SHOWN: Final = 8
 _ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class Brief(Struct, frozen=True, kw_only=True):
     """A session in a few words."""
 
     subject: str
@@ -51,8 +52,7 @@ class Brief:
     """The same as GitHub-flavoured Markdown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Told(Struct, frozen=True, kw_only=True):
     """What both forms of the text say, from top to bottom."""
 
     headline: str
@@ -83,7 +83,7 @@ def ten_seconds(
     night = words.dated(results.started, results.started)
     groups = bad_groups(results)
     told = _Told(
-        headline=f"{numbers.printable(results.cluster)}, {night}: {headline(results)}",
+        headline=f"{texts.printable(results.cluster)}, {night}: {headline(results)}",
         groups=groups[:GROUPS_SHOWN],
         left=groups[GROUPS_SHOWN:],
         quiet=[_cut(line) for line in _quiet_lines(results, groups, drifts)],
@@ -121,8 +121,8 @@ def _quiet_lines(
     if others := [one for one in drifts if one[0].case_id not in drifting]:
         yield _drifts(others)
     for host, faults in sorted(results.unfit_hosts.items())[:CASES_NAMED]:
-        fault = numbers.printable("; ".join(faults))
-        yield f"host {numbers.printable(host)} cannot be used: {fault}"
+        fault = texts.printable("; ".join(faults))
+        yield f"host {texts.printable(host)} cannot be used: {fault}"
     if len(results.unfit_hosts) > CASES_NAMED:
         yield f"{len(results.unfit_hosts) - CASES_NAMED} more hosts cannot be used"
     for status in _ABSENT:
@@ -142,7 +142,7 @@ def _quiet(group: Group) -> str:
 def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> str:
     series, drift = max(drifts, key=lambda pair: abs(pair[1].percent))
     more = f"; and {len(drifts) - 1} more" if len(drifts) > 1 else ""
-    named = f"{numbers.printable(series.metric)} of {series.case_id}"
+    named = f"{texts.printable(series.metric)} of {series.case_id}"
     return f"{named} {history_words.drift(drift)}{more}"
 
 
@@ -150,10 +150,10 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[str]:
     if not cases:
         return
     reasons = [j.reason for result in cases for j in result.judgements.values() if j.reason]
-    why = f": {numbers.in_short(reasons[0])}" if reasons else ""
+    why = f": {texts.in_short(reasons[0])}" if reasons else ""
     different = {alike(reason, result.case) for result in cases for reason in reasons}
     more = "; and other reasons" if len(different) > 1 else ""
-    named = numbers.named([result.case.id for result in cases], CASES_NAMED)
+    named = texts.named([result.case.id for result in cases], CASES_NAMED)
     yield f"{numbers.counted(len(cases), 'case')} {status.value}: {named}{why}{more}"
 
 
@@ -161,9 +161,9 @@ def _accepted(results: Results) -> Iterator[str]:
     changes = results.baseline_changes
     if changes:
         first = changes[0]
-        who = f" by {numbers.person(first.by)}" if first.by else ""
+        who = f" by {texts.person(first.by)}" if first.by else ""
         count = numbers.counted(len(changes), "number")
-        yield f"accepted tonight{who}: {count} ({numbers.reason(first.why)})"
+        yield f"accepted tonight{who}: {count} ({texts.reason(first.why)})"
 
 
 # ------------------------------------------------------------------------------- written
@@ -171,7 +171,7 @@ def _accepted(results: Results) -> Iterator[str]:
 
 def _subject(results: Results, groups: Sequence[Group]) -> str:
     """Say the only group, or of each status how many, how much and since when."""
-    begin = f"dlperf {numbers.printable(results.cluster)}: "
+    begin = f"dlperf {texts.printable(results.cluster)}: "
     if not groups or results.interrupted:
         said = headline(results)
     elif len(groups) == 1:
@@ -181,13 +181,13 @@ def _subject(results: Results, groups: Sequence[Group]) -> str:
         for group in groups:
             by_status.setdefault(group.status, []).append(group)
         said = ", ".join(_summed_up(alike, results.started) for alike in by_status.values())
-    return numbers.cut(f"{begin}{said}", LONGEST_SUBJECT)
+    return texts.cut(f"{begin}{said}", LONGEST_SUBJECT)
 
 
 def _summed_up(groups: Sequence[Group], tonight: str) -> str:
     """Say of groups of one status how many cases, how much and since when, in one piece."""
     cases = [result for group in groups for result in group.cases]
-    known = [each for each in map(telling, cases) if each is not None]
+    known = [each for each in map(decisive_metric, cases) if each is not None]
     judgements = [each.judgement for each in known if each.judgement is not None]
     if not judgements:
         return f"{len(cases)} {groups[0].status.value}"
@@ -204,7 +204,7 @@ def _summed_up(groups: Sequence[Group], tonight: str) -> str:
 def _places(results: Results, page: str | None) -> list[tuple[str, str]]:
     commit, _, ci_run = results.origin
     found = [("page", page), ("CI run", ci_run)]
-    told = [(name, numbers.printable(place)) for name, place in found if place]
+    told = [(name, texts.printable(place)) for name, place in found if place]
     return [*told, *([("commit", words.short_commit(commit))] if commit else [])]
 
 
@@ -243,8 +243,8 @@ def _item(group: Group, tonight: str) -> str:
 
 
 def _linked(name: str, place: str) -> str:
-    return f"[{name}]({place})" if numbers.address(place) else f"{name} {code(place)}"
+    return f"[{name}]({place})" if texts.address(place) else f"{name} {code(place)}"
 
 
 def _cut(line: str) -> str:
-    return numbers.cut(line, words.LONGEST_LINE)
+    return texts.cut(line, words.LONGEST_LINE)

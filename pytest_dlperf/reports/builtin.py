@@ -54,7 +54,7 @@ class ResultsFile(FileReport):
 
     def save(self, results: Results) -> None:
         """Write the results file."""
-        from pytest_dlperf.results.encode import write_json
+        from pytest_dlperf.results.file import write_json
 
         write_json(self.place, results)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import lost
 
 if TYPE_CHECKING:
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.case import Case, Topology
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult, MetricResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
     from pytest_dlperf.model.work import Work
 
 
@@ -99,7 +98,7 @@ def is_measured(result: CaseResult) -> bool:
     return result.measurement is not None and any(run.metrics for run in result.measurement.runs)
 
 
-def telling(result: CaseResult) -> MetricResult | None:
+def decisive_metric(result: CaseResult) -> MetricResult | None:
     """Return the metric that a case's status comes from: the worst, of equals the first.
 
     Where the first is better than others, that which has lost the most. ``None`` where the status
@@ -125,7 +124,7 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
         result: CaseResult,
     ) -> tuple[int, float, tuple[str, str, Work, tuple[str, ...], Topology]]:
         status, loss = status_of(result), 0.0
-        if not status.is_good and (known := telling(result)) is not None:
+        if not status.is_good and (known := decisive_metric(result)) is not None:
             loss = lost(known.judgement) or 0.0
         return status.rank, -loss, _place(result.case)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.explanation_words import told_difference
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
 from pytest_dlperf.results.comparison import (
@@ -15,7 +17,7 @@ from pytest_dlperf.results.comparison import (
     MIN_RUNS,
     ComparedCase,
     ComparedMetric,
-    Difference,
+    Conclusion,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.results.comparison import Comparison, Side
-    from pytest_dlperf.results.differing import SharedDifference
+    from pytest_dlperf.results.shared_differences import SharedDifference
 
 SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""
@@ -35,8 +37,7 @@ _EXACT: Final = "exact"
 """Stands for the interval where there is no noise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideName:
+class SideName(Struct, frozen=True, kw_only=True):
     """One side: its letter, its label in one short line, and the file that it was read from."""
 
     letter: str
@@ -59,16 +60,15 @@ def side_names(files: Sequence[str], labels: Sequence[str | None]) -> SideNames:
     first, second = (
         SideName(
             letter=letter,
-            label=numbers.cut(numbers.printable(label or other), 40),
-            file=numbers.printable(file),
+            label=texts.cut(texts.printable(label or other), 40),
+            file=texts.printable(file),
         )
         for letter, file, label, other in zip("AB", files, labels, usual, strict=True)
     )
     return first, second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRow:
+class CaseRow(Struct, frozen=True, kw_only=True):
     """One compared case and its cells, which stand below ``ComparisonView.headings``."""
 
     case: ComparedCase
@@ -77,8 +77,7 @@ class CaseRow:
     """The ratio with its interval, as in a sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceRow:
+class DifferenceRow(Struct, frozen=True, kw_only=True):
     """What is not the same in A and B; ``where`` says in which cases, empty: in all of them."""
 
     name: str
@@ -88,8 +87,7 @@ class DifferenceRow:
     case_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
+class MetricView(Struct, frozen=True, kw_only=True):
     """One metric, and the cases that are compared by it."""
 
     name: str
@@ -102,8 +100,7 @@ class MetricView:
     cases: tuple[CaseRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonView:
+class ComparisonView(Struct, frozen=True, kw_only=True):
     """All that the reports of a comparison show, in the order in which they show it.
 
     Texts may hold what the results files say: each report escapes them in its own way.
@@ -200,7 +197,7 @@ def _markdown_parts(view: ComparisonView) -> Iterator[str]:
                     code(row.case.case_id),
                     inline(row.case.metric.unit),
                     *row.cells,
-                    row.case.difference.value,
+                    row.case.conclusion.value,
                 )
                 for row in metric.cases
             ],
@@ -231,7 +228,7 @@ def _markdown_differences(view: ComparisonView) -> Iterator[str]:
 def _markdown_where(row: DifferenceRow) -> str:
     if not row.where:
         return ""
-    return f"{row.where}: {numbers.named([code(case_id) for case_id in row.case_ids], SHOWN)}"
+    return f"{row.where}: {texts.named([code(case_id) for case_id in row.case_ids], SHOWN)}"
 
 
 def _cell(fact: str) -> str:
@@ -247,8 +244,8 @@ def _case_row(case: ComparedCase) -> CaseRow:
         case=case,
         cells=(
             f"{_runs(case.first)}, {_runs(case.second)}",
-            numbers.written(case.first.median, case.metric.unit),
-            numbers.written(case.second.median, case.metric.unit),
+            numbers.number(case.first.median, case.metric.unit),
+            numbers.number(case.second.median, case.metric.unit),
             ratio,
             interval,
         ),
@@ -259,7 +256,7 @@ def _case_row(case: ComparedCase) -> CaseRow:
 def _exact_ratio(case: ComparedCase) -> str:
     """Write one decimal more where a difference that is there would not show."""
     ratio = _ratio(case.ratio)
-    is_hidden = ratio == _ratio(1.0) and case.difference is not Difference.NONE_SEEN
+    is_hidden = ratio == _ratio(1.0) and case.conclusion is not Conclusion.NONE_SEEN
     return f"{case.ratio:.{DECIMALS + 1}f}" if is_hidden else ratio
 
 
@@ -282,8 +279,8 @@ def _ends(ends: tuple[float, float]) -> str:
 
 def _found(metric: ComparedMetric) -> str:
     """Count the cases per conclusion: ``1 better, 3 worse``."""
-    counts = Counter(case.difference for case in metric.cases)
-    return ", ".join(f"{counts[one]} {one.value}" for one in Difference if counts[one])
+    counts = Counter(case.conclusion for case in metric.cases)
+    return ", ".join(f"{counts[one]} {one.value}" for one in Conclusion if counts[one])
 
 
 def _mean(metric: ComparedMetric) -> str | None:
@@ -334,9 +331,9 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         )
     if any(case.is_exact for case in cases):
         yield f"{_EXACT.capitalize()}: the runs of a side do not differ, so there is no interval."
-    if any(case.difference is Difference.TOO_FEW for case in cases):
+    if any(case.conclusion is Conclusion.TOO_FEW for case in cases):
         yield f"An interval needs {MIN_RUNS} runs on both sides."
-    if any(case.difference is Difference.BROKEN for case in cases):
+    if any(case.conclusion is Conclusion.BROKEN for case in cases):
         yield (
             "Broken runs: a side was not measured whole. The ratio is that of the runs that were "
             "left, and counts for nothing else."

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from pytest_dlperf.model.numbers import ABSENT
 from pytest_dlperf.reports.explanation_words import accepted_by
 from pytest_dlperf.reports.figures import detectable_losses
-from pytest_dlperf.reports.numbers import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, Results
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """One fact on both sides, ``-`` where a side does not know it."""
 
     name: str
@@ -28,8 +27,7 @@ class Fact:
     differs: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """Machine and software of a case; ``summary`` is a sentence, the differences first."""
 
     summary: str

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import of_judgement
 from pytest_dlperf.reports.markdown_text import code, inline, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_dlperf.model.explanation import Difference
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.judgement import Difference, Judgement
+    from pytest_dlperf.model.results import CaseResult, MetricResult
     from pytest_dlperf.reports.groups import Group
 
 DIFFERENCES_IN_TABLE: Final = 20

@@ -8,16 +8,17 @@ of a terminal; for Markdown and HTML it has to be escaped.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.differences import ABSENT
-from pytest_dlperf.model.explanation import DifferenceKind
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
-from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, status_of, telling
+from pytest_dlperf.reports import texts
+from pytest_dlperf.reports.case_status import CaseStatus, decisive_metric, of_judgement, status_of
 from pytest_dlperf.reports.figures import difference_percent, lost
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from datetime import date
 
     from pytest_dlperf.model.baseline import Acceptance
-    from pytest_dlperf.model.explanation import Difference, Explanation, PastNight
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement, PastNight
+    from pytest_dlperf.model.results import CaseResult
 
 DIFFERENCES_SHOWN: Final = 5
 """Differences that a message lists; the results file has all of them."""
@@ -89,7 +89,7 @@ def moved(*judgements: Judgement) -> str:
 
 def _told_percent(judgement: Judgement) -> float | None:
     loss, verdict = lost(judgement), judgement.verdict
-    if not verdict.is_of_change:
+    if not verdict.is_change:
         return None
     if loss is not None and verdict is not Verdict.INCONCLUSIVE:
         is_expected = loss < 0 if verdict is Verdict.IMPROVED else loss > 0
@@ -99,13 +99,13 @@ def _told_percent(judgement: Judgement) -> float | None:
 
 def case_subject(result: CaseResult, tonight: str) -> tuple[str, str]:
     """Say the same of a case by its worst metric, and name that unless it is the first."""
-    known = telling(result)
+    known = decisive_metric(result)
     if known is None or known.judgement is None:
         return status_of(result).value, ""
     name = known.metric.name
     is_first = name == next(iter(result.metrics()))
     said = subject(known.judgement, known.explanation, tonight)
-    return said, "" if is_first else numbers.printable(name)
+    return said, "" if is_first else texts.printable(name)
 
 
 def case_named(metric: str, case: str) -> str:
@@ -126,7 +126,7 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     at = explanation.since.at
     day, today = _day(at, tonight), _day(tonight, tonight)
     if day is None or today is None:
-        named = numbers.printable(at[:10])
+        named = texts.printable(at[:10])
     elif day == today:
         return "tonight"
     else:
@@ -141,7 +141,7 @@ def dated(at: str, tonight: str) -> str:
     """Write a day for a reader who looks closer: ``Tuesday 2026-11-17``."""
     day = _day(at, tonight)
     if day is None:
-        return numbers.printable(at[:10])
+        return texts.printable(at[:10])
     return f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
 
 
@@ -214,7 +214,7 @@ def short_commit(commit: str) -> str:
     """Shorten a commit's digest to what people compare."""
     found = _COMMIT.fullmatch(commit)
     if found is None:  # as a file may have it that was not written here
-        return numbers.cut(numbers.printable(commit), _LONGEST_VALUE)
+        return texts.cut(texts.printable(commit), _LONGEST_VALUE)
     return f"{found[1]}{found[2] or ''}"
 
 
@@ -226,8 +226,7 @@ def _is_same(first: str | None, second: str | None) -> bool:
 # --------------------------------------------------------------------------- what differs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldDifference:
+class ToldDifference(Struct, frozen=True, kw_only=True):
     """A difference in words; long values are shortened around what differs."""
 
     name: str
@@ -279,7 +278,7 @@ def difference_lines(
 def came_with(judgement: Judgement) -> str:
     """Say of a difference that it began in the same night as what was judged."""
     verdict = judgement.verdict
-    if not verdict.is_of_change:
+    if not verdict.is_change:
         return "came with it"
     return f"came with the {'gain' if verdict is Verdict.IMPROVED else 'loss'}"
 
@@ -287,7 +286,7 @@ def came_with(judgement: Judgement) -> str:
 def _named(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
     kind = difference.kind
-    name = numbers.cut(numbers.printable(difference.name), _LONGEST_VALUE)
+    name = texts.cut(texts.printable(difference.name), _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
     of = " of" if kind is DifferenceKind.COMMIT else ""
@@ -296,20 +295,20 @@ def _named(difference: Difference) -> str:
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
     """Write values, the long ones without what all of them have at both ends."""
-    texts = [None if value is None else numbers.printable(value) for value in values]
-    known = list(dict.fromkeys(text for text in texts if text not in (None, ABSENT)))
+    written = [None if value is None else texts.printable(value) for value in values]
+    known = list(dict.fromkeys(text for text in written if text not in (None, ABSENT)))
     begin = end = 0
     if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
         common = _common(known)
         ends = [text[common:][::-1] for text in known]
         begin, end = max(common - _AROUND, 0), max(_common(ends) - _AROUND, 0)
-    return [UNKNOWN if text is None else _cut(text, begin, len(text) - end) for text in texts]
+    return [UNKNOWN if text is None else _cut(text, begin, len(text) - end) for text in written]
 
 
-def _common(texts: Sequence[str]) -> int:
+def _common(values: Sequence[str]) -> int:
     """Count the characters that all begin with: the first and the last in order differ soonest."""
-    pairs = zip(min(texts), max(texts), strict=False)
-    shortest = min(map(len, texts))
+    pairs = zip(min(values), max(values), strict=False)
+    shortest = min(map(len, values))
     return next((at for at, (one, other) in enumerate(pairs) if one != other), shortest)
 
 
@@ -327,7 +326,7 @@ def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
         return ""
-    who = f"by {numbers.person(acceptance.by)} " if acceptance.by else ""
-    why = f": {numbers.reason(acceptance.reason)}" if acceptance.reason else ""
+    who = f"by {texts.person(acceptance.by)} " if acceptance.by else ""
+    why = f": {texts.reason(acceptance.reason)}" if acceptance.reason else ""
     where = f", {_commit(acceptance.commit)}" if acceptance.commit else ""
     return f"{who}on {dated(acceptance.at, tonight)}{where}{why}"

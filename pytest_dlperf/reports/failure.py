@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.explanation import DifferenceKind
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import DifferenceKind, Verdict
+from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.figures import (
     interleaved_arms,
     listed_runs,
@@ -22,9 +24,8 @@ from pytest_dlperf.reports.figures import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.gate.verdicts import End, Question, Settled
-    from pytest_dlperf.model.explanation import Explanation
-    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.gate.verdicts import GateInput, GateResult, MeasuredCase
+    from pytest_dlperf.model.judgement import Explanation, Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
 
@@ -32,8 +33,7 @@ _LONGEST_REASON: Final = 120
 """Characters of a reason in the first line."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Crash:
+class _Crash(Struct, frozen=True):
     """The place and text of a failure, for pytest's short summary, JUnit and annotations."""
 
     path: str
@@ -50,7 +50,7 @@ class FailureText:
     def __init__(self, text: str, location: tuple[str, int | None, str]) -> None:
         """Keep the text; ``location`` is the test's: file, line from 0 on, and name."""
         # A log's lines stand in it, and a line may be a command to what runs the session.
-        self._text = text = numbers.plain(text)
+        self._text = text = texts.plain(text)
         path, line, _ = location
         self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
 
@@ -67,31 +67,31 @@ class FailureText:
 
 
 def failure_message(
-    settled: Settled, explanation: Explanation | None, *, cluster: str, tonight: str
+    result: GateResult, explanation: Explanation | None, *, cluster: str, tonight: str
 ) -> str:
     """Say all that a reader needs to act on a verdict, without ``-vv`` or another file.
 
     The first line is for pytest's short summary, JUnit and the like, where the test's id stands
     before it: it leaves out the case. ``tonight`` is when the session began, ISO 8601.
     """
-    judgement, question = settled.judgement, settled.question
+    judgement, gate_input = result.judgement, result.input
     metric = judgement.metric
-    lines = [headline(judgement, explanation, tonight, case_id=question.case.measurement.case_id)]
+    lines = [headline(judgement, explanation, tonight, case_id=gate_input.case.measurement.case_id)]
     if judgement.reason:
-        lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
+        lines.append(f"  reason     {texts.in_full(judgement.reason, 15)}")
     lines += why_lines(judgement, explanation, tonight)
-    lines += _comparison(settled, cluster, tonight)
-    lines += _scaling(judgement, question)
-    lines += [f"  {metric.ratio_of:10} {numbers.in_full(end, 13)}" for end in judgement.ends]
-    lines += _beside(metric, question.case)
-    lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
+    lines += _comparison(result, cluster, tonight)
+    lines += _scaling(judgement, gate_input)
+    lines += [f"  {metric.ratio_of:10} {texts.in_full(end, 13)}" for end in judgement.ends]
+    lines += _beside(metric, gate_input.case)
+    lines += [f"  note       {texts.in_full(note, 13)}" for note in judgement.notes]
     lines += _way_out(judgement)
     interleaved = {
         both.candidate.case_id: both
-        for both in (settled.control.interleaved if settled.control else ())
+        for both in (result.control.interleaved if result.control else ())
     }
     of_runs = metric.ratio_of or metric.name
-    for measured in (end.measurement for end in question.ends):
+    for measured in (end.measurement for end in gate_input.ends):
         lines += _runs(measured, measured.case_id, of_runs, told=judgement.reason or "")
         for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
             lines += _runs(arm, name, of_runs, told="")
@@ -104,8 +104,8 @@ def headline(
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
     said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
     if judgement.reason and not words.moved(judgement):
-        reason = numbers.in_short(judgement.reason).removeprefix(case_id).lstrip(", :")
-        return f"{said}; {numbers.cut(reason, _LONGEST_REASON)}"
+        reason = texts.in_short(judgement.reason).removeprefix(case_id).lstrip(", :")
+        return f"{said}; {texts.cut(reason, _LONGEST_REASON)}"
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it:
         return said
@@ -127,15 +127,15 @@ def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: st
         yield f"  {'' if at else 'differs':10} {line}"
 
 
-def _comparison(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
-    judgement, measurement = settled.judgement, settled.question.case.measurement
+def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[str]:
+    judgement, measurement = result.judgement, result.input.case.measurement
     metric = judgement.metric
     if judgement.measured is not None:
         better = f"; {metric.better.value} is better" if metric.better else ""
-        measured = numbers.amount(judgement.measured, metric.unit)
+        measured = numbers.quantity(judgement.measured, metric.unit)
         yield f"  measured   {measured} ({measurement.estimator.value}{better})"
     if judgement.accepted is not None:
-        yield from _judged(settled, cluster, tonight)
+        yield from _judged(result, cluster, tonight)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
             f"  baseline   cluster {cluster} has none of this metric of this case; "
@@ -143,47 +143,47 @@ def _comparison(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
         )
 
 
-def _judged(settled: Settled, cluster: str, tonight: str) -> Iterator[str]:
+def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[str]:
     """Say what was compared with what, who accepted that, and how small a change is found."""
-    judgement = settled.judgement
+    judgement = result.judgement
     accepted, reference = judgement.accepted, judgement.reference
     if accepted is None or reference is None or judgement.measured is None:
-        yield from _accepted(settled, tonight)
+        yield from _accepted(result, tonight)
         return
     unit, allowed = judgement.metric.unit, judgement.tolerance_percent
     tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
     view = rule_view(judgement)
     of = "" if reference == accepted else ", of the last sessions"
-    held = f"{numbers.amount(reference, unit)} of cluster {cluster}{of}"
+    held = f"{numbers.quantity(reference, unit)} of cluster {cluster}{of}"
     yield f"  reference  {held}: {_how_far(judgement, reference)}{'' if view else tolerance}"
-    yield from _accepted(settled, tonight)
+    yield from _accepted(result, tonight)
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
-        limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
+        limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
         yield f"  compared   {view}{limit}"
     if judgement.rule is not None:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
 
 
-def _accepted(settled: Settled, tonight: str) -> Iterator[str]:
+def _accepted(result: GateResult, tonight: str) -> Iterator[str]:
     """Say the accepted number where tonight was held against another, and who accepted it."""
-    judgement, baseline = settled.judgement, settled.question.baseline
+    judgement, baseline = result.judgement, result.input.baseline
     accepted = judgement.accepted
     by = words.accepted_by(baseline.acceptance if baseline else None, tonight)
     is_other = accepted is not None and judgement.reference not in (None, accepted)
     number = ""
     if accepted is not None and is_other:
         far = "" if judgement.measured is None else f": {_how_far(judgement, accepted)}"
-        number = f"{numbers.amount(accepted, judgement.metric.unit)}{far}"
+        number = f"{numbers.quantity(accepted, judgement.metric.unit)}{far}"
     if number or by:
         yield f"  accepted   {'; '.join(filter(None, (number, by)))}"
 
 
-def _scaling(judgement: Judgement, question: Question) -> Iterator[str]:
+def _scaling(judgement: Judgement, gate_input: GateInput) -> Iterator[str]:
     """Say how much of the ideal a ratio is, and over which topology."""
-    if question.reference is None or judgement.measured is None:
+    if gate_input.reference is None or judgement.measured is None:
         return
-    case, over = (Case.from_id(end.measurement.case_id) for end in question.ends)
+    case, over = (Case.from_id(end.measurement.case_id) for end in gate_input.ends)
     ideal = case.topology.ideal_speedup(over.topology)
     efficiency = numbers.percent(100 * judgement.measured / ideal)
     yield (
@@ -196,7 +196,7 @@ def _how_far(judgement: Judgement, held: float) -> str:
     """Say how far the measured number lies from another, and which way that is."""
     if judgement.measured is None or not held:
         return numbers.ABSENT
-    percent = 100 * (judgement.measured / held - 1)
+    percent = difference_percent(judgement.measured, held)
     told, better = numbers.signed_percent(percent), judgement.metric.better
     if told == "+0.0 %" or better is None:
         return told
@@ -211,7 +211,7 @@ def sees(judgement: Judgement) -> str:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent
         return "sees no loss at all: the runs differ too much"
-    return f"sees a loss of {visible:.1f} % or more, 9 times out of 10"
+    return f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
 
 
 def _way_out(judgement: Judgement) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _way_out(judgement: Judgement) -> Iterator[str]:
         )
 
 
-def _beside(judged: Metric, case: End) -> Iterator[str]:
+def _beside(judged: Metric, case: MeasuredCase) -> Iterator[str]:
     """Say how far the case's other metrics moved: what moves together often has one cause."""
     told = []
     for metric in case.measurement.metrics:
@@ -232,8 +232,8 @@ def _beside(judged: Metric, case: End) -> Iterator[str]:
             continue
         median = case.measurement.samples(name).median
         if median is not None and there.why_incomparable(metric, case.measurement) is None:
-            moved = numbers.signed_percent(100 * (median / there.accepted - 1))
-            told.append(f"{name} {numbers.amount(median, metric.unit)} ({moved})")
+            moved = numbers.signed_percent(difference_percent(median, there.accepted))
+            told.append(f"{name} {numbers.quantity(median, metric.unit)} ({moved})")
     if told:
         yield f"  beside     {', '.join(told)}"
 
@@ -244,13 +244,13 @@ def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Ite
     yield f"  {name}: {metric} {summed_up(samples)}"
     folder = log_folder(measurement)
     if folder:
-        yield f"    logs in {numbers.printable(folder)}"
+        yield f"    logs in {texts.printable(folder)}"
     runs, left = listed_runs(measurement)
     for label, run in runs:
         log = (run.log or "").removeprefix(folder)
         new = run.reason and run.reason not in told
-        reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
+        reason = f" ({texts.in_short(run.reason or '')})" if new else ""
         found = run_number(run, samples.metric)
-        yield f"    run {label}: {found}{reason}  {numbers.printable(log)}"
+        yield f"    run {label}: {found}{reason}  {texts.printable(log)}"
     if left:
         yield f"    … and {left} more; --dlperf-json FILE has all of them"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import RuleName
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, Samples
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult, MetricResult, TestRecord
-    from pytest_dlperf.model.results import BaselineChange
+    from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult, TestRecord
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (
@@ -34,11 +34,11 @@ def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, st
         change.case_id,
         change.metric,
         change.unit,
-        numbers.written(change.old, change.unit),
-        numbers.written(change.new, change.unit),
+        numbers.number(change.old, change.unit),
+        numbers.number(change.new, change.unit),
         numbers.signed_percent(change.difference_percent),
-        numbers.person(change.by),
-        numbers.reason(change.why),
+        texts.person(change.by),
+        texts.reason(change.why),
     )
 
 
@@ -59,7 +59,10 @@ def decisive(record: TestRecord) -> Judgement | None:
     """Return the worst judgement of a test; of equals that of what the test is about."""
     return min(
         record.judgements.values(),
-        key=lambda judgement: (judgement.verdict.gravity, judgement.metric.name != record.metric),
+        key=lambda judgement: (
+            judgement.verdict.severity_rank,
+            judgement.metric.name != record.metric,
+        ),
         default=None,
     )
 
@@ -101,7 +104,7 @@ def rule_view(judgement: Judgement) -> str | None:
         return None
     ends = judgement.interval_percent
     interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
-    place = numbers.written(held * (1 + percent / 100), judgement.metric.unit)
+    place = numbers.number(held * (1 + percent / 100), judgement.metric.unit)
     return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
 
 
@@ -120,8 +123,7 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
     unseen = f"none by {blind} of {len(found)} verdicts" if blind else ""
     if not seen:
         return unseen
-    low, high = numbers.percent(min(seen)), numbers.percent(max(seen))
-    told = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    told = numbers.percent_range(min(seen), max(seen))
     return f"{told}, {unseen}" if unseen else told
 
 
@@ -149,12 +151,12 @@ def metric_cells(
         "metric": name,
         "named": with_unit(known.metric),
         "unit": unit or numbers.ABSENT,
-        "median": numbers.written(known.median, unit),
-        "reference": numbers.written(known.reference, unit),
+        "median": numbers.number(known.median, unit),
+        "reference": numbers.number(known.reference, unit),
         "diff": numbers.signed_percent(difference_percent(judgement)),
         "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
-        "spread": numbers.spread(known.spread),
-        "mean": numbers.written(known.mean, unit),
+        "spread": numbers.variation(known.spread),
+        "mean": numbers.number(known.mean, unit),
         "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, name),
         "of ideal": numbers.percent(known.efficiency_percent),
     }
@@ -181,9 +183,9 @@ def summed_up(samples: Samples) -> str:
     if not samples.values:
         return "no number"
     return (
-        f"median {numbers.written(samples.median, unit)}, "
-        f"mean {numbers.amount(samples.mean, unit)}, "
-        f"spread {numbers.spread(samples.spread)}"
+        f"median {numbers.number(samples.median, unit)}, "
+        f"mean {numbers.quantity(samples.mean, unit)}, "
+        f"spread {numbers.variation(samples.spread)}"
     )
 
 
@@ -191,7 +193,7 @@ def run_number(run: Run, metric: Metric) -> str:
     """Write a metric's number of a run, or what kept it from having one."""
     is_ok, value = run.status is RunStatus.OK, run.metrics.get(metric.name)
     if value is not None:
-        return numbers.written(value, metric.unit)
+        return numbers.number(value, metric.unit)
     return "missing" if is_ok else run.status.value
 
 

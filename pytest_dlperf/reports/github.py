@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
     headline,
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult, MetricResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -109,7 +109,7 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
         cases = [result.case.id for result in results if status_of(result) is status]
         if cases:
             title = f"{len(cases)} of {len(results)} cases {status.value}"
-            yield title, numbers.named(cases, 20)
+            yield title, texts.named(cases, 20)
 
 
 def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
@@ -133,18 +133,18 @@ def _line(judgement: Judgement, known: MetricResult) -> str:
     metric = judgement.metric
     said = f"{metric.name} {word_of(judgement)}"
     if judgement.measured is not None:
-        said += f": {numbers.amount(judgement.measured, metric.unit)}"
+        said += f": {numbers.quantity(judgement.measured, metric.unit)}"
         held = judgement.reference
         if held is not None:
             difference = numbers.signed_percent(difference_percent(judgement))
-            said += f", reference {numbers.written(held, metric.unit)} ({difference})"
+            said += f", reference {numbers.number(held, metric.unit)} ({difference})"
             said += "; lower is better" if metric.better is Better.LOWER else ""
         if known.efficiency_percent is not None:
             said += f"; {numbers.percent(known.efficiency_percent)} of the ideal"
         view = rule_view(judgement)
         if view is not None:
             said += f"; {view}"
-    return f"{said}; {numbers.in_short(judgement.reason)}" if judgement.reason else said
+    return f"{said}; {texts.in_short(judgement.reason)}" if judgement.reason else said
 
 
 def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -159,10 +159,10 @@ def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _command(kind: str, title: str, message: str) -> str:
     """Write a workflow command in one line, which nothing in its texts can end or add to."""
-    text = numbers.plain(message)
+    text = texts.plain(message)
     if len(text) > MESSAGE_LENGTH:
         text = f"{text[:MESSAGE_LENGTH]}…"
-    return f"::{kind} title={_property(numbers.printable(title))}::{_data(text)}"
+    return f"::{kind} title={_property(texts.printable(title))}::{_data(text)}"
 
 
 def _data(text: str) -> str:

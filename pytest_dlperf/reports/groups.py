@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.explanation import DifferenceKind
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
+    decisive_metric,
     of_judgement,
     status_of,
-    telling,
     worst_first,
 )
 from pytest_dlperf.reports.figures import alike, difference_percent
@@ -21,18 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_dlperf.model.baseline import Acceptance
-    from pytest_dlperf.model.explanation import Difference, Explanation
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult, MetricResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
+    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 CASES_NAMED: Final = 3
 DIFFERENCES_SHOWN: Final = 3
 """Differences that a group tells: by so many without the first, cases are told apart."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Cases with the same status for the same reason, the worst first."""
 
     status: CaseStatus
@@ -83,7 +82,7 @@ class Group:
 
     def names(self, write: Callable[[str], str] = str) -> str:
         """Name the first cases, and count the others."""
-        return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)
+        return texts.named([write(result.case.id) for result in self.cases], CASES_NAMED)
 
     def lines(self, tonight: str) -> list[str]:
         """Say what was measured or why not, and since when; what differs is told apart."""
@@ -100,9 +99,9 @@ class Group:
         told, judgement = [], self.judgement
         if judgement is not None and judgement.measured is not None and len(self.cases) == 1:
             metric, held = judgement.metric, judgement.reference
-            reference = "" if held is None else f", reference {numbers.written(held, metric.unit)}"
-            amount = numbers.amount(judgement.measured, metric.unit)
-            told.append(f"{numbers.printable(metric.name)} {amount}{reference}")
+            reference = "" if held is None else f", reference {numbers.number(held, metric.unit)}"
+            amount = numbers.quantity(judgement.measured, metric.unit)
+            told.append(f"{texts.printable(metric.name)} {amount}{reference}")
         if also := self._also():
             told.append(f"also {also}")
         return "; ".join(told)
@@ -120,7 +119,7 @@ class Group:
                 told.setdefault(name, []).append(moved)
         single = len(self.cases) == 1
         return ", ".join(
-            f"{numbers.printable(name)} {moved[0] if single else f'of {len(moved)}'}"
+            f"{texts.printable(name)} {moved[0] if single else f'of {len(moved)}'}"
             for name, moved in told.items()
         )
 
@@ -132,7 +131,7 @@ class Group:
         more = len(self.cases) - 1
         like_it = f"; and {more} more like it" if more else ""
         reason = judgement.reason.removeprefix(f"{self.cases[0].case.id}, ")
-        return f"{numbers.cut(numbers.in_short(reason), words.LONGEST_LINE)}{like_it}"
+        return f"{texts.cut(texts.in_short(reason), words.LONGEST_LINE)}{like_it}"
 
 
 def bad_groups(results: Results) -> list[Group]:
@@ -150,7 +149,7 @@ def groups_of(cases: Iterable[CaseResult], tonight: str) -> list[Group]:
 
 
 def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
-    status, known = status_of(result), telling(result)
+    status, known = status_of(result), decisive_metric(result)
     judgement = known.judgement if known else None
     if known is None or judgement is None:
         return (status,)
@@ -181,12 +180,14 @@ def _suspects(explanation: Explanation | None) -> tuple[Difference, ...]:
 
 def _group(members: Sequence[CaseResult], tonight: str) -> Group:
     first, *others = members
-    status, known = status_of(first), telling(first)
+    status, known = status_of(first), decisive_metric(first)
     subject, metric = words.case_subject(first, tonight)
     if others:
         if known is not None and known.judgement is not None:
-            more = [each.judgement for each in map(telling, others) if each and each.judgement]
+            more = [
+                each.judgement for each in map(decisive_metric, others) if each and each.judgement
+            ]
             subject = words.subject(known.judgement, known.explanation, tonight, others=more)
-            metric = numbers.printable(known.metric.name)
+            metric = texts.printable(known.metric.name)
         subject = f"{len(members)} cases {subject}"
     return Group(status=status, cases=tuple(members), subject=subject, metric=metric, known=known)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.explanation_words import short_commit
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def change(
     known: ChangePoint, unit: str, percent: Callable[[float], str] = numbers.signed_percent
 ) -> str:
     """Describe how far the level has changed; ``percent`` writes a difference."""
-    before, after = numbers.written(known.before, unit), numbers.written(known.after, unit)
+    before, after = numbers.number(known.before, unit), numbers.number(known.after, unit)
     return f"{percent(known.difference_percent)}, from {before} to {after}"
 
 
@@ -52,11 +53,11 @@ def commits(before: str | None, since: str | None) -> str | None:
 def accepted(known: AcceptedChange, unit: str) -> str:
     """Describe an accepted number, what it took the place of, who accepted it and why."""
     is_first = known.old is None
-    old = _FIRST if is_first else f"instead of {numbers.written(known.old, unit)}"
-    who = f", by {numbers.person(known.by)}" if known.by else ""
+    old = _FIRST if is_first else f"instead of {numbers.number(known.old, unit)}"
+    who = f", by {texts.person(known.by)}" if known.by else ""
     commit = f", commit {short_commit(known.commit)}" if known.commit else ""
-    why = "" if is_first and known.why == _FIRST else f": {numbers.reason(known.why)}"
-    return f"{numbers.written(known.new, unit)}, {old}{who}{commit}{why}"
+    why = "" if is_first and known.why == _FIRST else f": {texts.reason(known.why)}"
+    return f"{numbers.number(known.new, unit)}, {old}{who}{commit}{why}"
 
 
 def noise(known: CaseHistory) -> str | None:

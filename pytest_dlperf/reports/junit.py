@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.model.records import CaseResult, merge
-from pytest_dlperf.reports import numbers
+from msgspec import to_builtins
+
+from pytest_dlperf.model.results import CaseResult, merge
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.figures import decisive, difference_percent
 from pytest_dlperf.reports.report import Report
-from pytest_dlperf.results.encode import metric_entry
+from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.explanation import Explanation
-    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.judgement import Explanation, Judgement
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import MetricResult, TestRecord
+    from pytest_dlperf.model.results import MetricResult, TestRecord
 
 
 class JUnitReport(Report):
@@ -97,8 +97,8 @@ def _of_judgement(judgement: Judgement) -> dict[str, Any]:
         "false_alarm": judgement.false_alarm,
         "rule": judgement.rule.value if judgement.rule else None,
         "recorded": "yes" if judgement.recorded else None,
-        "reason": numbers.in_short(judgement.reason) if judgement.reason else None,
-        "notes": "; ".join(map(numbers.in_short, judgement.notes)),
+        "reason": texts.in_short(judgement.reason) if judgement.reason else None,
+        "notes": "; ".join(map(texts.in_short, judgement.notes)),
     }
 
 
@@ -106,7 +106,7 @@ def _of_explanation(explanation: Explanation) -> dict[str, Any]:
     """Give since when and what differs, nothing of which is known for sure."""
     nights = (("since", explanation.since), ("last_good", explanation.last_good))
     # One value may hold anything: as JSON it stays one, whatever it is parted by.
-    differences = [to_plain(one) for one in explanation.differences]
+    differences = [to_builtins(one) for one in explanation.differences]
     return {
         **{name: night.at for name, night in nights if night},
         **{f"{name}_commit": night.commit for name, night in nights if night},
@@ -149,4 +149,4 @@ def _text(value: Any) -> str:
         return " ".join(map(_text, value))
     if isinstance(value, float):
         return f"{value:.10g}"
-    return numbers.printable(str(value))
+    return texts.printable(str(value))

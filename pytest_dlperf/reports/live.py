@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model import numbers
+from pytest_dlperf.reports import texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def progress_line(progress: RunProgress) -> str:
         f"step {now.step} of {now.steps}",
     ]
     if now.throughput is not None:
-        parts.append(f"{numbers.amount(now.throughput, progress.unit)}")
+        parts.append(f"{numbers.quantity(now.throughput, progress.unit)}")
     if now.left_s is not None and now.step < now.steps:
         parts.append(f"{_duration(now.left_s)} left")
     return ", ".join(parts)
@@ -71,7 +72,7 @@ class ProgressFile:
         is_due = not is_done and now - self._shown_at >= 10.0  # noqa: PLR2004 - seconds
         if run != self._shown or is_due:
             self._shown, self._shown_at = run, now
-            self.write(numbers.printable(progress_line(progress)))
+            self.write(texts.printable(progress_line(progress)))
 
     def write(self, text: str) -> None:
         """Write one line, with the time and the writer's name."""
@@ -100,7 +101,7 @@ class LiveReport:
 
     def say(self, text: str) -> None:
         """Tell something in a line of its own: it may be what a host has printed."""
-        text = numbers.printable(text)
+        text = texts.printable(text)
         if self._terminal is None:
             self._file.write(text)
             return
@@ -122,7 +123,7 @@ class LiveReport:
                 reporter.ensure_newline()
             self._is_open = True
             columns = shutil.get_terminal_size().columns
-            line = numbers.printable(progress_line(progress))[: columns - 1]
+            line = texts.printable(progress_line(progress))[: columns - 1]
             # Past pytest's writer, which would count these columns as part of its own line.
             sys.stdout.write(f"\r{line}{_CLEAR}")
             sys.stdout.flush()

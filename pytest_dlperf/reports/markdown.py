@@ -8,11 +8,12 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
     counts,
@@ -192,7 +193,7 @@ def _absent(cases: Sequence[CaseResult]) -> str:
         first, *others = dict.fromkeys(reasons_of.values())
         like_it = f"; and {len(others)} more like it" if others else ""
         why = f" ({inline(first)}{like_it})" if first else ""
-        named = numbers.named(list(map(code, reasons_of)), 10)
+        named = texts.named(list(map(code, reasons_of)), 10)
         lines.append(f"**{status_name}**{why}: {named}")
     return _some(lines)
 
@@ -254,10 +255,10 @@ def _alarm_row(judgement: Judgement) -> Sequence[str]:
     lower = ", lower is better" if metric.better is Better.LOWER else ""
     return (
         f"{inline(with_unit(metric))}{lower}",
-        numbers.written(judgement.measured, metric.unit),
-        numbers.written(judgement.reference, metric.unit),
+        numbers.number(judgement.measured, metric.unit),
+        numbers.number(judgement.reference, metric.unit),
         numbers.signed_percent(difference_percent(judgement)),
-        numbers.written(accepted(judgement), metric.unit),
+        numbers.number(accepted(judgement), metric.unit),
         numbers.detectable_loss(judgement.min_detectable_percent),
         _emphasized(word_of(judgement), of_judgement(judgement)),
     )
@@ -274,7 +275,7 @@ def _alarm_remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[st
         compared = [view] if (view := rule_view(judgement)) else []
         allowed = judgement.tolerance_percent
         if allowed is not None and judgement.verdict is Verdict.REGRESSED:
-            compared.append(f"a loss of up to {allowed:.3g} % passes")
+            compared.append(f"a loss of up to {numbers.percent(allowed)} passes")
         if compared:
             yield f"{judgement.metric.name}: {'; '.join(compared)}"
         if not of_judgement(judgement).is_good:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from msgspec import Struct
+
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.tables import padded
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _coded(text: str) -> str:
 
 def fenced(lines: Iterable[str]) -> str:
     """Write a block of lines as they are, such as the end of a log."""
-    body = "\n".join(_clipped(numbers.printable(line)) for line in lines)
+    body = "\n".join(_clipped(texts.printable(line)) for line in lines)
     fence = _fence(body, least=3)
     return f"{fence}text\n{body}\n{fence}"
 
@@ -107,7 +108,7 @@ def _fence(text: str, *, least: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _clipped(numbers.in_short(text))
+    return _clipped(texts.in_short(text))
 
 
 def _clipped(text: str) -> str:
@@ -118,8 +119,7 @@ def _escaped(text: str) -> str:
     return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A piece of a page that is shown as a whole or not at all."""
 
     text: str

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.masking import masked_arguments, masked_environment, masked_script
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

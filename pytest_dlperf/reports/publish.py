@@ -13,8 +13,7 @@ from pytest_dlperf.reports.report import FileReport, Line, Note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.model.records import TestRecord
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import Results, TestRecord
     from pytest_dlperf.reports.report import Report, TestStatus
 
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Source
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.figures import by_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.case import Topology
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import CaseResult
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
@@ -75,7 +76,7 @@ def _oddities(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
     ratios = medians.get(SPEEDUP_METRIC.name, {})
     for oddity in oddities(work, ratios, reference=reference, unit=unit):
-        yield f"{name}: {numbers.printable(oddity)}"
+        yield f"{name}: {texts.printable(oddity)}"
 
 
 def _unwitnessed(results: Iterable[CaseResult]) -> Iterator[str]:

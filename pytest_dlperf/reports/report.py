@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.records import TestRecord
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import Results, TestRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """One line for the end of a session; a bad one makes the session fail."""
 
     text: str
     is_bad: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line for pytest's terminal and its markup (names that pytest's terminal writer knows).
 
     Whatever it holds is shown as text, unless ``is_command`` says that a CI's engine is to obey it.
@@ -33,8 +31,7 @@ class Line:
     is_command: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TestStatus:
+class TestStatus(Struct, frozen=True):
     """The status that pytest prints for a test: ``letter`` by default, ``word`` with ``-v``.
 
     ``category`` is what pytest counts the test as; ``markup`` colours both.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.records import CaseResult, merge
+from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
     case_counts,
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import TestRecord
-    from pytest_dlperf.model.results import IgnoredLog, Results
+    from pytest_dlperf.model.results import IgnoredLog, Results, TestRecord
     from pytest_dlperf.reports.report import Note, TestStatus
 
 LETTERS: Final = {
@@ -135,19 +136,19 @@ def _number(record: TestRecord, judgement: Judgement | None) -> str:
     if judgement is None:
         known = merge(CaseResult(case=record.case), record).metrics().get(record.metric)
         is_known = known is not None and known.median is not None
-        return f" {numbers.amount(known.median, known.metric.unit)}" if known and is_known else ""
+        return f" {numbers.quantity(known.median, known.metric.unit)}" if known and is_known else ""
     if judgement.measured is None:
         return ""
     difference = difference_percent(judgement)
     told = "" if difference is None else f" {numbers.signed_percent(difference)}"
-    return f" {numbers.amount(judgement.measured, judgement.metric.unit)}{told}"
+    return f" {numbers.quantity(judgement.measured, judgement.metric.unit)}{told}"
 
 
 def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[Line]:
     """Say what was written and what could not be; a line each where no width is given."""
     for note in notes:
         markup = ("red",) if note.is_bad else ()
-        text = numbers.printable(note.text)
+        text = texts.printable(note.text)
         for line in [text] if width is None else wrapped(text, width, indent=4):
             yield Line(line, markup)
 
@@ -194,8 +195,8 @@ def _table(
     yield from (Line(text, ("bold",)) for text in head)
     left = iter(lines)
     for result, rows in cases:
-        for row, texts in zip(rows, left):  # noqa: B905 - the lines of the next cases stay
-            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in texts)
+        for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next cases stay
+            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
         if verbosity >= 0:
             has_broken = result.measurement is not None and result.measurement.broken_runs
             with_runs = verbosity > 0 or bool(has_broken)
@@ -243,7 +244,7 @@ def _details(
             yield from listed(f"    {with_unit(metric, 'in')}", pieces + more, width)
         for name, run in runs:
             if run.reason:
-                yield f"    run {name}: {numbers.in_short(run.reason)}"
+                yield f"    run {name}: {texts.in_short(run.reason)}"
         if left and all(run.reason for _, run in runs):
             yield f"    … and {left} more runs; --dlperf-json FILE has all of them"
         read, available = len(measurement.runs), measurement.available_runs
@@ -270,7 +271,7 @@ def _notes(judgements: Iterable[Judgement]) -> Iterator[str]:
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
         for note in (*shifted, *ends, *judgement.notes):
-            notes.setdefault(numbers.in_short(note), []).append(judgement.metric.name)
+            notes.setdefault(texts.in_short(note), []).append(judgement.metric.name)
     for note, names in notes.items():
         yield f"    {', '.join(names)}: {note}"
 
@@ -288,7 +289,7 @@ def _rule(judgement: Judgement) -> Iterator[str]:
     """Yield the rule's own number where the table shows another, and the accepted one."""
     number, metric = accepted(judgement), judgement.metric
     told = [view] if (view := rule_view(judgement)) else []
-    told += [f"accepted {numbers.written(number, metric.unit)}"] if number is not None else []
+    told += [f"accepted {numbers.number(number, metric.unit)}"] if number is not None else []
     if told:
         yield f"    {metric.name}: {'; '.join(told)}"
 
@@ -298,7 +299,7 @@ def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> It
     found: dict[str, dict[str, str]] = {}
     for result in skipped:
         for judgement in result.judgements.values():
-            reason = numbers.in_short(judgement.reason or "no reason was given")
+            reason = texts.in_short(judgement.reason or "no reason was given")
             found.setdefault(alike(reason, result.case), {})[result.case.id] = reason
     told = sorted(found.values(), key=len, reverse=True)
     for members in told if with_all else told[:REASONS_SHOWN]:
@@ -315,7 +316,7 @@ def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterator[Line]:
         return
     yield Line(f"logs that were left out: {len(ignored_logs)}", ("yellow",))
     for item in ignored_logs[:IGNORED_SHOWN]:
-        yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
+        yield Line(f"  {texts.printable(item.log)}: {item.reason}")
     more = len(ignored_logs) - IGNORED_SHOWN
     if more > 0:
         yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
@@ -334,5 +335,5 @@ def counts_line(
     colours |= {"red"} if faults else {"yellow"} if interrupted else set()
     worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
     begin = "interrupted: " if interrupted else ""
-    failed = f"; failed: {numbers.printable(numbers.named(faults, 1))}" if faults else ""
+    failed = f"; failed: {texts.printable(texts.named(faults, 1))}" if faults else ""
     return Line(f"{begin}{case_counts(results, strict=strict)}{failed}", ("bold", worst))

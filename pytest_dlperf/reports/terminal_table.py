@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
 from pytest_dlperf.reports.figures import FIGURES, by_training, metric_cells, scaling_of
 from pytest_dlperf.reports.tables import listed, stacked
@@ -14,7 +16,7 @@ from pytest_dlperf.reports.tables import listed, stacked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import CaseResult
 
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
 """What makes room for the rest, the least important first."""
@@ -23,8 +25,7 @@ _LEFT: Final = ("case", "metric", "unit", "verdict")
 _LEGEND: Final = "sees: the minimum detectable change, found 9 times out of 10"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """A row of the summary: a metric of a case, or several at once, and the status of it."""
 
     metric: str
@@ -107,7 +108,7 @@ def _fitting(
             align = "".join("l" if column in _LEFT else "r" for column in kept)
             cells = [kept, *([row[column] for column in kept] for row in rows)]
             lines = stacked(cells, align, names=1, width=room)
-            widest = max(numbers.columns(line) for of_row in lines for line in of_row)
+            widest = max(texts.columns(line) for of_row in lines for line in of_row)
             if widest <= width and (room == 0 or len(lines[0]) == 1):
                 return lines, kept
     return lines, kept
@@ -124,7 +125,7 @@ def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]
                 if known.metric.ratio_of is None or known.median is None:
                     continue
                 percent = known.efficiency_percent
-                reached = numbers.written(known.median, known.metric.unit)
+                reached = numbers.number(known.median, known.metric.unit)
                 of = f" of {case.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
                 head = f"{known.metric.name}{scaling_of(case)}"
                 pieces.setdefault(head, []).append(f" {case.topology} {reached}{of}")

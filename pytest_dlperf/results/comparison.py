@@ -1,15 +1,16 @@
 """Two results side by side: of each metric of a case the ratio of B to A, with its 95 % interval.
 
-A comparison informs. It is no gate: it knows no baseline, and nothing of how nights differ. Where
-nights differ as much as runs do, a quarter of all cases looks better or worse with no change.
+A comparison informs and does not judge: it knows neither baselines nor how much nights differ.
+Where nights differ as much as runs do, a quarter of all cases looks better or worse with no change.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.gate.noise import (
     StandardError,
@@ -20,28 +21,27 @@ from pytest_dlperf.gate.noise import (
 )
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Source
-from pytest_dlperf.results.differing import differing
+from pytest_dlperf.results.shared_differences import shared_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.metric import Better, Metric
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.differing import SharedDifference
+    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.results.shared_differences import SharedDifference
 
 MIN_RUNS: Final = 3
-"""Runs that an interval needs on either side; fewer do not show how much they differ."""
+"""Runs on either side that an interval needs: fewer do not show how much they differ."""
 
 DECIMALS: Final = 3
-"""Decimals of a ratio that people read; nothing is concluded from what they do not show."""
+"""Decimals of a ratio in reports; smaller differences lead to no conclusion."""
 
-_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 _MAX_ERROR: Final = 138.0
-"""Runs that agree on nothing have no larger error, as a logarithm: it could not be squared."""
+"""The largest error of a logarithm: a larger one could not be squared."""
 
 
-class Difference(str, Enum):
+class Conclusion(str, Enum):
     """The conclusion on a metric of a case. The value is the word that all reports use."""
 
     BETTER = "better"
@@ -52,11 +52,10 @@ class Difference(str, Enum):
     TOO_FEW = "too few runs"
     """The ratio stands without an interval."""
     BROKEN = "broken runs"
-    """A side was not measured whole: the ratio of what survived says nothing of the case."""
+    """A side was not measured whole, so the ratio of the other runs says nothing of the case."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """A metric of a case on one side.
 
     ``numbers`` are those of the runs; of a ratio, those that are divided.
@@ -69,8 +68,7 @@ class Side:
     """How many runs are broken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedCase:
+class ComparedCase(Struct, frozen=True, kw_only=True):
     """One metric of one case that both sides have."""
 
     case_id: str
@@ -105,32 +103,31 @@ class ComparedCase:
         return _interval(self.ratio, self.error) if self.error else None
 
     @property
-    def difference(self) -> Difference:
+    def conclusion(self) -> Conclusion:
         """The conclusion from ratio and interval: never one that their decimals contradict.
 
         The whole interval has to lie beyond 1 as it is written: one that ends at 1.0004 ends at
-        1.000 for who reads it, and noise is not known well enough to tell it from 1.
+        1.000 for the reader, and noise is not known well enough to tell it from 1.
         """
         if not self.is_whole:
-            return Difference.BROKEN
+            return Conclusion.BROKEN
         if self.interval is None and not self.is_exact:
-            return Difference.TOO_FEW
-        if self._is_nothing:
-            return Difference.NONE_SEEN
+            return Conclusion.TOO_FEW
+        if self._is_equal:
+            return Conclusion.NONE_SEEN
         if self.metric.better is None:
-            return Difference.DIFFERENT
-        return Difference.WORSE if self.loss > 0 else Difference.BETTER
+            return Conclusion.DIFFERENT
+        return Conclusion.WORSE if self.loss > 0 else Conclusion.BETTER
 
     @property
-    def _is_nothing(self) -> bool:
+    def _is_equal(self) -> bool:
         if self.interval is None:
             return are_alike((self.first.median, self.second.median))
         low, high = (round(end, DECIMALS) for end in self.interval)
         return low <= 1 <= high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanRatio:
+class MeanRatio(Struct, frozen=True, kw_only=True):
     """Geometric mean of the ratios of so many cases, and its 95 % interval.
 
     The interval holds for these cases, and knows the noise of single runs only. There is none where
@@ -142,8 +139,7 @@ class MeanRatio:
     cases: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedMetric:
+class ComparedMetric(Struct, frozen=True, kw_only=True):
     """One metric, with the cases that have it on both sides, in one direction.
 
     The topologies of a training stand in a row.
@@ -156,7 +152,7 @@ class ComparedMetric:
     @property
     def worse_cases(self) -> tuple[ComparedCase, ...]:
         """The cases in which it is worse, the worst first."""
-        worse = [case for case in self.cases if case.difference is Difference.WORSE]
+        worse = [case for case in self.cases if case.conclusion is Conclusion.WORSE]
         return tuple(sorted(worse, key=lambda case: -case.loss))
 
     @property
@@ -165,7 +161,7 @@ class ComparedMetric:
         known = [
             case
             for case in self.cases
-            if case.difference not in (Difference.BROKEN, Difference.TOO_FEW)
+            if case.conclusion not in (Conclusion.BROKEN, Conclusion.TOO_FEW)
         ]
         if not known:
             return None
@@ -173,13 +169,12 @@ class ComparedMetric:
         errors = [case.error for case in known if case.error]
         if not errors:
             return MeanRatio(ratio=ratio, interval=None, cases=len(known))
-        whole = StandardError.of_both(errors)
+        whole = StandardError.combined(errors)
         error = StandardError(value=whole.value / len(known), dof=whole.dof)
         return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Two results side by side."""
 
     first: Results
@@ -192,7 +187,7 @@ class Comparison:
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
-    """Hold the second results against the first.
+    """Compare the second results with the first.
 
     Raises:
         UsageError: They are of different estimators, or no case was measured in both.
@@ -228,7 +223,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
         second=second,
         metrics=_by_metric(compared),
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
-        differences=differing(
+        differences=shared_differences(
             first, second, tuple(dict.fromkeys(case.case_id for case in compared))
         ),
     )
@@ -254,7 +249,7 @@ def _in_order(results: Results) -> list[CaseResult]:
 
 
 def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str]:
-    """Compare a case of both sides metric by metric, or say why not."""
+    """Compare a case of both sides by each metric, or yield why not."""
     missing = [_missing(one), _missing(other)]
     if any(missing):
         ours, theirs = (side or "measured" for side in missing)
@@ -270,7 +265,7 @@ def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str
 
 
 def _sides(result: CaseResult) -> dict[str, Side]:
-    """Give what a case has of each metric that it has a number of."""
+    """Return one side of each metric that the case has a number of."""
     measurement = result.measurement
     if measurement is None:
         return {}
@@ -287,7 +282,7 @@ def _sides(result: CaseResult) -> dict[str, Side]:
 
 
 def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | str:
-    """Compare one metric that both sides have, or say why that cannot be."""
+    """Compare one metric that both sides have, or return why not."""
     name = a.metric.name
     differences = [
         ("in", a.metric.unit, b.metric.unit),
@@ -333,11 +328,11 @@ def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError 
         if error is None:
             return None
         errors.append(error)
-    return errors[0] if len(errors) == 1 else StandardError.of_both(errors)
+    return errors[0] if len(errors) == 1 else StandardError.combined(errors)
 
 
 def _missing(result: CaseResult) -> str:
-    """Say what a side has instead of runs; nothing where it has any."""
+    """Return the verdict of a side without runs; an empty text where it has any."""
     measurement = result.measurement
     if measurement is not None and len(measurement.broken_runs) < len(measurement.runs):
         return ""
@@ -347,8 +342,8 @@ def _missing(result: CaseResult) -> str:
 
 def _named(names: Iterable[str]) -> str:
     names = list(names)
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return ", ".join([*names[:_NAMED], *more]) or "none at all"
+    more = [f"and {len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return ", ".join([*names[:_MAX_NAMES], *more]) or "none at all"
 
 
 # ----------------------------------------------------------------------------- intervals
@@ -369,7 +364,7 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
             return None
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
         errors.append(StandardError(value=min(error, _MAX_ERROR), dof=noise.dof))
-    return StandardError.of_both(errors)
+    return StandardError.combined(errors)
 
 
 def _interval(ratio: float, error: StandardError) -> tuple[float, float]:

@@ -7,9 +7,10 @@ that nobody has described.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.logs.lines import LINE_ENDS, without_colours
 
@@ -44,8 +45,7 @@ _UNIT: Final = re.compile(
 )
 
 
-@dataclass(slots=True)
-class Column:
+class Column(Struct):
     """What stands in one place of lines that look alike."""
 
     texts: list[bytes]
@@ -82,11 +82,10 @@ class Column:
             return None
 
 
-@dataclass(slots=True)
-class Alike:
+class Alike(Struct):
     """Lines of a log that look alike, in the order in which they stand."""
 
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = []
     """The first ones and the last, at most ``SAMPLES``, without colours."""
     count: int = 0
 
@@ -167,8 +166,7 @@ def plain(text: bytes) -> bytes:
     return b"\n".join([line[:LONGEST] for line in lines])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedNumber:
+class NamedNumber(Struct, frozen=True, kw_only=True):
     """A number that the lines of steps print, as the log calls it."""
 
     name: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
@@ -25,8 +27,7 @@ _USUAL_DEVICES: Final = 8
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What the user says of a log."""
 
     case: Case | None = None

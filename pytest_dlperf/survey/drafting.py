@@ -6,11 +6,12 @@ import math
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.extending import explained
+from msgspec import Struct
+
+from pytest_dlperf.config.systems import comment_of
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.first_system import FirstSystem, Shipped, window_keys
 from pytest_dlperf.survey.surroundings import PROGRAMS, Machine, is_installed
@@ -50,8 +51,7 @@ _GENERIC: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """What a draft is made of."""
 
     base: str
@@ -234,7 +234,7 @@ def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
             unsure["sequence_length"] = _NOBODY
     if length is None and asked.base not in (*PRINTED_BY_US, "jax"):
         # What such a program trains on needs one, and a session would not begin without.
-        example = re.search(r"\bsequence_length: ([0-9]+)", explained(asked.base)[1])
+        example = re.search(r"\bsequence_length: ([0-9]+)", comment_of(asked.base)[1])
         if example is not None:
             length = int(example[1])
             unsure["sequence_length"] = f"{_NOBODY}; it is that of an example"

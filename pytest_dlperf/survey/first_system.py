@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +21,14 @@ _BLOCKS: Final = ("log", "metrics", "launch")
 """Keys whose contents stand on lines of their own, where people add to them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstSystem:
+class FirstSystem(Struct, frozen=True, kw_only=True):
     """What a system file says, and its text."""
 
     comments: Sequence[str]
     keys: Mapping[str, Any]
     """All but the cases, in their order."""
     case: Mapping[str, Any]
-    unsure: Mapping[str, str] = field(default_factory=dict)
+    unsure: Mapping[str, str] = {}
     """Remarks on keys that were guessed."""
 
     def text(self) -> str:
@@ -90,8 +90,7 @@ def window_keys(window: Window) -> dict[str, int]:
 # ------------------------------------------------------------------------------- of a log alone
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
+class Shipped(Struct, frozen=True):
     """The name of a system that ships."""
 
     name: str
@@ -101,8 +100,7 @@ Form: TypeAlias = "str | Shipped | Mapping[str, Any]"
 """What reads a log: a format that ships, the format of a system that ships, or one of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Starter:
+class Starter(Struct, frozen=True, kw_only=True):
     """What a log tells of the training that has printed it."""
 
     source: str
@@ -118,8 +116,8 @@ class Starter:
     work: Work
     topology: Topology
     options: tuple[str, ...] = ()
-    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    unsure: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, Any]] = {}
+    unsure: Mapping[str, str] = {}
     """Remarks on keys that were guessed."""
 
     def file(self) -> FirstSystem:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.statistics import median
 from pytest_dlperf.survey.alike import named_numbers
@@ -207,8 +208,7 @@ def metric_records(kinds: Iterable[Alike], log_format: LogFormat) -> dict[str, d
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(Struct, frozen=True, kw_only=True):
     """What an unknown trainer seems to say of its run, and the expression that finds it."""
 
     name: str

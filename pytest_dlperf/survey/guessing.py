@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.timing import Covers, RateScope, Timing
+from msgspec import Struct
+
+from pytest_dlperf.model.work import Covers, RateScope, Timing
 from pytest_dlperf.survey.alike import SAMPLES, Column, name_of, named_numbers, unit_of
 from pytest_dlperf.survey.found_expressions import record_of
 
@@ -91,8 +92,7 @@ _EARLIEST_MS: Final = 1e12
 _LATEST: Final = 1e11
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class Guess(Struct, frozen=True, kw_only=True):
     """How a log seems to show its steps."""
 
     record: str
@@ -116,8 +116,7 @@ class Guess:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Time:
+class _Time(Struct):
     """A column that may be the time of a step, and how likely."""
 
     column: int
@@ -125,7 +124,7 @@ class _Time:
     score: float
     covers: Covers | None = None
     scope: RateScope = RateScope.GLOBAL
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
 
 
 def guess(kinds: Iterable[Alike]) -> Guess | None:

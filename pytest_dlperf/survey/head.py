@@ -6,10 +6,12 @@ However large the log is, the cost stays that of a few megabytes.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.behind import tail
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.catalogue.trainer import Trainer
+    from pytest_dlperf.formats.catalogue import Trainer
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.records import Record
@@ -49,8 +51,7 @@ class NoLogError(Exception):
     """A file that holds no text; the message says what it seems to be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsOfLog:
+class StepsOfLog(Struct, frozen=True, kw_only=True):
     """The steps of a log as it numbers them, as far as they were looked at."""
 
     records: int
@@ -76,8 +77,7 @@ class StepsOfLog:
         return self.last - self.first + self.interval
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFact:
+class FoundFact(Struct, frozen=True):
     """What a log says of its run, for one fact of its format."""
 
     fact: Fact

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.extending import shipped_systems
-from pytest_dlperf.config.systems import system_of_text
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.config.systems import shipped_systems, system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.timing import RateScope, Timing
-from pytest_dlperf.model.work import Work
+from pytest_dlperf.model.work import RateScope, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, Shipped, Starter
 from pytest_dlperf.survey.found_expressions import metric_records, said_facts
@@ -26,8 +26,8 @@ from pytest_dlperf.survey.guessing import guess, guess_of_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.catalogue.trainer import Trainer
     from pytest_dlperf.config.systems import System
+    from pytest_dlperf.formats.catalogue import Trainer
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.case import Wanted
     from pytest_dlperf.survey.guessing import Guess
@@ -41,8 +41,7 @@ _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 _ENOUGH: Final = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identified:
+class Identified(Struct, frozen=True, kw_only=True):
     """What a log is, and as what it is read."""
 
     kind: str
@@ -61,7 +60,7 @@ class Identified:
     """What a system file of it begins with, where the project has none."""
     guess: Guess | None = None
     trainer: Trainer | None = None
-    unsure: list[str] = field(default_factory=list)
+    unsure: list[str] = []
 
 
 def identify(

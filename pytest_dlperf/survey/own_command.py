@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.errors import UsageError
 
@@ -17,8 +18,7 @@ _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Launcher:
+class _Launcher(Struct, frozen=True, kw_only=True):
     """What starts a script, and its options that a plan says itself, since they are of nodes."""
 
     programs: tuple[str, ...]
@@ -114,34 +114,33 @@ _PRECISIONS: Final = {
 }
 
 
-@dataclass(kw_only=True)
-class OwnCommand:
+class OwnCommand(Struct, kw_only=True):
     """What a command says; ``arguments`` are templates of ``launch.arguments``."""
 
     text: str
     launcher: str = ""
     """``torchrun``, ``accelerate``, ``deepspeed``, ``paddle``, ``python`` or, for others, empty."""
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = {}
     nodes: int = 1
     devices_per_node: int | None = None
     """``None`` where the command says it takes what is there."""
     script: str | None = None
     """The file or module that trains."""
-    arguments: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    arguments: list[str] = []
+    others: list[str] = []
     """Options of the script that no case says: what a system that ships does not set itself."""
-    positional: list[str] = field(default_factory=list)
+    positional: list[str] = []
     """Its arguments without a name."""
     batch: int | None = None
     batch_is_global: bool = False
     batch_is_of_device: bool = False
     """Whether its argument's name says so."""
     sequence_length: int | None = None
-    ways: dict[str, int] = field(default_factory=dict)
+    ways: dict[str, int] = {}
     """The parallel layout, without ways of one."""
     steps: int | None = None
     precision: str | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
 
 
 def read_command(text: str) -> OwnCommand:

@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.node.accelerators import Look
 
@@ -51,8 +52,7 @@ PROGRAMS: Final[Mapping[str, str]] = {
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """What there is to train on."""
 
     gpus: int = 0
@@ -94,8 +94,7 @@ def _said(*command: str) -> str:
 # --------------------------------------------------------------------------- the repository
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCommand:
+class FoundCommand(Struct, frozen=True):
     """A training command that stands in a file."""
 
     text: str

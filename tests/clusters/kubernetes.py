@@ -19,14 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from clusters.processes import Process, descendants_of, end
 from clusters.requirements import command, required
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMESPACE = "bench"
 INDEX = "batch.kubernetes.io/job-completion-index"

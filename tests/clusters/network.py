@@ -7,14 +7,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from clusters.processes import PROC, Server
+from clusters.processes import LONG_S, PROC, Server
 from clusters.requirements import command, required
 from clusters.ssh import SshHosts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BRIDGE = "switch"
 
@@ -86,17 +83,17 @@ class Network:
         # A failed look-up of the host's hardware address is remembered for a while.
         self._ip("controller", f"neigh flush dev {_BRIDGE}")
         self._ip(name, "neigh flush dev eth0")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LONG_S
         while time.monotonic() < deadline:
             with suppress(RuntimeError, subprocess.TimeoutExpired):
                 self.hosts.run(name, "true", limit_s=2)
                 return
-        raise TimeoutError(f"{name} cannot be reached 10 s after its link was mended")
+        raise TimeoutError(f"{name} cannot be reached {LONG_S:g} s after its link was mended")
 
     def is_cut(self, name: str) -> bool:
         return "state UP" not in self._ip("controller", f"link show {self._port(name)}")
 
-    def run(self, name: str, *words: str, limit_s: float = 20) -> str:
+    def run(self, name: str, *words: str, limit_s: float = LONG_S) -> str:
         """Run a shell command on a host by ssh and give what it prints."""
         return self.hosts.run(name, *words, limit_s=limit_s)
 

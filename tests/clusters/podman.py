@@ -10,14 +10,12 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from clusters.processes import LONG_S
 from clusters.requirements import command, find, required
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The limits that Podman asks for by itself are above those of many a machine that is one already,
 # and so are the groups of processes that it makes.
@@ -92,7 +90,7 @@ class Podman:
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=LONG_S,
             env={**os.environ, **self.environment},
         )
         if done.returncode:

@@ -7,15 +7,15 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 PROC = Path("/proc")
+LONG_S: Final = 120.0
+"""Far more than anything waits for, also beside much load: a safety net, and no part of a test."""
 _SERVER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -49,6 +49,11 @@ def _process(pid: int) -> Process | None:
     return Process(
         pid=pid, parent=int(parent), started=fields[19], command=words or name.partition("(")[2]
     )
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; a zombie does not run."""
+    return _process(pid) is not None
 
 
 def processes() -> list[Process]:
@@ -99,7 +104,7 @@ def ancestors_of(pid: int) -> list[Process]:
     return found
 
 
-def end(unwanted: Iterable[Process], *, number: int = signal.SIGKILL, limit_s: float = 10) -> None:
+def end(unwanted: Iterable[Process], *, number: int = signal.SIGKILL) -> None:
     """Send each a signal, by its pid, and wait until all are gone."""
     unwanted = list(unwanted)
     for process in unwanted:
@@ -109,23 +114,20 @@ def end(unwanted: Iterable[Process], *, number: int = signal.SIGKILL, limit_s: f
     wait_until(
         lambda: not any(process.lives() for process in unwanted),
         what=f"the end of {[process.command for process in unwanted]}",
-        limit_s=limit_s,
     )
 
 
-def wait_until(
-    condition: Callable[[], object], *, what: str, limit_s: float = 10, pause_s: float = 0.02
-) -> None:
+def wait_until(condition: Callable[[], object], *, what: str = "it") -> None:
     """Return as soon as the condition holds.
 
     Raises:
         TimeoutError: It did not hold in time.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + LONG_S
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {limit_s} s in vain for {what}")
-        time.sleep(pause_s)
+            raise TimeoutError(f"waited {LONG_S:g} s in vain for {what}")
+        time.sleep(0.02)
 
 
 @dataclass(slots=True)
@@ -161,16 +163,14 @@ class Server:
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def wait_for(self, condition: Callable[[], object], *, limit_s: float = 20) -> None:
+    def wait_for(self, condition: Callable[[], object]) -> None:
         """Return as soon as the server is ready, which the condition tells.
 
         Raises:
             RuntimeError: It ended before, or was not ready in time; with its log.
         """
         try:
-            wait_until(
-                lambda: not self.runs() or condition(), what=self.arguments[0], limit_s=limit_s
-            )
+            wait_until(lambda: not self.runs() or condition(), what=self.arguments[0])
         except TimeoutError as error:
             raise RuntimeError(f"{error}; its log:\n{self.log_text()}") from error
         if not self.runs():

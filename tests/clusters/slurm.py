@@ -9,17 +9,14 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from clusters.ports import free_ports
-from clusters.processes import Process, Server, end, processes_with, wait_until
+from clusters.processes import LONG_S, Process, Server, end, processes_with, wait_until
 from clusters.requirements import command, required
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CPUS_PER_NODE = 8
 GPUS_PER_NODE = 2
@@ -129,14 +126,14 @@ class Slurm:
         for server in (controller, *nodes):
             server.wait_for(self._all_idle)
 
-    def run(self, *words: str, limit_s: float = 60, check: bool = True) -> str:
+    def run(self, *words: str, check: bool = True) -> str:
         """Run a command of Slurm, outside of any allocation, and give what it prints."""
         done = subprocess.run(
             [command(words[0]), *words[1:]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=limit_s,
+            timeout=LONG_S,
             check=False,
             env=self.surroundings,
         )
@@ -178,13 +175,13 @@ class Slurm:
         finally:
             holder.communicate()
 
-    def batch(self, script: str, *arguments: str, nodes: int = 4, limit_s: float = 60) -> str:
+    def batch(self, script: str, *arguments: str, nodes: int = 4) -> str:
         """Run a script by sbatch, wait for its end, and give what it prints.
 
         Raises:
             RuntimeError: It did not end with 0; with what it has printed.
         """
-        return self.end_of(self.submit(script, *arguments, nodes=nodes), limit_s=limit_s)
+        return self.end_of(self.submit(script, *arguments, nodes=nodes))
 
     def submit(self, script: str, *arguments: str, nodes: int = 4) -> str:
         """Submit a script by sbatch; the job's id."""
@@ -197,16 +194,16 @@ class Slurm:
     def requeue(self, job: str) -> None:
         """Begin a job anew, at once: as it stands, Slurm waits two minutes first."""
         self.run("scontrol", "requeue", job)
-        wait_until(lambda: self._state(job) == "PENDING", what=f"job {job} to wait", limit_s=30)
+        wait_until(lambda: self._state(job) == "PENDING", what=f"job {job} to wait")
         # That is what the two minutes are for: what the first start tells as it ends would be taken
         # for the end of the second.
-        wait_until(lambda: not self.processes() and self._all_idle(), what="its end", limit_s=60)
+        wait_until(lambda: not self.processes() and self._all_idle(), what="its end")
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
-    def end_of(self, job: str, *, limit_s: float = 60) -> str:
+    def end_of(self, job: str) -> str:
         """Wait for a job's end, and give what it has printed; raises what ``batch`` does."""
         # sbatch --wait would look every ten seconds only.
-        wait_until(lambda: self._exit_code(job) is not None, what=f"job {job}", limit_s=limit_s)
+        wait_until(lambda: self._exit_code(job) is not None, what=f"job {job}")
         output = self.folder / f"batch-{job}.log"
         printed = output.read_text() if output.exists() else ""
         if code := self._exit_code(job):
@@ -230,7 +227,7 @@ class Slurm:
 
     def jobs(self) -> list[str]:
         """The ids of the jobs that wait or run."""
-        return self.run("squeue", "--noheader", "--format=%A", limit_s=20).split()
+        return self.run("squeue", "--noheader", "--format=%A").split()
 
     def processes(self) -> list[Process]:
         """What Slurm has started on its nodes and still runs."""
@@ -239,7 +236,7 @@ class Slurm:
     def reset(self) -> None:
         """Cancel what a test has left running and wait until all nodes are free."""
         self._cancel_all()
-        wait_until(self._all_idle, what="idle nodes", limit_s=30)
+        wait_until(self._all_idle, what="idle nodes")
 
     def tear_down(self) -> None:
         """End everything."""

@@ -7,16 +7,20 @@ import os
 import secrets
 import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from clusters.processes import Process, Server, descendants_of, end, processes_with
+from clusters.processes import (
+    LONG_S,
+    Process,
+    Server,
+    descendants_of,
+    end,
+    processes_with,
+)
 from clusters.requirements import command, required
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # What the environment of everything that runs on a host carries, by the sshd of that host.
 MARKER = "DLPERF_TEST_HOST"
@@ -158,7 +162,7 @@ class SshHosts:
         """The whole command that runs a shell command on a host, from the controller."""
         return [*self.controller_prefix, *shlex.split(self.ssh_command), name, *words]
 
-    def run(self, name: str, *words: str, limit_s: float = 20) -> str:
+    def run(self, name: str, *words: str, limit_s: float = LONG_S) -> str:
         """Run a shell command on a host and give what it prints."""
         done = subprocess.run(
             self.arguments(name, *words),

@@ -7,19 +7,15 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fault_matrix.faults import WORKER
-from fault_matrix.session import NotUpError, last_line
-
-if TYPE_CHECKING:
-    from fault_matrix.faults import Fault
-    from fault_matrix.session import Session
+from fault_matrix.faults import WORKER, Fault
+from fault_matrix.session import NotUpError, Session, last_line
 
 PROMISE_S: Final = 5.0
 """Within so many seconds nothing is left of a run that has ended, however it has."""
 LIMIT_S: Final = 10.0
-"""What still runs then has been left: a busy machine takes longer than promised."""
+"""What still runs after so long, or as many looks, has been left."""
 TRIES: Final = 5
 
 
@@ -66,7 +62,7 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
         if not fault.needs(session):
             return None
         due = fault.act(session)
-        gone_at, left = session.gone_at(due + LIMIT_S)
+        gone_at, left = session.gone_at(due, LIMIT_S)
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())

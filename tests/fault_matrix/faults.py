@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from clusters.requirements import command
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fault_matrix.session import Session
+from fault_matrix.session import Session
 
 IGNORES_SIGINT: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 """What a program begins with that a script starts in the background."""

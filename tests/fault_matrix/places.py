@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+import pytest
+from clusters.kubernetes import Kubernetes
+from clusters.network import Network
+from clusters.processes import Process
 from clusters.requirements import command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from clusters.kubernetes import Kubernetes
-    from clusters.network import Network
-    from clusters.processes import Process
-    from clusters.slurm import Slurm
-    from clusters.ssh import SshHosts
+from clusters.slurm import Slurm
+from clusters.ssh import SshHosts
+from msgspec import Struct
+from msgspec.structs import replace
 
 LAUNCHERS: Final = {
     "local": "local",
@@ -28,6 +27,16 @@ LAUNCHERS: Final = {
     "mpirun": "mpirun",
 }
 """The launchers of the matrix, and what the table calls them."""
+MARKS: Final = {
+    "local": (),
+    "ssh": (pytest.mark.ssh,),
+    "network": (pytest.mark.network,),
+    "slurm": (pytest.mark.slurm,),
+    "sbatch": (pytest.mark.slurm,),
+    "kubernetes": (pytest.mark.kubernetes,),
+    "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
+}
+"""What tests need for each kind of place."""
 
 
 def _on_each_node(program: Sequence[str]) -> str:
@@ -35,8 +44,7 @@ def _on_each_node(program: Sequence[str]) -> str:
     return f"  command: {json.dumps(words)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Two nodes, and how a session reaches them.
 
     ``prefix`` is what a command at the controller begins with, ``environment`` what is added to
@@ -47,7 +55,7 @@ class Place:
     launcher: str
     hosts: Sequence[str] = ("localhost", "localhost")
     prefix: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     elsewhere: Callable[[], Sequence[Process]] = list
     launch: Callable[[Sequence[str]], str] = _on_each_node
     disconnect: Callable[[str], None] | None = None
@@ -57,6 +65,8 @@ class Place:
     mend: Callable[[str], None] | None = None
     cancel: Callable[[], object] | None = None
     """Ends the job that the session is part of."""
+    jobs: Callable[[], object] = list
+    """What the session has submitted and is not over."""
     queues: bool = False
     """A session may have to wait for the scheduler, even where nothing is left."""
     head_only: bool = False
@@ -103,6 +113,7 @@ def by_sbatch(slurm: Slurm) -> Place:
         environment={**slurm.environment, "DLPERF_LAUNCHER": "sbatch"},
         elsewhere=slurm.processes,
         cancel=lambda: slurm.run("scancel", *slurm.jobs()),
+        jobs=slurm.jobs,
         queues=True,
     )
 
@@ -119,6 +130,7 @@ def by_kubernetes(cluster: Kubernetes) -> Place:
             "PYTEST_ADDOPTS": image,
         },
         elsewhere=cluster.processes,
+        jobs=lambda: list(cluster.objects),
     )
 
 
@@ -142,3 +154,24 @@ def by_mpirun(hosts: SshHosts, folder: Path, network: Network | None = None) -> 
 
     place = over_ssh(hosts, network)
     return replace(place, launcher="mpirun", launch=launch, head_only=True)
+
+
+@contextmanager
+def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
+    """Make two nodes of a kind, of the cluster whose fixture a test would ask for."""
+    if kind == "ssh":
+        yield over_ssh(request.getfixturevalue("ssh_hosts"))
+    elif kind == "mpirun":
+        yield by_mpirun(request.getfixturevalue("ssh_hosts"), folder)
+    elif kind == "network":
+        network: Network = request.getfixturevalue("network")
+        yield over_ssh(network.hosts, network)
+    elif kind == "slurm":
+        with in_slurm(request.getfixturevalue("slurm")) as here:
+            yield here
+    elif kind == "sbatch":
+        yield by_sbatch(request.getfixturevalue("slurm"))
+    elif kind == "kubernetes":
+        yield by_kubernetes(request.getfixturevalue("kubernetes"))
+    else:
+        yield local()

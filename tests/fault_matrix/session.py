@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from clusters.processes import (
+    LONG_S,
     Process,
     ancestors_of,
     descendants_of,
@@ -22,15 +25,8 @@ from clusters.processes import (
 )
 
 from fault_matrix import trainer
+from fault_matrix.places import Place
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from fault_matrix.places import Place
-
-LONG_S: Final = 60
-"""Far more than anything else here takes, even on a machine that is busy elsewhere."""
 NODES: Final = 2
 CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
@@ -243,23 +239,26 @@ class Session:
         beating = [name for name, at in self._beats() if now - at < _BEAT_S]
         return names + [name for name in beating if name not in names]
 
-    def gone_at(self, deadline: float) -> tuple[float, list[str]]:
-        """Wait until nothing is left, or for a deadline; when something ran last, and what is left.
+    def gone_at(self, due: float, limit_s: float) -> tuple[float, list[str]]:
+        """Wait until nothing is left, or for so long; when something ran last, and what is left.
 
-        Times are those of ``time.time``.
+        Times are those of ``time.time``. The limit is one of looks, of which a busy machine has
+        fewer: there each takes as much longer as what is looked at.
         """
         last = time.time()
+        looks = 0
         while True:
             left = self.left()
             now = time.time()
+            looks += now > due
             last = max([now if left else last, *(at for _, at in self._beats())])
-            if (left and now > deadline) or now - last > _BEAT_S:
+            if (left and looks * _LOOK_S > limit_s) or now - last > _BEAT_S:
                 return last, left
             time.sleep(_LOOK_S)
 
     def left_after(self, seconds: float) -> list[str]:
         """Wait until nothing is left, for so long at most; what is left then."""
-        return self.gone_at(time.time() + seconds)[1]
+        return self.gone_at(time.time(), seconds)[1]
 
     def _processes_left(self) -> list[Process]:
         """What runs by its arguments, or because it has led to the trainer.

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LIFE_S = 120
+LIFE_S = 300
 ROLES = ("daemon", "hidden", "still")
 LEAPING = ("storm", "squall")
 LEAP_S = 0.03

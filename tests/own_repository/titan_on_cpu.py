@@ -5,14 +5,11 @@ from __future__ import annotations
 import resource
 import runpy
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def memory() -> dict[str, int]:

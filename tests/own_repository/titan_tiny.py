@@ -5,8 +5,9 @@ It has a tokenizer and data of its own, so that nothing is downloaded, and atten
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torchtitan.components.dataloader import BaseDataLoader
@@ -17,9 +18,6 @@ from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3 import model_registry
 from torchtitan.trainer import Trainer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VOCABULARY = 256
 

@@ -6,14 +6,12 @@ import json
 import os
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Endpoint = tuple[str, int]
+Endpoint = tuple[str, int]
 
 MEETINGS = "SEED_MEETINGS"
 """Environment variable: the file that has one line for each run whose processes have all met."""

@@ -7,11 +7,9 @@ import runpy
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
 
 def run_all(programs: Iterable[Callable[[], object]]) -> None:

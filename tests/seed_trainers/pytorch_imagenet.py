@@ -5,16 +5,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seed_trainers.flags import Flags, divided, expect
 from seed_trainers.meeting import Meeting, endpoint_of, visible_devices
 from seed_trainers.pace import step_s
 from seed_trainers.processes import run_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _IMAGES = 1_281_167
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from pytest_dlperf.measure.ending import last_lines, last_words
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import status_of, telling
+from pytest_dlperf.reports import texts
+from pytest_dlperf.reports.case_status import decisive_metric, status_of
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
 from pytest_dlperf.reports.explanation_words import ToldDifference, came_with, told_difference
 from pytest_dlperf.reports.figures import arms_of, log_folder, named_runs, run_number
@@ -21,18 +23,16 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.explanation import Difference, DifferenceKind
+    from pytest_dlperf.model.judgement import Difference, DifferenceKind
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult, MetricResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class Arm(Struct, frozen=True, kw_only=True):
     """The runs of one measurement; their logs are named from ``folder`` on.
 
     Each of ``runs`` has its name, and its numbers in the order of ``metrics``, as ``medians`` are.
@@ -46,8 +46,7 @@ class Arm:
     medians: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
+class CaseView(Struct, frozen=True, kw_only=True):
     """One case. ``shown`` is the metric that decided its verdict, ``None`` without any."""
 
     case: Case
@@ -75,7 +74,7 @@ class CaseView:
     def lost(self) -> tuple[MetricView, ...]:
         """The metrics that are bad by their numbers, the worst first."""
         bad = (view for view in self.judged if view.badge.is_bad and view.gain_percent is not None)
-        return tuple(sorted(bad, key=_badness))
+        return tuple(sorted(bad, key=_severity))
 
 
 def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
@@ -100,7 +99,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
             session=session,
         )
     )
-    told = telling(result)
+    told = decisive_metric(result)
     judged = tuple(v for v in views if v.metric.is_judged or v.metric.name in result.judgements)
     return CaseView(
         case=result.case,
@@ -108,7 +107,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         in_short=_in_short(result),
         judged=judged,
         recorded=tuple(view for view in views if view not in judged),
-        shown=min(judged, key=_badness, default=None),
+        shown=min(judged, key=_severity, default=None),
         differences=tuple(map(told_difference, _differences(result, told))),
         came_with=came_with(told.judgement) if told and told.judgement else "",
         arms=tuple(_arms(result)),
@@ -128,14 +127,14 @@ def _differences(result: CaseResult, told: MetricResult | None) -> list[Differen
     return list(found.values())
 
 
-def _badness(view: MetricView) -> tuple[int, float]:
+def _severity(view: MetricView) -> tuple[int, float]:
     """Order metrics, the worst verdict first; of bad ones the one that lost the most."""
     return view.badge.rank, (view.gain_percent or 0.0) if view.badge.is_bad else 0.0
 
 
 def _in_short(result: CaseResult) -> str:
     reasons = [judgement.reason for judgement in result.judgements.values() if judgement.reason]
-    return numbers.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
+    return texts.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
 
 
 def _arms(result: CaseResult) -> Iterator[Arm]:
@@ -151,7 +150,7 @@ def _arms(result: CaseResult) -> Iterator[Arm]:
                 for number, run in named_runs(measured)
             ),
             medians=tuple(
-                numbers.written(measured.samples(metric.name).median, metric.unit)
+                numbers.number(measured.samples(metric.name).median, metric.unit)
                 for metric in metrics
             ),
         )
@@ -174,8 +173,7 @@ def _remarks(result: CaseResult) -> Iterator[str]:
             yield f"The test of the metric {metric} has not come to its end."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTail:
+class LogTail(Struct, frozen=True, kw_only=True):
     """The end of one log; without text, it could not be read or is empty."""
 
     name: str

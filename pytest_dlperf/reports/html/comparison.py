@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.reports.comparison import (
     DIFFERENCES_SHOWN,
@@ -14,7 +15,7 @@ from pytest_dlperf.reports.comparison import (
 )
 from pytest_dlperf.reports.html.drawing import Badge, Scale
 from pytest_dlperf.reports.html.render import render
-from pytest_dlperf.results.comparison import Difference
+from pytest_dlperf.results.comparison import Conclusion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,18 +31,17 @@ _LARGEST_RATIO: Final = 8.0
 _LOGARITHMIC_FROM: Final = 2.0
 
 _BADGES: Final = {
-    Difference.WORSE: ("regressed", "-"),
-    Difference.BROKEN: ("failed", "✕"),
-    Difference.DIFFERENT: ("inconclusive", "≠"),
-    Difference.TOO_FEW: ("inconclusive", "?"),
-    Difference.NONE_SEEN: ("not-judged", "="),
-    Difference.BETTER: ("pass", "+"),
+    Conclusion.WORSE: ("regressed", "-"),
+    Conclusion.BROKEN: ("failed", "✕"),
+    Conclusion.DIFFERENT: ("inconclusive", "≠"),
+    Conclusion.TOO_FEW: ("inconclusive", "?"),
+    Conclusion.NONE_SEEN: ("not-judged", "="),
+    Conclusion.BETTER: ("pass", "+"),
 }
 """Style and sign, the worst first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Picture:
+class _Picture(Struct, frozen=True, kw_only=True):
     badge: Badge
     """Its rank is the row's place among all of the page, the worst being 0."""
     values: tuple[float | None, ...]
@@ -92,7 +92,7 @@ def _scale(rows: Iterable[CaseRow]) -> Scale:
 
 
 def _rank(row: CaseRow) -> int:
-    return list(_BADGES).index(row.case.difference)
+    return list(_BADGES).index(row.case.conclusion)
 
 
 def _values(row: CaseRow) -> tuple[float | None, ...]:
@@ -102,11 +102,11 @@ def _values(row: CaseRow) -> tuple[float | None, ...]:
 
 
 def _picture(row: CaseRow, scale: Scale, place: int) -> _Picture:
-    style, sign = _BADGES[row.case.difference]
+    style, sign = _BADGES[row.case.conclusion]
     *_, ratio, interval = row.cells
     low, high = row.case.interval or (None, None)
     return _Picture(
-        badge=Badge(word=row.case.difference.value, style=style, sign=sign, rank=place),
+        badge=Badge(word=row.case.conclusion.value, style=style, sign=sign, rank=place),
         values=_values(row),
         at=scale.within(row.case.ratio),
         low=None if low is None else scale.within(low),

@@ -8,8 +8,9 @@ two of which are a pixel where there is room.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.reports.case_status import CaseStatus
 
@@ -37,16 +38,14 @@ _SIGNS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A mark of an axis: its place in the drawing and its label."""
 
     at: int
     label: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """Values between ``low`` and ``high``, drawn between ``start`` and ``end``.
 
     A logarithmic scale takes positive values only. Places are whole units of the drawing.
@@ -144,8 +143,7 @@ def dots(points: Iterable[tuple[int, int]]) -> str:
     return "".join(f"M{x} {y}h0" for x, y in points)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """The size of a drawing, and the ends of the part that values are drawn in."""
 
     width: int
@@ -156,8 +154,7 @@ class Frame:
     bottom: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """A path in a style. Without a path it is not drawn, without a key not in the legend."""
 
     style: str
@@ -171,12 +168,11 @@ class Shape:
     """The id of the element, where another one shows it too."""
     is_clipped: bool = False
     """It ends where the part for values does."""
-    data: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = {}
     """Attributes for the script of the page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """A text in a drawing, from ``x`` to the right unless its style says otherwise."""
 
     x: int
@@ -185,8 +181,7 @@ class Label:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """A drawing with its axes and its legend, which has the shapes in their order.
 
     Shapes lie over those before them.
@@ -200,11 +195,10 @@ class Chart:
     along: tuple[Tick, ...] = ()
     shapes: tuple[Shape, ...] = ()
     labels: tuple[Label, ...] = ()
-    data: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Badge:
+class Badge(Struct, frozen=True, kw_only=True):
     """A word with its sign, readable without colour, and its class in the style.
 
     ``rank`` is its place among all, 0 being the worst; a ``bad`` one stands open in the page.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import Origin, parse_time
 from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import history_words, numbers
+from pytest_dlperf.reports import history_words, texts
 from pytest_dlperf.reports.case_status import CaseStatus, status_of, worst_first
 from pytest_dlperf.reports.environment import environment_facts, session_facts
 from pytest_dlperf.reports.groups import bad_groups, groups_of
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.reports.groups import Group
 
     Histories = Mapping[str, Mapping[str, CaseHistory]]
@@ -32,8 +33,7 @@ _AT_SEVEN: Final = ("cluster", "started", "took")
 """Facts of the session that stand in the head; the others stand at the foot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadGroup:
+class HeadGroup(Struct, frozen=True, kw_only=True):
     """Cases that are bad for the same reason.
 
     ``said`` is the verdict, how much and since when; ``lines`` stand below it, and so do the most
@@ -53,16 +53,14 @@ class HeadGroup:
     accepted: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class Fold(Struct, frozen=True, kw_only=True):
     """Lines that stand in the head when somebody opens them."""
 
     summary: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadFact:
+class HeadFact(Struct, frozen=True, kw_only=True):
     """A fact of the session, with a link where there is one."""
 
     name: str
@@ -70,8 +68,7 @@ class HeadFact:
     address: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     """What a person reads at seven, from top to bottom; ``foot`` is what nobody asks for then."""
 
     facts: tuple[HeadFact, ...]
@@ -109,10 +106,10 @@ def _facts(results: Results, facts: Iterable[tuple[str, str]]) -> Iterator[HeadF
             yield HeadFact(name=name, value=value)
     commit, page, run = results.origin
     if commit:
-        address = numbers.address(page)
+        address = texts.address(page)
         yield HeadFact(name="commit", value=words.short_commit(commit), address=address)
     if run:
-        address = numbers.address(run)
+        address = texts.address(run)
         yield HeadFact(name="CI", value="run" if address else run, address=address)
 
 
@@ -176,7 +173,7 @@ def _changes(histories: Histories, started: str) -> Iterator[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for case_id, by_metric in histories.items():
         for name, history in by_metric.items():
-            for change in history.change_points or ():
+            for change in history.change_points:
                 told = f"{name} {numbers.signed_percent(change.difference_percent)}"
                 found.setdefault((change.at[:10], case_id), []).append(told)
     for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):

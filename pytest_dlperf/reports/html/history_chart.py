@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.reports import history_words, numbers
+from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.explanation_words import dated
 from pytest_dlperf.reports.html.drawing import (
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
-    from pytest_dlperf.model.explanation import Explanation
+    from pytest_dlperf.model.judgement import Explanation
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -47,8 +49,7 @@ MAX_TICKS: Final = 4
 _DAY: Final = 86400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryChart:
+class HistoryChart(Struct, frozen=True, kw_only=True):
     """The chart of a case's metric, and the text below it.
 
     ``name`` is the id of the line of the medians, ``last`` the path of the last of them: what the
@@ -84,7 +85,7 @@ def history_chart(
     low, high = _value_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = along.places(times)
-    changes = [_seconds(change.at) for change in history.change_points or ()]
+    changes = [_seconds(change.at) for change in history.change_points]
     changed = [along.at(time) for time in changes if along.holds(time)]
     beyond = sum(point.lowest < up.low or point.highest > up.high for point in points)
     facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
@@ -113,7 +114,7 @@ def history_chart(
         changes=tuple(
             f"{change.at[:10]}: {history_words.change(change, history.unit)} "
             f"(p = {change.p_value:.2g})"
-            for change in history.change_points or ()
+            for change in history.change_points
         ),
         accepted_changes=tuple(
             f"{change.at[:10]}: {history_words.accepted(change, history.unit)}"
@@ -309,9 +310,7 @@ def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:
     if history.drift is not None:
         yield history_words.drift(history.drift)
     yield from map(history_words.other_machine, history.other_machines)
-    if history.change_points is None:
-        yield "change points were not looked for"
-    elif not history.change_points:
+    if not history.change_points:
         yield "no change point"
     if beyond:
         yield f"runs of {numbers.counted(beyond, 'point')} lie beyond the chart"

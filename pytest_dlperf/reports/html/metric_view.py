@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, word_of
 from pytest_dlperf.reports.explanation_words import accepted_by, since_line
 from pytest_dlperf.reports.failure import sees
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult, MetricResult
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
+class MetricView(Struct, frozen=True, kw_only=True):
     """One metric of a case, in texts; numbers are for sorting.
 
     ``gain_percent`` is by how much it is better than the reference; negative: worse. ``spread``
@@ -93,9 +92,9 @@ def metric_views(
             badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
             terms=_terms(known.metric),
-            median=numbers.written(known.median, unit),
-            amount=numbers.amount(known.median, unit),
-            reference=numbers.written(known.reference, unit),
+            median=numbers.number(known.median, unit),
+            amount=numbers.quantity(known.median, unit),
+            reference=numbers.number(known.reference, unit),
             difference=numbers.signed_percent(difference),
             gain_percent=better.sign * difference if better and difference is not None else None,
             sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
@@ -132,8 +131,8 @@ def _facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     if since:
         yield "when", since
     if known.mean is not None:
-        yield "mean", numbers.amount(known.mean, unit)
-        yield "spread of the runs", numbers.spread(known.spread)
+        yield "mean", numbers.quantity(known.mean, unit)
+        yield "spread of the runs", numbers.variation(known.spread)
     if known.efficiency_percent is not None:
         yield "of the ideal", numbers.percent(known.efficiency_percent)
     if judgement is None:
@@ -141,7 +140,7 @@ def _facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     agreed, held = accepted(judgement), known.accepted
     who = accepted_by(held.acceptance, tonight) if held is not None else ""
     if held is not None and (agreed is not None or (who and known.explanation is not None)):
-        told = numbers.amount(held.number, unit)
+        told = numbers.quantity(held.number, unit)
         yield "accepted", f"{told}, {who}" if who else told
     yield from _of_rule(judgement)
 

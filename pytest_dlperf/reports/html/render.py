@@ -12,7 +12,7 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model import numbers
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.model import numbers
 from pytest_dlperf.reports.figures import accepted, arms_of
 from pytest_dlperf.reports.html.drawing import Chart, Frame, Label, Scale, Shape, limits
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.measurement import Measurement, Samples
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 ROW: Final = 96
 RADIUS: Final = 10
@@ -109,7 +109,7 @@ def _scale(arms: Sequence[Samples], lines: Sequence[float | None], frame: Frame)
 
 def _line(scale: Scale, frame: Frame, value: float | None, unit: str, name: str) -> Shape:
     """Draw a line across all rows; a value beyond the scale is in the legend only."""
-    key = "" if value is None else f"{name}: {numbers.written(value, unit)}"
+    key = "" if value is None else f"{name}: {numbers.number(value, unit)}"
     return Shape(style=f"{name}-line", path=_upright(scale, frame, value), key=key)
 
 
@@ -154,7 +154,7 @@ def _of_rule(rule: _Rule, scale: Scale, frame: Frame) -> Iterator[Shape]:
 
 def _median_key(samples: Samples) -> str:
     runs = numbers.counted(len(samples.values), "run")
-    return f"median of {runs}: {numbers.amount(samples.median, samples.metric.unit)}"
+    return f"median of {runs}: {numbers.quantity(samples.median, samples.metric.unit)}"
 
 
 def _dots(measured: Measurement, metric: Metric, y: int, scale: Scale) -> Iterator[Shape]:
@@ -172,7 +172,7 @@ def _dots(measured: Measurement, metric: Metric, y: int, scale: Scale) -> Iterat
         )
         lane = next(free, y)
         taken.append((x, lane))
-        title = f"run {run.run}: {numbers.amount(value, metric.unit)}"
+        title = f"run {run.run}: {numbers.quantity(value, metric.unit)}"
         style = "run" if scale.holds(value) else "far-run"
         yield Shape(style=style, path=_dot(x, lane, value, scale), title=title)
 

@@ -5,10 +5,11 @@ Where speedups are taken over nothing, it is the throughput against devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
 from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.html.drawing import (
     Badge,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.case import Case, Topology
-    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.results import CaseResult, MetricResult
     from pytest_dlperf.reports.html.case_view import CaseView
 
 FRAME: Final = Frame(width=920, height=560, left=120, right=890, top=40, bottom=480)
@@ -34,8 +35,7 @@ APART: Final = 56
 """Labels of the axis that would stand nearer to each other are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow:
+class ScalingRow(Struct, frozen=True, kw_only=True):
     """One topology of the table: its numbers as texts, and efficiencies for the bar."""
 
     case: Case
@@ -46,8 +46,7 @@ class ScalingRow:
     reference: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingChart:
+class ScalingChart(Struct, frozen=True, kw_only=True):
     """The chart of one training, and its table."""
 
     name: str
@@ -60,8 +59,7 @@ class ScalingChart:
     rows: tuple[ScalingRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
+class _Point(Struct, frozen=True, kw_only=True):
     """One topology: the first metric of its measurement, and the ratio that is over another's."""
 
     result: CaseResult
@@ -189,8 +187,8 @@ def _row(point: _Point, badge: Badge) -> ScalingRow:
         badge=badge,
         median=numbers.ABSENT
         if point.base is None
-        else numbers.written(point.base.median, point.base.metric.unit),
-        speedup=numbers.written(speedup, "x"),
+        else numbers.number(point.base.median, point.base.metric.unit),
+        speedup=numbers.number(speedup, "x"),
         efficiency=result.efficiency_percent(speedup),
         reference=result.efficiency_percent(ratio.reference if ratio is not None else None),
     )

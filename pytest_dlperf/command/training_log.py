@@ -1,0 +1,150 @@
+"""The log of a training that has no system file yet: identified, measured, made by a short run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.files.writing import make_folder
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.metric import Source
+from pytest_dlperf.reports.texts import printable
+from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.drafting import as_typed
+from pytest_dlperf.survey.first_system import Shipped
+from pytest_dlperf.survey.head import HeadOfLog, NoLogError
+from pytest_dlperf.survey.identifying import identify
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.measurement import Run
+    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.own_command import OwnCommand
+
+_FOLDER: Final = Path(".dlperf/init")
+_ENOUGH_STEPS: Final = 40
+_ENOUGH_SLOW_STEPS: Final = 10
+"""Steps that are enough of a slow training."""
+_SLOW_AFTER_S: Final = 40.0
+_LINES_SHOWN: Final = 8
+
+
+class TrialRun(Struct, frozen=True, kw_only=True):
+    """The outcome of a short run."""
+
+    log: Path
+    found: Identified | None
+    exit_code: int | None
+    """``None`` if it was ended, as usual."""
+    elapsed_s: float
+    last_lines: str
+
+
+def identify_log(file: Path) -> tuple[Identified, tuple[str, ...]] | None:
+    """Identify a log, and name the metrics of the shipped system that it lacks.
+
+    ``None`` if no line shows a step.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        head = HeadOfLog(file)
+        found = identify(head, {}, BUILTIN_FORMATS, Wanted())
+        return None if found is None else (found, _missing_metrics(head, found))
+    except NoLogError as error:
+        raise UsageError(f"{printable(str(file))}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{printable(str(file))}: {error.strerror or error}") from error
+
+
+def measure(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
+    """Measure a log; ``is_made_up``: its case was derived from the log itself."""
+    # Only logs that show steps cost these imports.
+    from pytest_dlperf.logs.throughput import LogReading, LogState
+
+    system = found.system
+    log_format = system.log_format
+    if is_made_up:  # nothing to check it against
+        log_format = replace(log_format, facts=(), devices=None)
+    reading = LogReading(
+        head.path,
+        number=1,
+        case=found.case,
+        log_format=log_format,
+        window=system.window,
+        estimator=Estimator.STEADY,
+        unit=system.unit,
+        metrics=system.metrics,
+        declared=system.declared,
+    )
+    reading.advance(head.read)
+    is_enough = head.is_whole or reading.state is LogState.COMPLETE
+    return reading.finish(None if is_enough else head.read)
+
+
+def _missing_metrics(head: HeadOfLog, found: Identified) -> tuple[str, ...]:
+    """Name the metrics of the shipped system that this log does not show."""
+    if found.starter is None or not isinstance(found.starter.format, Shipped):
+        return ()
+    run = measure(head, found, is_made_up=True)
+    if run.status is not RunStatus.OK:
+        return ()
+    ours = [metric.name for metric in found.system.metrics if metric.source is Source.LOG]
+    return tuple(name for name in ours if name not in run.metrics)
+
+
+def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:
+    """Run a training here until its log shows some steps.
+
+    Raises:
+        UsageError: It cannot be started.
+    """
+    # Measuring costs these imports.
+    from pytest_dlperf.launch.trial import try_command
+
+    folder = _FOLDER.absolute()
+    make_folder(folder)
+    log = next(
+        file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
+    )
+    started = time.monotonic()
+
+    def is_enough() -> bool:
+        found = _identified(log)
+        if found is None:
+            return False
+        steps = found.steps.total
+        is_slow = time.monotonic() - started > _SLOW_AFTER_S
+        return steps >= _ENOUGH_STEPS or (is_slow and steps >= _ENOUGH_SLOW_STEPS)
+
+    try:
+        code = try_command(
+            as_typed(command),
+            command.environment,
+            log,
+            is_enough=is_enough,
+            limit_s=limit_s,
+        )
+    except DlperfError as error:
+        raise UsageError(f"--command: {error}") from error
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return TrialRun(
+        log=log.relative_to(Path.cwd()),
+        found=_identified(log),
+        exit_code=code,
+        elapsed_s=time.monotonic() - started,
+        last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
+    )
+
+
+def _identified(log: Path) -> Identified | None:
+    try:
+        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted())
+    except (NoLogError, OSError):
+        return None  # nothing yet

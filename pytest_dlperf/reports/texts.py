@@ -1,0 +1,112 @@
+"""Make names and texts of users, hosts and logs safe to print, and fit for the room there is."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.numbers import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What the engine of a CI obeys in what is printed: GitHub, Gitea and Forgejo a line that begins
+# with two colons, whatever blanks stand before them; GitHub, Azure Pipelines and TeamCity
+# ``##[error]``, ``##vso[…]`` and ``##teamcity[…]`` anywhere in a line; Buildkite a line that begins
+# a group. What others obey, GitLab's sections and Jenkins' notes, begins with a control character.
+_OBEYED: Final = re.compile(
+    r"^([^\S\n]*)(?=::)|(?<=#)(?=#[A-Za-z]{0,20}\[)|^(?=(?:---|\+\+\+|~~~|\^\^\^)[^\S\n])",
+    re.MULTILINE,
+)
+
+_MAIL_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
+# In HTML and Markdown, nothing in it ends a link, or stands in for another address.
+_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+_LONGEST_NAME: Final = 60
+_LONGEST_REASON: Final = 200
+
+
+def in_short(reason: str) -> str:
+    """Write a reason in one line: of the end of a log, which stands below it, the last line."""
+    head, *below = reason.split("\n")
+    return printable(f"{head} {below[-1].strip()}" if below else head)
+
+
+def in_full(reason: str, indent: int) -> str:
+    """Write a reason as it is, the lines below the first one indented."""
+    head, *below = plain(reason).split("\n")
+    return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Name the first of several things: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def person(by: str | None) -> str:
+    """Name who accepted a number; the address that Git has stays in the file."""
+    if by is None:
+        return ABSENT
+    return cut(printable(_MAIL_ADDRESS.sub("", by).strip() or by), _LONGEST_NAME)
+
+
+def reason(why: str) -> str:
+    """Write why somebody accepted a number, who may have had much to say."""
+    # Unlike of a log, the first lines count.
+    return cut(printable(" ".join(why.split())), _LONGEST_REASON)
+
+
+def address(text: str | None) -> str | None:
+    """Return a text that is nothing but an address, and may become a link; ``None`` else."""
+    return text if text is not None and _ADDRESS.fullmatch(text) else None
+
+
+def printable(text: str) -> str:
+    """Make text of users, hosts and logs safe for one line of a terminal and of a CI's log."""
+    if not text.isprintable():
+        text = "".join(
+            character
+            if character.isprintable()
+            else character.encode("unicode_escape").decode("ascii")
+            for character in text
+        )
+    return inert(text)
+
+
+def plain(text: str) -> str:
+    """Make text of several lines as safe; the lines stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def inert(text: str) -> str:
+    """Escape what the engine of a CI would obey as a command: ``::error::…``, ``##vso[…]…``."""
+    return _OBEYED.sub(lambda match: f"{match[1] or ''}\\", text)
+
+
+def columns(text: str) -> int:
+    """Count the columns of a terminal that a text takes: some characters take two or none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_character_columns, text))
+
+
+def _character_columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "FW" else 1
+
+
+def cut(text: str, room: int) -> str:
+    """Cut a printable text to its beginning, with dots where it does not fit."""
+    if columns(text) <= room:
+        return text
+    room -= len("...")
+    kept = ""
+    for character in text:
+        room -= _character_columns(character)
+        if room < 0:
+            break
+        kept += character
+    return f"{kept.rstrip()}..."

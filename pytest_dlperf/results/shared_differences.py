@@ -1,0 +1,140 @@
+"""What differs between two results beside their numbers, and in which cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.judgement import Difference, DifferenceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_dlperf.model.measurement import Fingerprint
+    from pytest_dlperf.model.results import CaseResult, Results
+
+MAX_VALUE_PAIRS: Final = 3
+"""Pairs of values of one thing that have rows of their own; more share one row."""
+
+_FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
+_KINDS: Final = tuple(DifferenceKind)
+
+
+class SharedDifference(Struct, frozen=True, kw_only=True):
+    """A difference, and the cases that have it; none for one of the sessions themselves.
+
+    Of its sides, ``accepted`` is A and ``tonight`` B.
+    """
+
+    difference: Difference
+    case_ids: tuple[str, ...] = ()
+
+
+class _Occurrence(Struct):
+    rank: int
+    """Its best place among the differences of a case."""
+    case_ids: list[str] = []
+
+
+def shared_differences(
+    first: Results, second: Results, case_ids: Sequence[str]
+) -> tuple[SharedDifference, ...]:
+    """Return what differs between A and B, the most suspicious first, then the sessions' own facts.
+
+    A difference that cases share appears once. Facts that only one side knows come behind others.
+    """
+    ours, theirs = ({result.case.id: result for result in side.cases} for side in (first, second))
+    commits = [side.origin.commit for side in (first, second)]
+    both_know: dict[Difference, _Occurrence] = {}
+    one_knows: dict[Difference, _Occurrence] = {}
+    for case_id in case_ids:
+        prints = [_fingerprint(side[case_id]) for side in (ours, theirs)]
+        a, b = map(MeasuredOn.of_night, prints, commits)
+        known = differences_of(accepted=a, last_good=None, first_bad=None, tonight=b)
+        for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
+            for rank, difference in enumerate(found):
+                entry = into.setdefault(difference, _Occurrence(rank))
+                entry.rank = min(entry.rank, rank)
+                entry.case_ids.append(case_id)
+    return (
+        *_of_session({"cluster": first.cluster}, {"cluster": second.cluster}),
+        *_ranked(both_know),
+        *_ranked(one_knows),
+        *_of_session(_pytest_facts(first), _pytest_facts(second)),
+    )
+
+
+def _fingerprint(result: CaseResult) -> Fingerprint | None:
+    return result.measurement.fingerprint if result.measurement else None
+
+
+def _one_sided(one: Fingerprint | None, other: Fingerprint | None) -> Iterator[Difference]:
+    """Yield versions that only one side has, where both sides have some."""
+    if one is None or other is None or not (one.software and other.software):
+        return
+    for name in dict.fromkeys([*one.software, *other.software]):
+        if (name in one.software) != (name in other.software):
+            yield Difference(
+                kind=DifferenceKind.SOFTWARE,
+                name=name,
+                accepted=one.software.get(name),
+                tonight=other.software.get(name),
+            )
+
+
+def _ranked(found: Mapping[Difference, _Occurrence]) -> Iterator[SharedDifference]:
+    """Sort by kind, by place within it, then by the number of cases."""
+    by_name: dict[tuple[DifferenceKind, str], list[Difference]] = {}
+    for difference in found:
+        by_name.setdefault((difference.kind, difference.name), []).append(difference)
+    shared: list[tuple[tuple[int, int, int], SharedDifference]] = []
+    for alike in by_name.values():
+        groups = [alike] if len(alike) > MAX_VALUE_PAIRS else [[one] for one in alike]
+        for group in groups:
+            ids = tuple(case_id for one in group for case_id in found[one].case_ids)
+            place = min(found[one].rank for one in group)
+            order = (_KINDS.index(group[0].kind), place, -len(ids))
+            shared.append((order, SharedDifference(difference=_joined(group), case_ids=ids)))
+    return (one for _, one in sorted(shared, key=lambda pair: pair[0]))
+
+
+def _joined(alike: Sequence[Difference]) -> Difference:
+    if len(alike) == 1:
+        return alike[0]
+    return Difference(
+        kind=alike[0].kind,
+        name=alike[0].name,
+        accepted=_all_of(one.accepted for one in alike),
+        tonight=_all_of(one.tonight for one in alike),
+    )
+
+
+def _all_of(values: Iterable[str | None]) -> str | None:
+    """Join the values of several cases, each once; ``None`` where none is known."""
+    return ", ".join(dict.fromkeys(value for value in values if value is not None)) or None
+
+
+def _of_session(
+    ours: Mapping[str, str | None], theirs: Mapping[str, str | None]
+) -> Iterator[SharedDifference]:
+    for name in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(name), theirs.get(name)
+        if one != other:
+            yield SharedDifference(
+                difference=Difference(
+                    kind=DifferenceKind.MACHINE, name=name, accepted=one, tonight=other
+                )
+            )
+
+
+def _pytest_facts(results: Results) -> dict[str, str | None]:
+    environment = results.environment
+    packages: Mapping[str, Any] = environment.get("packages") or {}
+    facts = {f"pytest's {name}": _text(environment.get(name)) for name in _FACTS_OF_PYTEST}
+    return facts | {f"{name} of pytest's Python": _text(packages[name]) for name in packages}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,199 @@
+"""Start the sessions of pytest within tests as forks of a process that has imported pytest.
+
+A short session mostly imports: pytest, its plugins, the package. Each worker of the tests does that
+once. A fork is still a process of its own, with its arguments, environment, working directory,
+standard streams and exit code, and sees nothing of those before it.
+
+``runpytest_subprocess`` of the fixture ``pytester`` forks. Tests of start-up, imports, or signals
+to a session use ``subprocess``, or ``pytester.run(sys.executable, ...)``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pytest
+
+# More than any request has: arguments, a folder, an environment.
+_MAX_BYTES: Final = 1 << 18
+
+_SET_BY_A_FORK: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+_THIRD_PARTY: Final = ("execnet", "jinja2", "re2", "ruamel.yaml", "yaml")
+
+
+def popen(
+    otherwise: Callable[..., Any],
+    command: Sequence[str],
+    *,
+    stdin: object,
+    stdout: IO[str],
+    stderr: IO[str],
+) -> Any:
+    """Start a session by a fork, anything else by ``otherwise``, which is ``Pytester.popen``."""
+    environment = dict(os.environ)
+    folders = (str(Path.cwd()), environment.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    if (
+        tuple(command[:2]) != (sys.executable, "-mpytest")
+        or stdin is not pytest.Pytester.CLOSE_STDIN
+        or _read_at_start(environment) != _server().environment
+    ):
+        return otherwise(command, stdin=stdin, stdout=stdout, stderr=stderr)
+    with Path(os.devnull).open() as nothing:
+        return _server().start(command[2:], environment, nothing, stdout, stderr)
+
+
+class _Server:
+    """A process that forks, for one session at a time."""
+
+    def __init__(self) -> None:
+        self.environment = _read_at_start(os.environ)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env={
+                    **{name: os.environ[name] for name in os.environ if name not in _SET_BY_A_FORK},
+                    "OPENBLAS_NUM_THREADS": "1",  # a process with threads should not fork
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._stop)
+
+    def start(
+        self, arguments: Sequence[str], environment: dict[str, str], *streams: IO[str]
+    ) -> _Fork:
+        """Start ``python -m pytest`` in the working directory, with these standard streams."""
+        request = json.dumps([arguments, str(Path.cwd()), environment]).encode()
+        socket.send_fds(self._connection, [request], [stream.fileno() for stream in streams])
+        return _Fork(self._connection)
+
+    def _stop(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+class _Fork:
+    """A session that runs: what ``Pytester.run`` uses of ``subprocess.Popen``."""
+
+    stdin: Final = None
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = self._received()
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit code, of a signal the negative number.
+
+        Raises:
+            subprocess.TimeoutExpired: It did not end within ``timeout`` seconds.
+        """
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = self._received()
+            except TimeoutError:
+                assert timeout is not None
+                raise subprocess.TimeoutExpired("pytest", timeout) from None
+            finally:
+                self._connection.settimeout(None)
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill it."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _received(self) -> int:
+        answer = self._connection.recv(_MAX_BYTES)
+        if not answer:
+            raise RuntimeError("the fork server has ended")
+        return int(answer)
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that an interpreter reads once: a fork cannot have others."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(("PYTHON", "LANG", "LC_")) and name not in _SET_BY_A_FORK
+    }
+
+
+def _serve(connection: socket.socket) -> list[str] | None:
+    """Fork for each request; return the arguments in the fork, nothing when the client has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the forks; the client ends this one
+    while True:
+        request, streams, _, _ = socket.recv_fds(connection, _MAX_BYTES, 3)
+        if not request:
+            return None
+        if (process := os.fork()) == 0:
+            connection.close()
+            arguments, folder, environment = json.loads(request)
+            _become(folder, environment, streams)
+            return list(arguments)
+        for stream in streams:
+            os.close(stream)
+        connection.send(b"%d" % process)
+        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def _become(folder: str, environment: dict[str, str], streams: list[int]) -> None:
+    """Make this process what it would be, had the client started it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    given = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [folder, *given, *sys.path[1:]]
+
+
+def _import_what_sessions_need() -> None:
+    import _pytest.config
+    from suites import import_package
+
+    for plugin in _pytest.config.default_plugins:
+        importlib.import_module(f"_pytest.{plugin}")
+    for name in _THIRD_PARTY:
+        importlib.import_module(name)
+    import_package()
+
+
+def _main() -> None:
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        _import_what_sessions_need()
+        gc.collect()
+        gc.freeze()  # forks share what they do not change
+        arguments = _serve(connection)
+    if arguments is not None:
+        sys.argv[1:] = arguments
+        runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()

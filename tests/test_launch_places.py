@@ -1,0 +1,124 @@
+"""What is true of a launched run wherever its nodes are: the same tests in each place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_matrix.places import MARKS, Place, place_of
+from suites import Suite
+from trainers import LAST_RANK, SYSTEM, TinySystem, accept, shorter_training
+
+from pytest_dlperf.logs.arrivals import Arrivals
+
+ONCE = ("--dlperf-repeats", "1")
+TWO_NODES = ("-k", "throughput and tiny and 2n1g", *ONCE)
+NOTHING = "nothing was printed on node 0"
+
+
+@pytest.fixture
+def place(
+    suite: Suite, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Place]:
+    """Nodes that the sessions of a test launch on."""
+    del suite  # it clears the environment, so it comes first
+    with place_of(request.param, request, tmp_path) as here:
+        for name, value in here.environment.items():
+            monkeypatch.setenv(name, value, prepend=" " if name == "PYTEST_ADDOPTS" else None)
+        yield here
+
+
+def everywhere(*kinds: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "place", [pytest.param(kind, marks=MARKS[kind]) for kind in kinds], indirect=True
+    )
+
+
+def known(log: Path) -> int:
+    """How many bytes of a log have come while somebody looked."""
+    arrivals = Arrivals(log)
+    arrivals.refresh()
+    return arrivals.known
+
+
+@everywhere("ssh", "slurm", "sbatch", "kubernetes")
+def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite: Suite, place: Place) -> None:
+    """It would go on for minutes, and its first node says nothing."""
+    tiny = TinySystem(suite, log=LAST_RANK)
+    tiny.behave("0.01 last-rank-prints stay")
+    accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+    runs = suite.path / "a night's 7%j"
+
+    result, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", runs, cluster="local")
+
+    [case] = results["cases"]
+    [run] = case["runs"]
+    # slurmstepd may have written into the log of node 0 that the step was cancelled.
+    assert (run["status"], run["reason"] or NOTHING) == ("ok", NOTHING)
+    assert result.ret == 0
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    assert place.jobs() == []
+    assert place.elsewhere() == []
+    [file] = runs.glob("*/*/*/command.json")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    launch = case["fingerprint"]["launch"]
+    assert record["launcher"] == launch["launcher"] == place.launcher
+    # Not of a port or folder of its own.
+    assert launch["environment"] == {"TINY_HOST": "{address0}"}
+    assert [node["host"] for node in record["nodes"]] == list(place.hosts)
+    addresses = [node["address"] for node in record["nodes"]]
+    assert [line.split()[3] for line in sorted(tiny.hosts())] == addresses
+    log = file.parent / "node1.log"
+    assert run["log"] == str(log)
+    assert "rank=1 step=10 " in log.read_text(encoding="utf-8")
+    assert known(log)
+    # What a queue was told lies beside the log, and the program that was sent along is gone.
+    assert (file.parent / "job" / "output.log").exists() == (place.launcher == "sbatch")
+    assert not list(runs.rglob("program.py"))
+
+
+@everywhere("ssh", "slurm", "sbatch", "kubernetes")
+def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(
+    suite: Suite, place: Place
+) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 second-node-dies-at-3")
+    if place.launcher == "kubernetes":
+        (suite.path / "baselines" / "local").mkdir()
+        cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+        cluster.write_text("kubernetes: {kind: jobset}\n", encoding="utf-8")
+
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("the trainer ended with exit code 3 on node 1")
+    assert "MemoryError: node 1 has no more" in run["reason"]
+    assert place.jobs() == []
+    assert place.elsewhere() == []
+
+
+@pytest.mark.training
+@everywhere("ssh", "slurm")
+def test_real_training_on_two_devices_of_each_node_is_judged(suite: Suite, place: Place) -> None:
+    system = shorter_training(suite, "2n2g")
+    runs = suite.path / "night"
+
+    result, results = suite.judge(
+        *("-k", f"throughput and {system}", *ONCE), "--dlperf-run-dir", runs, cluster="local"
+    )
+
+    assert result.ret == 0
+    [case] = results["cases"]
+    assert (case["system"], case["topology"]) == (system, "2n2g")
+    assert case["metrics"]["throughput"]["verdict"] == "improved"
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    [file] = runs.glob("*/*/*/command.json")
+    for rank, log in ((0, file.parent.with_suffix(".log")), (2, file.parent / "node1.log")):
+        text = log.read_bytes()
+        assert b"rank=%d " % rank in text
+        assert known(log) >= text.rfind(b"dlperf step")
+    assert place.elsewhere() == []

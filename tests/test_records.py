@@ -1,0 +1,95 @@
+"""What a test notes while it runs, what its session makes of it, and the words for that."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from results_makers import THROUGHPUT, judged, measured_case, unmeasured_case, with_judgement
+
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import WitnessKind
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
+from pytest_dlperf.plugin.records import SessionRecords, TestNotes
+from pytest_dlperf.reports.case_status import CaseStatus, status_of
+from pytest_dlperf.reports.remarks import remark_lines
+
+ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
+CASE = Case.from_id(TWO)
+
+
+def test_a_test_that_fails_for_another_reason_keeps_the_verdict_that_failed_already() -> None:
+    notes = TestNotes(CASE, THROUGHPUT)
+    notes.judged(judged(Verdict.PASS))
+    notes.judged(judged(Verdict.REGRESSED, metric=SPEEDUP_METRIC))
+    notes.failed("the test itself failed")
+    verdicts = {name: each.verdict for name, each in notes.record.judgements.items()}
+    assert verdicts == {"throughput": Verdict.PASS, "speedup": Verdict.REGRESSED}
+    passed = TestNotes(CASE, THROUGHPUT)
+    passed.judged(judged(Verdict.PASS))
+    passed.failed("the test itself failed")
+    assert passed.record.judgements["throughput"].verdict is Verdict.FAILED
+
+
+def test_only_a_ratio_whose_own_case_was_measured_can_lack_its_reference() -> None:
+    measurement = measured_case(TWO, 100.0).measurement
+    assert measurement is not None
+    reference = Case.from_id(ONE)
+    notes = TestNotes(CASE, SPEEDUP_METRIC)
+    assert not notes.lacks_reference(reference)
+    notes.measured(measurement)
+    assert notes.lacks_reference(reference)
+    assert not notes.lacks_reference(CASE)
+
+
+def test_a_verdict_is_explained_once_and_again_when_it_changes() -> None:
+    notes = TestNotes(CASE, THROUGHPUT)
+    notes.judged(judged(Verdict.REGRESSED))
+    assert [each.verdict for each in notes.unexplained()] == [Verdict.REGRESSED]
+    assert notes.unexplained() == []
+    notes.judged(judged(Verdict.FAILED))
+    assert [each.verdict for each in notes.unexplained()] == [Verdict.FAILED]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_test_is_unfinished_or_lost_with_its_worker(is_lost: bool) -> None:
+    records = SessionRecords()
+    records.select([(CASE, "throughput"), (CASE, "speedup")])
+    records.end(TestNotes(CASE, THROUGHPUT).record)
+    if is_lost:
+        records.lose(f"test_speedup.py::test_speedup[{TWO}]")
+    [result] = records.results()
+    assert result.is_whole is not is_lost
+    assert result.unfinished == (() if is_lost else ("speedup",))
+
+
+def test_what_was_not_measured_is_never_good() -> None:
+    passed = measured_case(TWO, 100.0)
+    assert status_of(passed) is CaseStatus.PASS
+    assert status_of(replace(passed, measurement=None)) is CaseStatus.NOT_MEASURED
+    assert status_of(unmeasured_case(TWO, Verdict.PASS, "")) is CaseStatus.NOT_MEASURED
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_loss_that_was_accepted_has_no_place(is_recorded: bool) -> None:
+    lost = judged(Verdict.REGRESSED, measured=80.0, accepted=100.0, difference_percent=-20.0)
+    lost = replace(lost, recorded=is_recorded)
+    slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
+    told = " ".join(remark_lines([measured_case(ONE, 100.0), *slow]))
+    assert ("the loss of throughput comes from inside the node" in told) is not is_recorded
+
+
+@pytest.mark.parametrize(("available", "is_told"), [(1, True), (None, False)])
+def test_only_logs_that_exist_already_lack_a_second_witness(
+    available: int | None, is_told: bool
+) -> None:
+    result = measured_case(TWO, 100.0)
+    assert result.measurement is not None
+    [run] = result.measurement.runs
+    measurement = replace(
+        result.measurement,
+        runs=(replace(run, witness=WitnessKind.NONE),),
+        available_runs=available,
+    )
+    lines = list(remark_lines([replace(result, measurement=measurement)]))
+    assert any("no second witness for 1 of the 1 runs" in line for line in lines) is is_told

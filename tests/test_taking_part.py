@@ -1,0 +1,343 @@
+"""Where the plugin takes part in a session, and where the tests that come with it run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from suites import Suite
+from trainers import TinySystem
+
+from pytest_dlperf.command.main import main
+
+# The tests that come with the package: a folder of system files needs none of its own
+
+SYSTEM = """\
+framework: {framework}
+model: net
+unit: images/s
+log: {{name: net, format: dlperf}}
+window: {{warmup_steps: 0, measured_steps: 1}}
+{more}cases: [{{precision: fp32, batch_per_device: 1, topologies: [1n1g, 1n2g]}}]
+"""
+LOSS = "metrics: {loss: {record: 'loss=(?P<value>[-+.0-9A-Za-z]+)', sanity: falls}}\n"
+ONE = (
+    "bench_tests/systems/one.yaml::test_throughput[one-net-fp32-b1-1n1g]",
+    "bench_tests/systems/one.yaml::test_throughput[one-net-fp32-b1-1n2g]",
+    "bench_tests/systems/one.yaml::test_metric[one-net-fp32-b1-1n1g-loss]",
+    "bench_tests/systems/one.yaml::test_metric[one-net-fp32-b1-1n2g-loss]",
+    "bench_tests/systems/one.yaml::test_speedup[one-net-fp32-b1-1n2g]",
+)
+TWO = (
+    "bench_tests/systems/two.yaml::test_throughput[two-net-fp32-b1-1n1g]",
+    "bench_tests/systems/two.yaml::test_throughput[two-net-fp32-b1-1n2g]",
+    "bench_tests/systems/two.yaml::test_speedup[two-net-fp32-b1-1n2g]",
+)
+
+
+@pytest.fixture
+def systems(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system files of a project that has nothing else."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio -p no:benchmark")
+    folder = pytester.mkdir("bench_tests") / "systems"
+    folder.mkdir()
+    (folder / "one.yaml").write_text(SYSTEM.format(framework="one", more=LOSS), encoding="utf-8")
+    (folder / "two.yaml").write_text(SYSTEM.format(framework="two", more=""), encoding="utf-8")
+    return folder
+
+
+def collected(pytester: pytest.Pytester, *arguments: str) -> tuple[str, ...]:
+    result = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
+    assert result.ret in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+    ids = tuple(line for line in result.outlines if "::" in line)
+    if ids:
+        assert f"{len(ids)}" in next(line for line in result.outlines if "collected" in line)
+    return ids
+
+
+@pytest.mark.usefixtures("systems")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["bench_tests"], ONE + TWO),
+        (["bench_tests/systems"], ONE + TWO),
+        (["bench_tests/systems/two.yaml"], TWO),
+        ([ONE[2]], ONE[2:3]),
+        (["bench_tests", "-k", "one and speedup"], ONE[4:]),
+        (["bench_tests", "-m", "dlperf(framework='two', nodes=1, devices_per_node=2)"], TWO[1:]),
+        (["."], ()),
+        ([], ()),
+    ],
+)
+def test_what_a_user_names_is_collected_with_ids_that_name_it_again(
+    pytester: pytest.Pytester, arguments: list[str], expected: tuple[str, ...]
+) -> None:
+    pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    assert collected(pytester, *arguments) == expected
+
+
+@pytest.mark.usefixtures("systems")
+def test_they_are_found_by_the_name_of_their_package_too(pytester: pytest.Pytester) -> None:
+    names = {name.partition("::")[2] for name in ONE + TWO}
+    ids = collected(pytester, "--pyargs", "pytest_dlperf.suite")
+    assert {name.partition("::")[2] for name in ids} == names
+
+
+def test_the_name_of_a_file_is_no_word_of_a_case(pytester: pytest.Pytester, systems: Path) -> None:
+    (systems / "one.yaml").rename(systems / "two_and_xla.yaml")
+    assert len(collected(pytester, "bench_tests", "-k", "two")) == len(TWO)
+    assert collected(pytester, "bench_tests", "-k", "xla or yaml") == ()
+
+
+@pytest.mark.usefixtures("systems")
+@pytest.mark.parametrize("name", ["test_own.py", "deeper/test_own.py"])
+def test_tests_of_the_folders_own_that_ask_for_cases_are_the_only_ones(
+    pytester: pytest.Pytester, name: str
+) -> None:
+    file = pytester.path / "bench_tests" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("def test_it(dlperf_case): pass\n", encoding="utf-8")
+    ids = collected(pytester, "bench_tests")
+    assert len(ids) == 4
+    assert all(one.startswith(f"bench_tests/{name}::test_it[") for one in ids)
+
+
+@pytest.mark.usefixtures("systems")
+def test_tests_of_other_things_stand_beside_them(pytester: pytest.Pytester) -> None:
+    (pytester.path / "bench_tests" / "test_own.py").write_text("def test_it(): pass\n")
+    pytester.makepyfile(test_elsewhere="def test_it(dlperf_case): pass\n")
+    assert set(collected(pytester, "bench_tests")) == {
+        "bench_tests/test_own.py::test_it",
+        *ONE,
+        *TWO,
+    }
+
+
+@pytest.mark.usefixtures("systems")
+def test_the_project_may_call_its_own_tests_as_it_likes(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\npython_files = check_*.py\npython_functions = it_*\n"
+        "collect_imported_tests = false\n"
+    )
+    assert collected(pytester, "bench_tests") == ONE + TWO
+
+
+def test_system_files_elsewhere_are_run_where_they_are_named(
+    pytester: pytest.Pytester, systems: Path
+) -> None:
+    elsewhere = pytester.path / "perf" / "nightly"
+    elsewhere.parent.mkdir()
+    systems.rename(elsewhere)
+    pytester.path.joinpath("bench_tests/notes.txt").touch()
+    ids = tuple(one.replace("bench_tests/systems", "perf/nightly") for one in ONE + TWO)
+    given = ("--dlperf-systems", "perf/nightly")
+    assert collected(pytester, "perf", *given) == ids
+    assert collected(pytester, "bench_tests", *given) == ids
+    assert collected(pytester, "bench_tests", "perf", *given) == ids
+    pytester.makeini("[pytest]\ndlperf_systems = perf/nightly\n")
+    assert collected(pytester, "perf") == ids
+    assert collected(pytester, "bench_tests") == ()
+
+
+def test_a_mistake_in_a_file_ends_the_session(pytester: pytest.Pytester, systems: Path) -> None:
+    (systems / "two.yaml").write_text("framework: two\n", encoding="utf-8")
+    result = pytester.runpytest_subprocess("bench_tests")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*two.yaml:1: $: the key 'model' is missing"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files", "expected"),
+    [
+        ([], True, "*no test asks for*in bench_tests/systems; 'pytest bench_tests' runs*"),
+        (["-n2"], True, "*no test asks for*in bench_tests/systems; 'pytest bench_tests' runs*"),
+        (["bench_tests"], False, "*no system file*in bench_tests/systems; 'pytest-dlperf init'*"),
+        (
+            ["bench_tests", "--rootdir", "bench_tests"],
+            True,
+            "*bench_tests/systems were not looked at*--dlperf-systems bench_tests/systems*",
+        ),
+    ],
+)
+def test_a_session_that_runs_nothing_says_why(
+    pytester: pytest.Pytester, systems: Path, arguments: list[str], files: bool, expected: str
+) -> None:
+    if not files:
+        for file in systems.iterdir():
+            file.unlink()
+    result = pytester.runpytest_subprocess(*arguments)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([expected])
+
+
+def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(
+    pytester: pytest.Pytester, systems: Path
+) -> None:
+    for file in systems.iterdir():
+        file.write_text("planets: [mars\n", encoding="utf-8")
+    pytester.path.joinpath("bench_tests/test_own.py").write_text("def test_it(): pass\n")
+    result = pytester.runpytest_subprocess("bench_tests")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*dlperf:*")
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+def test_they_measure_and_judge(suite: Suite, workers: list[str]) -> None:
+    TinySystem(suite, topologies=("1n1g", "1n2g"))
+    for file in (suite.path / "bench_tests").glob("*.py"):
+        file.unlink()
+    arguments = ("-k", "tiny", "--dlperf-repeats=1", "--dlperf-create-baselines", *workers)
+    result = suite.run(*arguments)
+    result.assert_outcomes(passed=3)
+    assert (suite.path / "baselines" / "local" / "tiny-mlp.yaml").is_file()
+
+
+def checked(
+    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str]:
+    """What ``pytest-dlperf check`` says of a project."""
+    del pytester  # the folder that it made is this one
+    code = main(["check", *arguments])
+    return code, capfd.readouterr().out
+
+
+def test_check_tells_of_systems_that_no_test_asks_for(
+    pytester: pytest.Pytester, systems: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, out = checked(pytester, capfd)
+    assert (code, "asks" in out) == (0, False)
+    elsewhere = pytester.path / "perf" / "nightly"
+    elsewhere.parent.mkdir()
+    systems.rename(elsewhere)
+    pytester.makeini("[pytest]\ndlperf_systems = perf/nightly\n")
+    code, out = checked(pytester, capfd)
+    assert code == 0
+    assert "perf/nightly: note: no test in bench_tests asks for the cases of 2 systems" in out
+    assert "'pytest perf' runs" in out
+    code, out = checked(pytester, capfd, "--", "perf")
+    assert "asks" not in out
+
+
+@pytest.mark.usefixtures("systems")
+def test_check_tells_of_metrics_that_no_test_asks_for(
+    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = pytester.path / "bench_tests" / "test_own.py"
+    own.write_text("def test_it(dlperf_case): pass\n", encoding="utf-8")
+    code, out = checked(pytester, capfd)
+    assert code == 0
+    assert "loss of one-net is not judged" in out
+    own.write_text("from pytest_dlperf.suite.test_suite import test_metric\n", encoding="utf-8")
+    assert "is not judged" not in checked(pytester, capfd)[1]
+
+
+# The plugin takes part in a session where a test or an option asks for it, and nowhere else
+
+SPY = """\
+import sys
+
+def pytest_unconfigure(config):
+    names = [name for name, _ in config.pluginmanager.list_name_plugin() if "dlperf" in name]
+    modules = [name for name in sys.modules if name.startswith("pytest_dlperf.")]
+    print("\\nPLUGINS", *names)
+    print("ROOMS", *sorted({name.split(".")[1] for name in modules}))
+    print("YAML", "yaml" in sys.modules)
+"""
+ALONE = ("-p", "no:benchmark", "-p", "no:xdist")
+
+
+def spied(pytester: pytest.Pytester, *arguments: str) -> tuple[pytest.RunResult, dict[str, str]]:
+    pytester.makeconftest(SPY)
+    result = pytester.run(sys.executable, "-m", "pytest", *arguments)
+    found = (line.partition(" ") for line in result.outlines)
+    return result, {word: rest for word, _, rest in found if word in {"PLUGINS", "ROOMS", "YAML"}}
+
+
+def foreign_project(pytester: pytest.Pytester) -> Path:
+    """Tests of somebody else, who has a folder of the same name."""
+    systems = pytester.mkdir("bench_tests") / "systems"
+    systems.mkdir()
+    (systems / "planets.yaml").write_text("sun: {mass: 1\n", encoding="utf-8")
+    pytester.makepyfile("def test_it(): pass")
+    return systems
+
+
+def test_a_project_without_tests_of_ours_does_not_notice(pytester: pytest.Pytester) -> None:
+    foreign_project(pytester)
+    result, seen = spied(pytester, *ALONE)
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    assert seen["PLUGINS"] == "pytest_dlperf.plugin"
+    assert set(seen["ROOMS"].split()) == {"config", "model", "plugin"}
+    assert seen["YAML"] == "False"
+    assert "dlperf:" not in result.stdout.str()
+    assert not (pytester.path / ".dlperf").exists()
+
+
+def test_workers_do_not_notice_either(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their controller has looked into the folder; what it thinks of it, it keeps to itself."""
+    foreign_project(pytester)
+    monkeypatch.setenv("DLPERF_STRICT", "perhaps")
+    result = pytester.runpytest_subprocess("-n2")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    assert "planets" not in result.stdout.str() + result.stderr.str()
+
+
+def test_an_option_asks(pytester: pytest.Pytester) -> None:
+    foreign_project(pytester)
+    result = pytester.runpytest_subprocess("--dlperf-strict")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*planets.yaml:*not YAML*"])
+
+
+@pytest.mark.parametrize(
+    ("fixture", "workers"),
+    [("dlperf_case", []), ("dlperf_measure", ["-n2"]), ("dlperf_gate", [])],
+)
+def test_a_fixture_asks(pytester: pytest.Pytester, fixture: str, workers: list[str]) -> None:
+    foreign_project(pytester)
+    pytester.makepyfile(test_ours=f"def test_ours({fixture}): pass")
+    result = pytester.runpytest_subprocess(*workers)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*planets.yaml:*not YAML*"])
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_mistakes_are_told_before_what_follows_from_them(suite: Suite) -> None:
+    suite.system_file("framework: tiny\n")
+    result = suite.pytester.runpytest_subprocess(
+        "bench_tests/test_throughput.py::test_throughput[tiny-mlp-fp32-b4-1n1g]"
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*own.yaml:1: $: the key 'model' is missing"])
+
+
+def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite: Suite) -> None:
+    """Neither mistakes in it nor reports of it, which would be empty, are their business."""
+    suite.system_file("framework: tiny\n")
+    suite.pytester.makeini("[pytest]\ndlperf_json = results.json\n")
+    suite.pytester.makepyfile(test_unit="def test_it(): pass")
+    result = suite.pytester.runpytest_subprocess("test_unit.py")
+    result.assert_outcomes(passed=1)
+    assert not (suite.path / "results.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--setup-plan", "--setup-only", "--collect-only"])
+def test_what_runs_no_test_measures_and_writes_nothing(suite: Suite, option: str) -> None:
+    result = suite.run("-k", "throughput and paddle", option)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*nothing was measured*")
+    assert not (suite.path / ".dlperf").exists()
+
+
+def test_the_folder_of_sessions_is_not_for_git(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    suite.run("-k", "tiny", "--dlperf-repeats=1")
+    assert {file.name for file in (suite.path / ".dlperf").iterdir()} >= {"runs"}
+    assert (suite.path / ".dlperf/.gitignore").read_text(encoding="utf-8") == "*\n"
