@@ -31,7 +31,7 @@ import pytest
 _MAX_BYTES: Final = 1 << 18
 
 _SET_BY_A_FORK: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-_THIRD_PARTY: Final = ("execnet", "jinja2", "re2", "ruamel.yaml", "yaml")
+_THIRD_PARTY: Final = ("execnet", "jinja2", "pdb", "re2", "ruamel.yaml", "yaml")
 
 
 def popen(

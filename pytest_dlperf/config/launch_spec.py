@@ -422,8 +422,9 @@ def read_launch(
             problems += [(condition, message) for message in unmatched_words(when, cases)]
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
-        taken = [case for one in cases or () for case in (one, one.is_scaled and one.reference)]
-        problems = [problem for case in taken if case for problem in spec.case_problems(case)]
+        taken = (case for one in cases or () for case in (one, one.is_scaled and one.reference))
+        launched = dict.fromkeys(case for case in taken if case)
+        problems = [problem for case in launched for problem in spec.case_problems(case)]
     for path, message in dict(reversed(problems)).items():
         (root if path == LOG_FILE else value).at(path).fault(message)
     return spec

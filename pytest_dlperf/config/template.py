@@ -11,6 +11,7 @@ import difflib
 import operator
 import re
 from fractions import Fraction
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -95,6 +96,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     return _PLACEHOLDER.sub(replacement, template)
 
 
+@cache
 def names_in(template: str) -> frozenset[str]:
     """List the names that stand between braces."""
     found: set[str] = set()
