@@ -24,7 +24,7 @@ from pytest_dlperf.queues.kubernetes import KubernetesQueue
 from pytest_dlperf.queues.manifests import group_of, manifest_of, names_of, template_of
 from pytest_dlperf.queues.news import NodeNews
 from pytest_dlperf.queues.pods import Pod, Seen
-from pytest_dlperf.queues.queue import Job, Phase, SilentQueueError
+from pytest_dlperf.queues.queue import Job, NodeEnd, Phase, SilentQueueError
 from pytest_dlperf.queues.sbatch import SbatchQueue
 
 SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
@@ -300,6 +300,15 @@ def test_a_node_fails_by_itself_unless_its_engine_had_asked_it_to_end(
     news.refresh()
     assert news.failed
     assert news.failed_by_itself is not is_asked_first
+
+
+def test_of_an_end_without_any_reason_no_node_is_blamed(tmp_path: Path) -> None:
+    news = NodeNews(0, tmp_path / "node0.reports", tmp_path / "node0.log")
+    news.end = NodeEnd(exit_code=None)
+    assert news.failed
+    assert not news.failed_by_itself
+    news.end = NodeEnd(exit_code=None, reason="pod p-0: Evicted")
+    assert news.failed_by_itself
 
 
 # -------------------------------------------------------------------------- what cancels

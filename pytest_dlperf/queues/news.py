@@ -59,8 +59,10 @@ class NodeNews:
 
     @property
     def failed_by_itself(self) -> bool:
-        """Whether that was before the engine ended the node."""
-        return self.failed and not self.is_asked
+        """Whether that is known to be before the engine ended the node."""
+        by_engine = self.end is not None and (self.end.exit_code is not None or self.end.reason)
+        is_known = self.exit_code is not None or self.is_killed or by_engine
+        return bool(self.failed and is_known and not self.is_asked)
 
     def refresh(self) -> None:
         """Take what has been reported since the last time."""

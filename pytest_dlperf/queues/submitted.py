@@ -289,9 +289,10 @@ class _Submitted:
             self._news[rank].end = self._news[rank].end or end
         # An end that nobody has reported may only not be seen yet.
         if state.phase is Phase.OVER and now - self._changed_at > BEHIND_S:
+            # What ended the job is the end of a node that has reported none, unless another's is.
+            reason = "" if any(news.failed for news in self._news) else state.reason
             for news in self._news:
-                # It has reported nothing, so nobody knows.
-                news.end = news.end or _unknown(state)
+                news.end = news.end or NodeEnd(exit_code=None, reason=reason)
 
     @property
     def _reason(self) -> str:
@@ -402,7 +403,3 @@ def _exit_code(news: NodeNews) -> int | None:
     if news.exit_code is None and news.end is not None:
         return news.end.exit_code
     return news.exit_code
-
-
-def _unknown(state: JobState) -> NodeEnd:
-    return NodeEnd(exit_code=None, reason=state.reason)
