@@ -55,8 +55,9 @@ OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
 # What the extra of the same name installs.
 TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
-# What only .ci/run runs: real training, containers, and whole CI files of examples/ (``checkout``).
-CI_ONLY = {"training", "trainers", "podman", "checkout"}
+# What only .ci/run runs: real training, containers, the fault matrix, and whole CI files of
+# examples/ (``checkout``).
+CI_ONLY = {"training", "trainers", "podman", "faults", "checkout"}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -426,7 +426,7 @@ def own_lines(text: str, name: str) -> set[int]:
 
 @pytest.mark.slow
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
 )
 @given(
     steps=st.lists(
