@@ -61,6 +61,17 @@ systems: [a-b, c-d]
 devices_per_node: 8
 python: /usr/bin/python3.6
 scratch: /local/scratch
+kubernetes:
+  kind: jobset
+  namespace: bench
+  image: registry.example.org:5000/trainers/megatron:2026-11
+  device: amd.com/gpu
+  resources: {cpu: 96, memory: 1000Gi, ephemeral-storage: 1.5e3, hugepages-2Mi: 4Gi, rdma/hca: 8}
+  volumes: {/data: {claim: datasets}, /models: {host_path: /srv/models}, /dev/shm: {memory: 64Gi}}
+  node_selector: {pool: h100, example.org/fast: "", gpu: true}
+  service_account: dlperf.v1
+  image_pull_secrets: [registry]
+  queue: nightly
 vars:
   "*": {extra_args: "--a 'b c'", pause_s: 20, slurm: {srun: --mpi=pmix}}
   paddle-resnet50:
@@ -239,6 +250,30 @@ def test_both_say_the_same_of_any_document(name: str, data: st.DataObject) -> No
          "found a list; allowed: text or a number (python is one value)"),
         ("cluster", "control:\n", "control:\n  var: 1\n", "unknown key 'var'; allowed: vars,"),
         ("cluster", "cuda: 10.20", "cuda: ~", "found '~', nothing; allowed: text or a number"),
+        ("cluster", "namespace: bench", "namespace: Bench",
+         "found 'Bench', text; allowed: a namespace: up to 63 lower-case letters, digits and hyph"),
+        ("cluster", "namespace: bench", f"namespace: {'b' * 64}", "found 'bbbb"),
+        ("cluster", "image: registry.example.org:5000/trainers/m", "image: r.org/Trainers/m",
+         "found 'r.org/Trainers/megatron:2026-11', text; allowed: an image such as"),
+        ("cluster", "device: amd.com/gpu", "device: gpu",
+         "found 'gpu', text; allowed: a resource such as nvidia.com/gpu"),
+        ("cluster", "cpu: 96", "cpu: 96 cores",
+         "'96 cores' is not a quantity such as 96, 500m or 16Gi"),
+        ("cluster", "memory: 1000Gi", "memory: 1000GB", "'1000GB' is not a quantity such as"),
+        ("cluster", "memory: 1000Gi", "mem: 1000Gi", "'mem' is not a resource: cpu, memory, "),
+        ("cluster", "rdma/hca: 8", "r_dma/hca: 8", "'r_dma/hca' is not a resource: cpu, memory, "),
+        ("cluster", "claim: datasets", "claim: data_sets",
+         "found 'data_sets', text; allowed: the name of an object: lower-case letters, digits, "),
+        ("cluster", "host_path: /srv/models", "host_path: /srv/../etc",
+         "found '/srv/../etc', text; allowed: an absolute path without '..'"),
+        ("cluster", "{memory: 64Gi}", "{memory: 64 Gi}", "'64 Gi' is not an amount of memory such"),
+        ("cluster", "/data: {claim", "/data:x: {claim", "'/data:x' is not an absolute path with"),
+        ("cluster", "pool: h100", "my pool: h100", "'my pool' is not the key of a label, such"),
+        ("cluster", "pool: h100", "a/b/pool: h100", "'a/b/pool' is not the key of a label, such"),
+        ("cluster", "pool: h100", "pool: h100 or h200", "'h100 or h200' is not a label's value:"),
+        ("cluster", "dlperf.v1", "dlperf.", "found 'dlperf.', text; allowed: the name of an obje"),
+        ("cluster", "[registry]", "[my registry]", "found 'my registry', text; allowed: the name "),
+        ("cluster", "queue: nightly", "queue: Nightly", "found 'Nightly', text; allowed: the name"),
         ("cluster", "estimator: steady", "estimator: study",
          "found 'study', text; allowed: published, steady; did you mean 'steady'?"),
     ],
@@ -251,6 +286,35 @@ def test_a_mistake_is_told_in_words_and_refused_by_editors(
     assert oracle(text, name)
     found = mistakes(text, name)
     assert [one for one in found if one.message.partition(": ")[2].startswith(expected)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("rdma/hca: 8", "rdma/hca: 8.5",
+         "$.kubernetes.resources.rdma/hca: '8.5' is not a whole number, as it counts devices"),
+        ("memory: 1000Gi", "memory: 500m",
+         "$.kubernetes.resources.memory: '500m' is not an amount of memory such as 16Gi"),
+        ("{memory: 64Gi}", "{memory: -1}",
+         "$.kubernetes.volumes./dev/shm.memory: '-1' is not an amount of memory such as 16Gi"),
+        ("kind: jobset", "kind: trainjob",
+         "$.kubernetes.node_selector: has no effect on a TrainJob, whose runtime says how pods"),
+        ("queue: nightly", "runtime: torch",
+         "$.kubernetes.runtime: has no effect with 'kind: jobset', only with 'kind: trainjob'"),
+    ],
+)  # fmt: skip
+def test_what_kubernetes_would_refuse_or_ignore_is_told_with_its_place(
+    old: str, new: str, expected: str
+) -> None:
+    assert CLUSTER_TEXT.count(old) == 1
+    text = CLUSTER_TEXT.replace(old, new)
+    line = 1 + text[: text.index(new)].count("\n")
+    found = mistakes(text, "cluster")
+    assert found
+    key = expected.partition(":")[0]
+    [problem] = [one for one in found if one.message.partition(":")[0] == key]
+    assert problem.message.startswith(expected)
+    assert problem.place == f"{FILE}:{line}" or "node_selector" in key
 
 
 def test_what_is_left_when_entries_are_deleted_is_no_mistake() -> None:

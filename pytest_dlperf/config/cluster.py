@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from pytest_dlperf.config.assignments import VARS
+from pytest_dlperf.config.kubernetes_shapes import (
+    IMAGE,
+    MEMORY,
+    NAMESPACE,
+    NODE_SELECTOR,
+    OBJECT_NAME,
+    QUEUE,
+    RESOURCE,
+    RESOURCES,
+)
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -112,6 +122,23 @@ class Cluster(Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------ in a file
 
 
+_OF_PODS: Final = ("volumes", "node_selector", "service_account", "image_pull_secrets")
+
+
+def _effective(settings: Kubernetes, place: YamlValue) -> Kubernetes:
+    """Refuse keys without an effect on what a run is submitted as."""
+    is_train_job = settings.kind is JobKind.TRAIN_JOB
+    idle = _OF_PODS if is_train_job else ("runtime",)
+    for name, value in place.entries():
+        if name in idle:
+            value.fault(
+                "has no effect on a TrainJob, whose runtime says how pods look"
+                if is_train_job
+                else f"has no effect with 'kind: {settings.kind.value}', only with 'kind: trainjob'"
+            )
+    return settings
+
+
 def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[Volume, ...]:
     for path, source in given.items():
         if len(source) != 1:
@@ -122,34 +149,42 @@ def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[
 _VOLUMES: Final[Shape[tuple[Volume, ...]]] = MapOf(
     Record(
         dict[str, Any],
-        Key("claim", Text("a PersistentVolumeClaim"), "The PersistentVolumeClaim of this name."),
-        Key("host_path", Text("a path", pattern="^/"), "This folder of the node."),
-        Key("memory", Scalar("a quantity such as 16Gi"), "Memory, up to so much."),
+        Key("claim", OBJECT_NAME, "The PersistentVolumeClaim of this name."),
+        Key(
+            "host_path",
+            Text("an absolute path without '..'", pattern=r"^/(?!.*(?:^|/)\.\.(?:/|$))"),
+            "This folder of the node.",
+        ),
+        Key("memory", MEMORY, "Memory, up to so much."),
     ),
     "a mapping of paths to what is there",
-    names="/.*",
-    refused="is not an absolute path",
+    names="/[^:]*",
+    refused="is not an absolute path without a colon",
 ).placed(_volumes)
 
 KUBERNETES: Final = Record(
     Kubernetes,
     Key("kind", one_of(JobKind), "What a run is submitted as."),
     Key("context", Text(), "The context of the kubeconfig; default: the current one."),
-    Key("namespace", Text(), "Where jobs go; default: that of the context."),
+    Key("namespace", NAMESPACE, "Where jobs go; default: that of the context."),
     Key(
         "template",
         Text("a file"),
         "A manifest to begin with, beside cluster.yaml; default: the one that ships, by kind.",
     ),
-    Key("image", Text(), "The image of the trainers; container.image of a system goes before it."),
-    Key("device", Text(), "The resource that a device is; default: nvidia.com/gpu."),
-    Key("resources", MapOf(Scalar()), "What a node's pod asks for beside devices, as limits."),
+    Key("image", IMAGE, "The image of the trainers; container.image of a system goes before it."),
+    Key("device", RESOURCE, "The resource that a device is; default: nvidia.com/gpu."),
+    Key("resources", RESOURCES, "What a node's pod asks for beside devices, as limits."),
     Key("volumes", _VOLUMES, "What pods find where, by path."),
-    Key("node_selector", MapOf(Scalar()), "Labels of the nodes that pods may run on."),
-    Key("service_account", Text(), "The service account of pods."),
-    Key("image_pull_secrets", ListOf(Text()), "Secrets by which images are pulled."),
-    Key("queue", Text(), "The local queue of Kueue that jobs go through."),
-    Key("runtime", Text(), "The ClusterTrainingRuntime of a TrainJob; default: torch-distributed."),
+    Key("node_selector", NODE_SELECTOR, "Labels of the nodes that pods may run on."),
+    Key("service_account", OBJECT_NAME, "The service account of pods."),
+    Key("image_pull_secrets", ListOf(OBJECT_NAME), "Secrets by which images are pulled."),
+    Key("queue", QUEUE, "The local queue of Kueue that jobs go through."),
+    Key(
+        "runtime",
+        OBJECT_NAME,
+        "The ClusterTrainingRuntime of a TrainJob; default: torch-distributed.",
+    ),
 )
 """The keys below ``kubernetes`` in ``cluster.yaml``."""
 
@@ -216,7 +251,11 @@ CLUSTER_KEYS: Final = (
         Text("the absolute path of a folder", pattern="^/"),
         "The folder on every node in which runs make their own; default: /tmp.",
     ),
-    Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
+    Key(
+        "kubernetes",
+        KUBERNETES.placed(_effective),
+        "Where --dlperf-launcher kubernetes submits runs, and how.",
+    ),
     Key("machine", MACHINE, MACHINE_HELP),
     Key(
         "peak_tflops",
