@@ -125,6 +125,7 @@ def test_user_and_password_go_over_tls_only(
     [
         (None, f"smtp://me:{SECRET}@{{host}}", "no password in the clear"),
         (None, "smtp://{host}?starttls=yes", "offers no TLS"),
+        (None, "smtp://{host}?from=jörg@example.org", "offers no SMTPUTF8"),
         ("MAIL", "smtp://{host}", "refuses the mail (550)"),
         ("RCPT", "smtp://{host}", "refuses every receiver (550)"),
         (None, f"smtp://{LOOPBACK}:1", "cannot be reached"),

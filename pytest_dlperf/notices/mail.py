@@ -104,6 +104,7 @@ class Mail(Notifier):
             with self._connected() as connection:
                 if server.user:
                     connection.login(server.user, server.password)
+                _check_addresses(message, connection, server.host)
                 connection.send_message(message, to_addrs=self._receivers)
         except (OSError, smtplib.SMTPException) as error:
             raise NoticeError(_fault(error, server.host)) from None
@@ -141,6 +142,17 @@ class Mail(Notifier):
             page = self._page(notice.results).encode("utf-8", "backslashreplace")
             message.add_attachment(page, maintype="text", subtype="html", filename="results.html")
         return message
+
+
+def _check_addresses(message: EmailMessage, connection: smtplib.SMTP, host: str) -> None:
+    """Refuse addresses that the server cannot take (RFC 6531)."""
+    connection.ehlo_or_helo_if_needed()
+    addresses = f"{message['From']} {message['To']}"
+    if not (addresses.isascii() or connection.has_extn("smtputf8")):
+        raise NoticeError(
+            f"{host} takes ASCII addresses alone (it offers no SMTPUTF8), and that of the sender "
+            "or of a receiver is not ASCII"
+        )
 
 
 def _html(notice: Notice, subject: str, text: str) -> str:
