@@ -444,6 +444,17 @@ def test_what_no_file_can_hold_is_shown_by_its_code(plenty: Results) -> None:
     assert "node\\udcff\\u202e\\x00&lt;/script&gt;" in text
 
 
+@pytest.mark.parametrize("log", ["runs/\ud800.log", "runs/\0.log"])
+def test_a_log_whose_name_no_file_can_have_is_shown_by_its_code(log: str) -> None:
+    case = make.measured_case(SLOWER, 1.0, broken=[RunStatus.FAILED], verdict=Verdict.FAILED)
+    assert case.measurement is not None
+    runs = tuple(replace(run, log=log) for run in case.measurement.runs)
+    measurement = replace(case.measurement, runs=runs)
+    page = page_of(make.session(replace(case, measurement=measurement)))
+    assert ascii(log)[1:-1] in page.case(SLOWER).text
+    assert "it is empty or cannot be read" in page.case(SLOWER).text
+
+
 def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
     [policy] = [
         e.attributes["content"]

@@ -122,7 +122,7 @@ def last_lines(
             start = max(begin, stop - TAIL_BYTES)
             file.seek(start)
             lines = file.read(max(stop - start, 0)).decode("utf-8", "replace").split("\n")
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no file can have this name
         return []
     if start > begin and len(lines) > 1:
         del lines[0]  # its beginning is not here
