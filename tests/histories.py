@@ -121,7 +121,7 @@ def days(nights: Sequence[Sequence[float]]) -> list[Day]:
 def add(file: Path, *nights: Results) -> None:
     """Put sessions into a database, without a wait for the disk after each."""
     with History.open(file) as history:
-        history.tuples("PRAGMA synchronous = OFF")
+        history.tuples("PRAGMA synchronous = OFF", tuple)
         for results in nights:
             history.add(results)
 

@@ -344,11 +344,11 @@ def test_cases_that_are_always_skipped_do_not_fill_the_history(file: Path) -> No
     )
     with History.open(file) as history:
         history.add(session(0, [skipped]))
-        assert history.tuples("SELECT count(*) FROM measurements") == [(0,)]
+        assert history.tuples("SELECT count(*) FROM measurements", tuple) == [(0,)]
         history.add(session(1, {CASE: [GOOD]}))
         history.add(session(2, [skipped]))
         query = "SELECT median, verdict FROM measurements ORDER BY began"
-        assert history.tuples(query) == [(GOOD, "pass"), (None, "skipped")]
+        assert history.tuples(query, tuple) == [(GOOD, "pass"), (None, "skipped")]
 
 
 def test_what_never_ran_here_is_not_explained(file: Path) -> None:

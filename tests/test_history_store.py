@@ -363,7 +363,7 @@ def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     counts = []
     while any(process.poll() is None for process in writers):
         with History.read(file, busy_s=60) as history:
-            counts.append(history.rows("SELECT count(*) AS n FROM sessions")[0]["n"])
+            counts.append(history.tuples("SELECT count(*) FROM sessions", tuple[int])[0][0])
     assert [process.wait() for process in writers] == [0, 0, 0]
     assert counts == sorted(counts)
     assert rows_of(file, "SELECT count(*) FROM sessions") == [(60,)]

@@ -98,7 +98,7 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
 
     Raises:
         HistoryError: The history cannot be read.
-        ValueError: The start of tonight's session is not a valid time.
+        ValueError: The start of a session is not a valid time.
     """
     verdict = subject.judgement.verdict
     if not (verdict.is_change or verdict.has_no_number):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -21,6 +20,18 @@ _SESSIONS: Final = """
         WHERE session_id = sessions.id AND median IS NOT NULL) AS cases
     FROM sessions
 """
+
+
+class _SessionRow(NamedTuple):
+    """A row of ``sessions``, and how many of its cases have a number."""
+
+    cluster: str
+    started: str
+    ended: str | None
+    interrupted: int
+    environment: str
+    cases: int
+
 
 _CLOCKS_DIFFER_S: Final = 3600.0
 """How far ahead a session's clock may be."""
@@ -62,13 +73,15 @@ class LastSessions(Struct, frozen=True, kw_only=True):
 
 def sessions_of_history(history: History) -> Iterator[PastSession]:
     """Yield all sessions of the database."""
-    for row in history.rows(_SESSIONS):
-        try:
-            environment = json.loads(row.pop("environment"))
-        except ValueError:
-            environment = {}
-        row["interrupted"] = bool(row["interrupted"])
-        yield PastSession(**row, origin=Origin.of(environment))
+    for row in history.tuples(_SESSIONS, _SessionRow):
+        yield PastSession(
+            cluster=row.cluster,
+            started=row.started,
+            ended=row.ended,
+            interrupted=bool(row.interrupted),
+            cases=row.cases,
+            origin=Origin.of(history.decoded(row.environment, dict[str, Any])),
+        )
 
 
 def session_of_results(results: Results) -> PastSession:

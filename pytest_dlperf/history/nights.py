@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_dlperf.history.rows import fingerprint_of, text
-from pytest_dlperf.history.series import AcceptedChange, JudgedSession, Night, Series
-from pytest_dlperf.model.metric import Better
+from msgspec.structs import fields
+
+from pytest_dlperf.history.rows import text
+from pytest_dlperf.history.series import (
+    AcceptedChange,
+    Finite,
+    JudgedSession,
+    Night,
+    Series,
+    Time,
+)
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.history.store import History
-    from pytest_dlperf.model.measurement import Fingerprint
 
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""
 
 _YEAR: Final = 366
 
-# Fields of a night whose column has another name, or is one of two tables.
+
+class _OriginRow(NamedTuple):
+    """The environment of a session, and the parts of a fingerprint, as JSON."""
+
+    environment: str
+    machine: str | None
+    software: str | None
+    hosts: str | None
+    commits: str | None
+    launch: str | None
+
+
+# Fields of a night whose column has another name, or is one of two tables. The runs of an imported
+# session may lack a number that its median has.
 _COLUMNS: Final = {
     "measurement_id": "measurements.id",
     "started": "sessions.started",
     "began": "measurements.began",
+    "lowest": "coalesce(lowest, median)",
+    "highest": "coalesce(highest, median)",
     "runs": "counted",
     "verdict_word": "verdict",
 }
 
 
-def _columns(fields: Iterable[str]) -> str:
-    return ", ".join(_COLUMNS.get(field, field) for field in fields)
+def _columns(names: Iterable[str]) -> str:
+    return ", ".join(_COLUMNS.get(name, name) for name in names)
 
 
+# SQLite takes text for larger than any number. Without the casts a row whose time is text would be
+# left out, not reported.
 _OF_METRIC: Final = """
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND metric = :metric AND measurements.began <= :until AND sessions.uid IS NOT :besides
+    AND metric = :metric AND CAST(measurements.began AS REAL) <= :until
+    AND sessions.uid IS NOT :besides
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
 """
 _LAST_FIRST: Final = "ORDER BY measurements.began DESC, measurements.id DESC LIMIT :most"
@@ -52,13 +77,12 @@ _NIGHTS: Final = f"""
 _JUDGED: Final = f"SELECT {_columns(JudgedSession._fields)} {_OF_METRIC} {_LAST_FIRST}"
 _STARTS: Final = """
     SELECT started FROM sessions
-    WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
+    WHERE cluster = :cluster AND estimator = :estimator AND CAST(began AS REAL) <= :until
     ORDER BY began DESC LIMIT 100
 """
-_PARTS: Final = ("machine", "software", "hosts", "commits", "launch")
 _ORIGIN: Final = f"""
     SELECT sessions.environment,
-    {", ".join(f"(SELECT content FROM facts WHERE id = {part}) AS {part}" for part in _PARTS)}
+    {", ".join(f"(SELECT content FROM facts WHERE id = {it})" for it in _OriginRow._fields[1:])}
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     LEFT JOIN fingerprints ON fingerprints.id = measurements.fingerprint
@@ -75,7 +99,7 @@ _ACCEPTED: Final = """
     SELECT sessions.started, old, new, why, accepted_by, accepted_commit
     FROM baseline_changes JOIN sessions ON sessions.id = baseline_changes.session_id
     WHERE baseline_changes.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND sessions.began <= :until
+    AND CAST(sessions.began AS REAL) <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
     AND metric = :metric AND unit = :unit
     ORDER BY sessions.began, sessions.id
@@ -97,27 +121,15 @@ def known_metrics(history: History) -> list[str]:
     return [
         name
         for (name,) in history.tuples(
-            "SELECT DISTINCT metric FROM measurements WHERE median IS NOT NULL ORDER BY 1"
+            "SELECT DISTINCT metric FROM measurements WHERE median IS NOT NULL ORDER BY 1",
+            tuple[str],
         )
     ]
 
 
 def all_series(history: History, metric: str) -> list[Series]:
     """List the series of a metric by cluster and system, small topologies first."""
-    return [
-        Series(
-            case_id=case_id,
-            metric=name,
-            unit=unit,
-            better=better and Better(better),
-            reference_topology=over,
-            cluster=cluster,
-            estimator=estimator,
-        )
-        for case_id, name, unit, better, over, cluster, estimator in history.tuples(
-            _SERIES, {"metric": metric}
-        )
-    ]
+    return history.tuples(_SERIES, Series, {"metric": metric})
 
 
 def nights_of(
@@ -134,11 +146,11 @@ def nights_of(
     judged several times count once, for the first session.
     """
     values = {**_values(series, until), "most": most, "besides": besides}
-    nights = history.tuples(_NIGHTS, values)
-    if any(Night._make(row).is_from_logs for row in nights):
+    nights = history.tuples(_NIGHTS, Night, values)
+    if any(night.is_from_logs for night in nights):
         # Of these, only all nights show how often logs were judged again.
-        nights = history.tuples(_NIGHTS, {**values, "most": -1})
-    return _each_log_once(map(Night._make, reversed(nights)))[-most:]
+        nights = history.tuples(_NIGHTS, Night, {**values, "most": -1})
+    return _each_log_once(reversed(nights))[-most:]
 
 
 def judged_sessions(
@@ -149,19 +161,25 @@ def judged_sessions(
     Its unit may have been another. The session ``besides`` is left out.
     """
     values = {**_values(series, until), "most": _YEAR, "besides": besides}
-    return [JudgedSession._make(row) for row in history.tuples(_JUDGED, values)]
+    return history.tuples(_JUDGED, JudgedSession, values)
 
 
 def starts_of(history: History, series: Series, *, until: float) -> list[str]:
     """List the starts of the last hundred sessions of a series' cluster, of any case."""
-    return [started for (started,) in history.tuples(_STARTS, _values(series, until))]
+    found = history.tuples(_STARTS, tuple[Time], _values(series, until))
+    return [started for (started,) in found]
 
 
 def origin_of(history: History, measurement: int) -> tuple[Origin, Fingerprint | None]:
     """Return the origin of a measurement, by its id, and its fingerprint."""
-    (row,) = history.rows(_ORIGIN, {"id": measurement})
-    origin = Origin.of(json.loads(row.pop("environment")))
-    return origin, fingerprint_of(row) if any(row.values()) else None
+    (row,) = history.tuples(_ORIGIN, _OriginRow, {"id": measurement})
+    known = {
+        part.name: history.decoded(content, part.type)
+        for part in fields(Fingerprint)
+        if (content := getattr(row, part.name)) is not None
+    }
+    origin = Origin.of(history.decoded(row.environment, dict[str, Any]))
+    return origin, Fingerprint(**known) if known else None
 
 
 def machines_of(history: History, fingerprints: Iterable[int | None] | None = None) -> Machines:
@@ -174,9 +192,12 @@ def machines_of(history: History, fingerprints: Iterable[int | None] | None = No
         # Ids, written into the query: there may be more than a statement takes values.
         chosen = ", ".join(str(int(key)) for key in fingerprints if key is not None)
         query += f"WHERE fingerprints.id IN ({chosen})"
-    rows = history.tuples(query)
+    rows = history.tuples(query, tuple[int, str])
     # Thousands of fingerprints are of a few machines.
-    machines = {content: json.loads(content) for content in {content for _, content in rows}}
+    machines = {
+        content: history.decoded(content, dict[str, str])
+        for content in {content for _, content in rows}
+    }
     return {key: machines[content] for key, content in rows}
 
 
@@ -185,17 +206,14 @@ def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[flo
     ids = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
     query = _RUNS.format(places=", ".join(f":{name}" for name in ids))
     found: dict[int, list[float]] = {}
-    for measurement, value in history.tuples(query, ids):
+    for measurement, value in history.tuples(query, tuple[int, Finite], ids):
         found.setdefault(measurement, []).append(value)
     return found
 
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
     """List the numbers that sessions accepted, the oldest first."""
-    return [
-        AcceptedChange(at=at, old=old, new=new, why=why, by=by, commit=commit)
-        for at, old, new, why, by, commit in history.tuples(_ACCEPTED, _values(series, until))
-    ]
+    return history.tuples(_ACCEPTED, AcceptedChange, _values(series, until))
 
 
 def _values(series: Series, until: float) -> dict[str, object]:

@@ -6,17 +6,17 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import convert, to_builtins
+from msgspec import to_builtins
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Fingerprint, RunStatus
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.measurement import Fingerprint, Measurement, Run
     from pytest_dlperf.model.results import BaselineChange, MetricResult, Results
 
 Row = dict[str, Any]
@@ -76,12 +76,6 @@ def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
         part: json.dumps(facts, sort_keys=True) if facts else None
         for part, facts in to_builtins(fingerprint).items()
     }
-
-
-def fingerprint_of(parts: Mapping[str, str | None]) -> Fingerprint:
-    """Make a fingerprint from its parts."""
-    facts = {part: json.loads(text) for part, text in parts.items() if text is not None}
-    return convert(facts, Fingerprint)
 
 
 def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[tuple[str, Row]]:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Better  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.model.statistics import difference_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Better, Metric
+    from pytest_dlperf.model.metric import Metric
+
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]
+"""ISO 8601 with its zone."""
 
 _NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.has_no_number))
 """In place of a verdict, or as one: no number was measured that could be judged."""
 
 
-class Series(Struct, frozen=True, kw_only=True):
+class Series(Struct, frozen=True, kw_only=True, array_like=True):
     """Comparable numbers: a metric of one case and cluster, in one unit and direction.
 
     A changed unit or direction begins a new series, and so does a ratio over another topology.
@@ -59,14 +65,14 @@ class Night(NamedTuple):
     ``fingerprint`` is the id of its fingerprint.
     """
 
-    started: str
-    began: float
-    median: float
-    lowest: float
-    highest: float
+    started: Time
+    began: Finite
+    median: Finite
+    lowest: Finite
+    highest: Finite
     runs: int
     broken: int = 0
-    accepted: float | None = None
+    accepted: Finite | None = None
     accepted_at: str | None = None
     accepted_reason: str | None = None
     accepted_by: str | None = None
@@ -92,9 +98,9 @@ class JudgedSession(NamedTuple):
     The fields are as in ``Night``; ``median`` is ``None`` where nothing was measured.
     """
 
-    started: str
-    began: float
-    median: float | None
+    started: Time
+    began: Finite
+    median: Finite | None
     measurement_id: int
     broken: int
     verdict_word: str | None
@@ -121,12 +127,12 @@ class Day(Struct, frozen=True, kw_only=True):
     sessions: tuple[int, ...] = ()
 
 
-class AcceptedChange(Struct, frozen=True, kw_only=True):
+class AcceptedChange(Struct, frozen=True, kw_only=True, array_like=True):
     """An accepted number in the metric's unit; when, why, by whom and at which commit."""
 
-    at: str
-    old: float | None
-    new: float
+    at: Time
+    old: Finite | None
+    new: Finite
     why: str
     by: str | None = None
     commit: str | None = None

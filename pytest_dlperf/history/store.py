@@ -6,12 +6,17 @@ rollback journal, which also works on network disks: writes are few and short.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sqlite3
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, final
+from reprlib import repr as shortened
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from msgspec import ValidationError, convert
 
 from pytest_dlperf.files.writing import destination, make_folder
 from pytest_dlperf.history.rows import (
@@ -23,6 +28,7 @@ from pytest_dlperf.history.rows import (
     of_reference,
     parts_of,
     run_rows,
+    seconds_of,
     session_row,
     value_rows,
     whole_session_row,
@@ -31,14 +37,17 @@ from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import CaseResult, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.results import Results, TestRecord
+
+T = TypeVar("T")
 
 BUSY_S: Final = 4.0
 """Seconds to wait for another process that holds the database."""
@@ -47,17 +56,29 @@ _OTHER_TABLES: Final = (
     "{file} has other tables than this version of pytest-dlperf makes ({error}); delete it, or "
     "name another file with --dlperf-history"
 )
+_DAMAGED: Final = (
+    "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf history "
+    "import` fills it from results files"
+)
 _MESSAGES: Final = {
     "file is not a database": "{file} is not a database; move it away, or name another file with "
     "--dlperf-history",
-    "malformed": "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf "
-    "history import` fills it from results files",
+    "malformed": _DAMAGED,
     "no such": _OTHER_TABLES,
     "has no column": _OTHER_TABLES,
     "full": "there is no space left for {file}",
     "readonly": "{file} may not be written",
     "locked": "{file} is held by another process",
 }
+
+
+_FORMS: Final[Mapping[str, Callable[[str], object]]] = {
+    "better": Better,
+    "started": seconds_of,
+    "environment": lambda text: convert(json.loads(text), dict[str, Any]),
+    "content": json.loads,
+}
+"""What reads the text of a column; of others, any text will do."""
 
 
 class HistoryError(BrokenError):
@@ -222,17 +243,37 @@ class History(AbstractContextManager["History"]):
 
     # ------------------------------------------------------------------------ reading
 
-    def rows(self, query: str, values: Row | None = None) -> list[Row]:
-        """Return the rows of a query, by the names of its columns."""
-        with named_errors(self.file):
-            return [dict(row) for row in self._connection.execute(query, values or {})]
+    def tuples(self, query: str, form: type[T], values: Row | None = None) -> list[T]:
+        """Return the rows of a query as tuples of this type, also named ones.
 
-    def tuples(self, query: str, values: Row | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a query as plain tuples, which are cheaper if there are many."""
+        Raises:
+            HistoryError: A value is of another type; the message names its table and row.
+        """
         with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None
-            return cursor.execute(query, values or {}).fetchall()
+            try:
+                return convert(cursor.execute(query, values or {}).fetchall(), list[form])  # type: ignore[valid-type]
+            except (ValidationError, sqlite3.OperationalError) as error:
+                if isinstance(error, ValidationError) or "decode" in str(error):
+                    raise self._damaged(error) from error
+                raise
+
+    def decoded(self, text: str, form: type[T]) -> T:
+        """Decode JSON of a column.
+
+        Raises:
+            HistoryError: It has another form; the message names its table and row.
+        """
+        try:
+            return convert(json.loads(text), form)
+        except (ValidationError, ValueError, RecursionError) as error:
+            with named_errors(self.file):
+                raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> HistoryError:
+        where = _wrong_value(self._connection) or error
+        return HistoryError(_DAMAGED.format(file=self.file, error=where))
 
 
 @lru_cache
@@ -344,6 +385,43 @@ def _make_tables(connection: sqlite3.Connection, file: Path) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORM}")
+
+
+def _wrong_value(connection: sqlite3.Connection) -> str | None:
+    """Find the first value that its column cannot have, and name its table and row."""
+    tables: dict[str, list[tuple[Any, ...]]] = {}
+    with closing(sqlite3.connect(":memory:")) as declared:
+        for statement in TABLES:
+            declared.execute(statement)
+        for (table,) in declared.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            tables[table] = declared.execute(f"PRAGMA table_info({table})").fetchall()
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    for table, columns in tables.items():
+        names = [name for _, name, *_ in columns]
+        for row in cursor.execute(f"SELECT {', '.join(names)} FROM {table}"):  # noqa: S608 - names of our own
+            for (_, name, kind, is_needed, _, _), value in zip(columns, row, strict=True):
+                if not (_is_valid(name, kind, value) or (value is None and not is_needed)):
+                    keys = ", ".join(
+                        f"{column[1]} {shortened(key)}"
+                        for column, key in zip(columns, row, strict=True)
+                        if column[5]
+                    )
+                    return f"table {table}, row with {keys}: {name} is {shortened(value)}"
+    return None
+
+
+def _is_valid(column: str, kind: str, value: object) -> bool:
+    """Whether a value is of the declared type, and of the form that its column has."""
+    if kind == "INTEGER":
+        return isinstance(value, int)
+    if kind == "REAL":
+        return isinstance(value, int | float) and math.isfinite(value)
+    try:
+        return isinstance(value, str) and _FORMS.get(column, str.encode)(value) is not None
+    except (ValueError, RecursionError, ValidationError):
+        return False
 
 
 @contextmanager

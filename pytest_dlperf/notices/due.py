@@ -35,6 +35,8 @@ _SMALLEST_LOSS: Final = 1.0
 class _Before(NamedTuple):
     """The last verdict on a metric before a session."""
 
+    case_id: str
+    metric: str
     verdict: str | None
     difference_percent: float | None
     tolerance_percent: float | None
@@ -69,8 +71,8 @@ def _has_changed(results: Results, history: History) -> bool:
         "estimator": results.estimator.value,
         "session": results.session,
     }
-    rows = history.tuples(_BEFORE, values)
-    before = {(case, metric): _Before(*rest) for case, metric, *rest in rows}
+    rows = history.tuples(_BEFORE, _Before, values)
+    before = {(one.case_id, one.metric): one for one in rows}
     last = max((one.began for one in before.values()), default=0.0)
     return any(
         _is_news(judgement, before.get((result.case.id, name)), last, strict=results.strict)

@@ -159,7 +159,7 @@ class Explainer:
         try:
             with History.read_if_there(file, busy_s=_BUSY_S) as history:
                 self._explain_all(notes, judgements, history)
-        except HistoryError as error:
+        except (HistoryError, ValueError) as error:  # ValueError: no such day
             self.fault = str(error)
 
     def _explain_all(
