@@ -58,9 +58,9 @@ def wrapped(
 def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight() -> None:
     command = wrapped(box(Runtime.PODMAN))
     assert command.arguments == (
-        "podman", "run", "--rm", "--name=pytest-dlperf-abc-0",
+        "podman", "run", "--rm",
         "--init", "--pull=never", "--network=host", "--ipc=host", "--userns={userns}",
-        "--workdir=/data/checkout",
+        "--workdir=/data/checkout", "--name=pytest-dlperf-abc-0",
         *(f"--env={name}" for name in NAMES),
         *(f"--volume={path}:{path}" for path in ("/data", NODE.folder, "/suite/systems")),
         "--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3",
@@ -73,7 +73,7 @@ def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight
 
 def test_docker_runs_as_the_user_whose_daemon_is_root() -> None:
     command = wrapped(box(Runtime.DOCKER))
-    assert command.arguments[4:11] == (
+    assert command.arguments[3:10] == (
         "--init", "--pull=never", "--network=host", "--ipc=host", "--user={uid}:{gid}",
         "--ulimit=memlock=-1", "--env=HOME=/tmp",
     )  # fmt: skip
@@ -132,10 +132,13 @@ def test_mounts_of_the_user_replace_those_of_the_plan_but_not_what_the_run_needs
 
 
 def test_an_option_of_the_user_goes_before_ours_of_the_same_name() -> None:
-    found = wrapped(box(Runtime.PODMAN, options=("--network=none", "--shm-size=64g"))).arguments
+    options = ("--network=none", "--shm-size=64g", "--name=mine")
+    found = wrapped(box(Runtime.PODMAN, options=options)).arguments
     assert "--network=host" not in found
     assert found.index("--network=none") < found.index("img")
     assert "--shm-size=64g" in found
+    # By its name it is ended: the last one holds.
+    assert found.index("--name=mine") < found.index("--name=pytest-dlperf-abc-0")
 
 
 def test_devices_that_alone_are_seen_count_from_0() -> None:

@@ -165,3 +165,63 @@ def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
         ),
         *(f"test_speedup[{case}-{topology}]" for topology in ("2n1g", "1n2g")),
     ]
+
+
+PBS = """
+from pytest_dlperf.queues.queue import Queue
+
+class Pbs(Queue):
+    name = "pbs"
+    rank_variable = "PBS_NODENUM"
+    takes = ("pbs.queue",)
+
+    def shown(self, job):
+        return " ".join(["qsub", "-q", *job.options.get("pbs.queue", ("workq",))])
+
+    def submit(self, job): ...
+    def state(self, handle): ...
+    def cancel(self, handle): ...
+    def cancel_command(self, name): return ["qdel", name]
+
+def pytest_dlperf_queues(cluster):
+    return [Pbs()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "submitted"),
+    [
+        ("", (), "qsub -q workq"),
+        ("'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
+        ("'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
+    ],
+)
+def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
+    suite: Suite, cluster: str, options: tuple[str, ...], submitted: str
+) -> None:
+    TinySystem(suite)
+    (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
+    if cluster:
+        file = suite.path / "baselines" / "local" / "cluster.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"estimator: steady\nvars: {{{cluster}}}\n", encoding="utf-8")
+
+    result = suite.run(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-launcher", "pbs", "--dlperf-dry-run",
+        "--dlperf-cluster", "local", *options,
+    )  # fmt: skip
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"  | {submitted}"])
+
+
+def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite: Suite) -> None:
+    TinySystem(suite)
+    (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
+
+    result = suite.run("-k", "tiny", "--dlperf-dry-run", "--dlperf-set", "*.pbs.queu=gpu")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--dlperf-set *.pbs.queu: *'pbs.queu'*did you mean 'pbs.queue'*: pbs.queue, slurm*"]
+    )

@@ -20,12 +20,11 @@ import pytest
 from clusters.processes import LONG_S, is_running, wait_until
 from launches import run_commands
 
-from pytest_dlperf.launch.channel import clean_up_source, supervisor_source
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
-from pytest_dlperf.launch.remote_call import sent_program
-from pytest_dlperf.node import processes, roster
+from pytest_dlperf.launch.remote_call import sent_program, source_of
+from pytest_dlperf.node import processes, roster, supervisor
 
 PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
 """One that any user may start."""
@@ -62,7 +61,7 @@ class Supervised:
     def __init__(self, folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> None:
         self.marker = f"{uuid.uuid4().hex}.0."
         self.folder = folder / f"run-{self.marker}"
-        source = with_rosters_in(folder, supervisor_source())
+        source = with_rosters_in(folder, source_of(supervisor))
         limit = b"KILL_LIMIT_S = 8.0"
         assert source.count(limit) == 1
         source = source.replace(limit, f"KILL_LIMIT_S = {kill_limit_s}".encode())
@@ -338,7 +337,7 @@ def test_what_two_kills_have_left_is_ended_by_a_sweep(
         time.sleep(0.5)
         os.kill(run.process.pid, signal.SIGSTOP)
         os.kill(run.supervisor, signal.SIGKILL)
-        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, clean_up_source()))
+        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, source_of(roster)))
         order: dict[str, object] = {
             "watched_by": run.marker,
             "sweep": run.marker,

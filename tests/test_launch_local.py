@@ -28,18 +28,17 @@ from launches import THIS_MACHINE, run_commands, run_spec
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
 from pytest_dlperf.launch import launchers, supervisor_client
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch.channel import SENT_ALONG, clean_up_source, supervisor_source
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import LaunchOutcome, Stop
-from pytest_dlperf.launch.remote_call import sent_program
+from pytest_dlperf.launch.remote_call import sent_modules, source_of
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.node import folder as node_folder
-from pytest_dlperf.node import processes
+from pytest_dlperf.node import processes, supervisor
 
 pytestmark = pytest.mark.slow
 
@@ -354,8 +353,8 @@ child.returncode = 0  # it is left alone on purpose
 def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder: Path) -> None:
     def kill() -> None:
         wait_until(lambda: tree_is_up(folder))
-        supervisor, *_ = ancestors_of(tree(folder)[0])
-        os.kill(supervisor.pid, signal.SIGKILL)
+        killed, *_ = ancestors_of(tree(folder)[0])
+        os.kill(killed.pid, signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -383,18 +382,9 @@ time.sleep(600)
     assert not is_running(int((folder / "agent.pid").read_text()))
 
 
-def test_what_is_sent_fits_into_a_pipe_that_nobody_reads() -> None:
-    """A client that is queued for does not."""
-    for source in (supervisor_source(), clean_up_source()):
-        _, sent = sent_program("python3", source)
-        assert len(sent) < 48 * 1024
-
-
 def test_the_supervisor_runs_on_an_old_python() -> None:
-    sources = [
-        supervisor_source().decode("ascii"),
-        *(inspect.getsource(module) for module in SENT_ALONG),
-    ]
+    modules = sent_modules(supervisor)
+    sources = [source_of(supervisor).decode("ascii"), *map(inspect.getsource, modules)]
     trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
     imported = {
         name.name if isinstance(node, ast.Import) else node.module
@@ -407,7 +397,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         "contextlib ctypes enum errno fcntl glob json os pwd re select signal socket stat struct "
         "subprocess sys termios time types typing"
     )
-    sent_along = {module.__name__ for module in SENT_ALONG}
+    sent_along = {module.__name__ for module in modules}
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
 
@@ -853,9 +843,9 @@ def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folde
     with subprocess.Popen(python(DRIVER, TESTS, str(folder), "5", *program)) as process:
         wait_until((folder / "agent.pid").exists)
         trainer = int((folder / "agent.pid").read_text())
-        supervisor, *_ = ancestors_of(trainer)
+        killed, *_ = ancestors_of(trainer)
         process.send_signal(signal.SIGSTOP)
-        os.kill(supervisor.pid, signal.SIGKILL)
+        os.kill(killed.pid, signal.SIGKILL)
         process.kill()
     wait_until(lambda: not is_running(trainer))
 

@@ -137,7 +137,7 @@ def test_a_dry_run_shows_the_script(suite: Suite, monkeypatch: pytest.MonkeyPatc
     result.stdout.fnmatch_lines(
         [
             "  node 1 on node 1 of the job: *train.py 2 1 1 *",
-            "  | sbatch *--nodes=2 *--exclusive*--gpus-per-node=1*--time=*--account=bench *",
-            "  | exec srun --nodes=2 --ntasks=2 *",
+            "  | sbatch *--exclusive*--gpus-per-node=1*--time=*--account=bench *--nodes=2 *",
+            "  | exec srun *--nodes=2 --ntasks=2 *",
         ]
     )

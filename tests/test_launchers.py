@@ -84,6 +84,9 @@ def test_slurm_runs_one_step_on_the_node_alongside_others_only_where_it_does_lit
     assert command[-len(PROGRAM) - 1 :] == ["--", *PROGRAM]
     assert "--overlap" not in command
     assert "--overlap" in slurm.command(node, PROGRAM, alongside=True)
+    # Of an option that is given twice, the last one holds.
+    own = slurm.taking({"slurm.srun": ("-N2", "--mpi=pmix")}).command(node, PROGRAM)
+    assert own.index("-N2") < own.index("--mpi=pmix") < own.index("--nodes=1")
 
 
 def test_slurm_takes_addresses_from_its_nodes(

@@ -14,27 +14,25 @@ from launches import places
 from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.launch import gang
-from pytest_dlperf.launch.channel import clean_up_source, supervisor_source
 from pytest_dlperf.launch.gang import once_all
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
-from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.record import Record
 from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.node import probe
+from pytest_dlperf.node import probe, roster, supervisor
 
 PIPE_BYTES = 65536  # what a pipe of Linux holds
 
 
 def test_a_program_fits_into_the_pipe_that_it_is_sent_through() -> None:
     """Else who sends it would wait until the connection stands, one host after another."""
-    for source in (supervisor_source(), clean_up_source(), source_of(probe, *PROBE_NEEDS)):
-        _, sent = sent_program("python3", source)
+    for program in (supervisor, roster, probe):
+        _, sent = sent_program("python3", source_of(program))
         assert len(sent) < PIPE_BYTES / 2
 
 

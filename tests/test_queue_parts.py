@@ -13,7 +13,6 @@ import pytest
 from clusters.processes import wait_until
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.cluster import JobKind, Kubernetes, Volume
 from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.files.yamlfile import YamlError
@@ -40,7 +39,6 @@ JOB = Job(
     folder=Path("job"),
     logs=(),
     reports=(),
-    variables=LaunchVariables(),
 )
 
 
@@ -178,7 +176,7 @@ def test_a_template_of_one_s_own_is_kept_but_for_what_a_run_sets(tmp_path: Path)
     )
     settings = Kubernetes(kind=JobKind.JOB_SET, template="own.yaml")
     template = template_of(settings, tmp_path)
-    job = replace(JOB, variables=LaunchVariables(container=Container(image="other:2")))
+    job = replace(JOB, container=Container(image="other:2"))
 
     manifest = manifest_of(template, settings, job, "python3")
 

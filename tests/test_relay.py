@@ -21,9 +21,8 @@ from typing import Any, Final
 import pytest
 from clusters.processes import LONG_S
 
-from pytest_dlperf.launch.channel import supervisor_source
-from pytest_dlperf.launch.remote_call import sent_program
-from pytest_dlperf.node import relay
+from pytest_dlperf.launch.remote_call import sent_program, source_of
+from pytest_dlperf.node import relay, supervisor
 from pytest_dlperf.node.relay import Relay
 
 FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
@@ -35,7 +34,9 @@ class Supervised:
     def __init__(
         self, target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
     ) -> None:
-        program, sent = sent_program(sys.executable, supervisor_source(), str(timeout_s), "run.0.")
+        program, sent = sent_program(
+            sys.executable, source_of(supervisor), str(timeout_s), "run.0."
+        )
         self.process = subprocess.Popen(
             program,
             stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Settings of launches: on the command line, or under ``vars`` in a ``cluster.yaml``.
 
 Values reach the trainer as they are: no shell reads them and nothing is split, but for the text of
-``extra_args``, and of the lists of ``slurm`` and ``container``.
+``extra_args``, and of the lists of ``container`` and of engines.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from msgspec import Struct
 from pytest_dlperf.config.slurm_container import (
     ARGUMENTS_SHAPE,
     CONTAINER,
+    CONTAINER_HELP,
+    ENVIRONMENT,
     EVERY_SYSTEM_TAKES,
     SLURM,
+    SLURM_HELP,
     Container,
-    SlurmOptions,
     checked_part,
     container,
     is_list,
-    slurm_container_keys,
-    slurm_options,
+    parts_shape,
+    pyxis_image,
     split_arguments,
 )
-from pytest_dlperf.files.shapes import Key, MapOf, Record, Scalar, Shape
+from pytest_dlperf.files.shapes import ByKind, Key, MapOf, Record, Scalar, Shape
 from pytest_dlperf.files.yamlfile import Problem, nearest
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
@@ -35,14 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.slurm_container import Part
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
     _Placed = tuple[str | tuple[str, ...], YamlValue]
-
-_BY_KEY: Final = ("env", SLURM, CONTAINER)
-"""Those of ``EVERY_SYSTEM_TAKES`` that have keys of their own."""
 
 ALL_SYSTEMS: Final = "*"
 
@@ -54,9 +52,9 @@ _ASSIGNMENT = re.compile(
 class Assignment(Struct, frozen=True, kw_only=True):
     """One setting of one system, or of all (``system`` is ``*``).
 
-    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``. ``key`` is the variable of ``env``,
-    or the part of ``slurm`` and ``container``. Messages name ``place`` and ``key_path``, never the
-    value: it may be a secret.
+    ``name`` is a variable's, one of ``EVERY_SYSTEM_TAKES``, or an engine's. ``key`` is the variable
+    of ``env``, the part of ``container``, or an option of the engine. Messages name ``place`` and
+    ``key_path``, never the value: it may be a secret.
     """
 
     system: str
@@ -68,11 +66,10 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise a ``ValueError`` for a value that no launch could use."""
-        if self.name in (SLURM, CONTAINER):
-            checked_part(self.name, self.key, self.value)
+        checked_part(self.name, self.key, self.value)
         if isinstance(self.value, tuple) != _is_list(self.name, self.key):
             raise ValueError(f"{self.name} is one text, not a list")
-        if self.name == "env" and (not self.key or "=" in self.key):
+        if self.name == ENVIRONMENT and (not self.key or "=" in self.key):
             raise ValueError(
                 f"{self.key!r} is not the name of an environment variable; write env.NAME=value"
             )
@@ -82,6 +79,12 @@ class Assignment(Struct, frozen=True, kw_only=True):
             raise ValueError("python is empty; it is the path or name of an interpreter")
         if self.name == "working_directory" and not self.text.startswith("/"):
             raise ValueError(f"working_directory must be an absolute path, not {self.text!r}")
+
+    @property
+    def engine_option(self) -> str:
+        """The option of an engine that it sets, as in ``slurm.srun``."""
+        is_other = not self.key or self.name in (ENVIRONMENT, CONTAINER)
+        return "" if is_other else f"{self.name}.{self.key}"
 
     @property
     def text(self) -> str:
@@ -104,7 +107,7 @@ def parse_assignment(text: str, option: str = "--dlperf-set") -> Assignment:
     match = _ASSIGNMENT.fullmatch(text)
     # Never the value: it may be a password.
     said = text.partition("=")[0]
-    if match is None or (match["key"] is not None and match["name"] not in _BY_KEY):
+    if match is None:
         raise ValueError(
             f"{said!r} sets nothing; write SYSTEM.name=value (SYSTEM may be *), or "
             "SYSTEM.env.NAME=value for the environment"
@@ -144,6 +147,10 @@ def _placed(value: str | tuple[str, ...], place: YamlValue) -> _Placed:
     return value, place
 
 
+def _placed_part(name: str, key: str, value: str | tuple[str, ...], place: YamlValue) -> _Placed:
+    return checked_part(name, key, value), place
+
+
 def _one_value(name: str = "") -> Shape[_Placed]:
     return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_placed)
 
@@ -153,7 +160,7 @@ def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[
         _assignment(system, name, key, one)
         for system, names in given.items()
         for name, value in names.items()
-        for key, one in (value if name in _BY_KEY else {"": value}).items()
+        for key, one in (value if isinstance(value, dict) else {"": value}).items()
     )
     return tuple(assignment for assignment in found if assignment is not None)
 
@@ -195,11 +202,13 @@ VARS: Final = MapOf(
             "The folder that a trainer starts in whose system names none.",
         ),
         Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
-        *slurm_container_keys(
-            lambda name, key, value, place: (checked_part(name, key, value), place)
-        ),
+        Key(SLURM, parts_shape(SLURM, _placed_part), SLURM_HELP),
+        Key(CONTAINER, parts_shape(CONTAINER, _placed_part), CONTAINER_HELP),
         allowed="a mapping of names to values",
-        others=_one_value(),
+        others=ByKind(
+            scalar=_one_value(),
+            mapping=MapOf(ARGUMENTS_SHAPE.placed(_placed), "a mapping of an engine's options"),
+        ),
     ),
     "a mapping of system ids, or '*', to what is set",
 ).placed(_assignments)
@@ -220,8 +229,18 @@ class LaunchVariables(Struct, frozen=True, kw_only=True):
     working_directory: str | None = None
     """Of a system that names none."""
     pause_s: float | None = None
-    slurm: SlurmOptions = SlurmOptions()
+    engine: Mapping[str, tuple[str, ...]] = {}
+    """Options of engines that start runs, by name as in ``slurm.srun``."""
     container: Container | None = None
+
+    @property
+    def image(self) -> str | None:
+        """The image that steps of Slurm's run in, by pyxis."""
+        return pyxis_image(self.engine.get("slurm.srun", ()))
+
+    def taken_by(self, takes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Give the options of an engine that takes these, as far as they are set."""
+        return {name: self.engine[name] for name in takes if name in self.engine}
 
 
 def check_assignments(
@@ -240,10 +259,22 @@ def check_assignments(
             yield given.problem(f"{given.system} has no launch to set anything for")
             continue
         known = dict.fromkeys(name for spec in launched.values() for name in _names(spec))
-        if given.name not in known:
+        if given.name not in known and not given.engine_option:
             yield _unknown_name(given, known)
         for name, spec in launched.items():
             yield from _value_problems(spec, name, given)
+
+
+def unknown_engine_options(
+    sources: Iterable[Sequence[Assignment]], known: Collection[str]
+) -> Iterator[Problem]:
+    """Find options that none of a session's engines takes; they take those that are ``known``."""
+    for given in (assignment for source in sources for assignment in source):
+        if given.engine_option and given.engine_option not in known:
+            yield given.problem(
+                f"there is no option {given.engine_option!r} of a launcher"
+                f"{nearest(given.engine_option, known)}; there are: {', '.join(sorted(known))}"
+            )
 
 
 def resolve(
@@ -267,7 +298,7 @@ def resolve(
     known = _names(spec)
     problems: list[Problem] = []
     for given in _in_order(system_id, sources):
-        if given.name in known:
+        if given.name in known or given.engine_option:
             strongest.setdefault((given.name, given.key), given)
         elif given.system != ALL_SYSTEMS:
             problems.append(_unknown_name(given, known))
@@ -282,7 +313,8 @@ def resolve(
             values[name] = given.text
     around = None
     try:
-        around = container(_parts(CONTAINER, spec.container, strongest))
+        own = {key: given.value for (name, key), given in strongest.items() if name == CONTAINER}
+        around = container({**spec.container, **own})
     except ValueError as error:
         said = next((given for (name, _), given in strongest.items() if name == CONTAINER), None)
         message = f"{system_id}: {error}"
@@ -303,21 +335,19 @@ def resolve(
         values=values,
         extra_arguments=() if extra is None else extra.texts,
         environment={
-            key: given.text for (name, key), given in sorted(strongest.items()) if name == "env"
+            key: given.text
+            for (name, key), given in sorted(strongest.items())
+            if name == ENVIRONMENT
         },
         python=None if python is None else python.text,
         working_directory=None if folder is None or spec.working_directory else folder.text,
         pause_s=None if pause is None else parse_pause(pause.text),
-        slurm=slurm_options(_parts(SLURM, spec.slurm, strongest)),
+        engine={
+            **spec.engine,
+            **{option: one.texts for one in strongest.values() if (option := one.engine_option)},
+        },
         container=around,
     )
-
-
-def _parts(
-    name: str, own: Mapping[str, Part], strongest: Mapping[tuple[str, str], Assignment]
-) -> dict[str, Part]:
-    """Put the user's parts of ``slurm`` or ``container`` over the system's own."""
-    return {**own, **{key: given.value for (said, key), given in strongest.items() if said == name}}
 
 
 def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterator[Assignment]:

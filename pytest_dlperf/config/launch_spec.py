@@ -24,9 +24,13 @@ from pytest_dlperf.config.conditions import (
     unmatched_words,
 )
 from pytest_dlperf.config.slurm_container import (
+    CONTAINER,
+    CONTAINER_HELP,
     EVERY_SYSTEM_TAKES,
+    SLURM,
+    SLURM_HELP,
     checked_part,
-    slurm_container_keys,
+    parts_shape,
 )
 from pytest_dlperf.config.template import (
     ARGUMENTS,
@@ -174,7 +178,8 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     run_to_end: bool = False
     retries: int = 0
     pause_s: float = 0.0
-    slurm: Mapping[str, Part] = {}
+    engine: Mapping[str, tuple[str, ...]] = {}
+    """Options of engines that start runs, by name as in ``slurm.srun``."""
     container: Mapping[str, Part] = {}
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -333,6 +338,11 @@ _PART: Final[ByKind[Any]] = ByKind(
     ),
 )
 
+
+def _checked(name: str, key: str, value: Part, _: YamlValue) -> Part:
+    return checked_part(name, key, value)
+
+
 LAUNCH: Final = Record(
     LaunchSpec,
     Key(
@@ -398,7 +408,15 @@ LAUNCH: Final = Record(
     Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
     Key("retries", Integer(0), "How often a run that failed or hung is run again."),
     Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
-    *slurm_container_keys(lambda name, key, value, _: checked_part(name, key, value)),
+    Key(
+        SLURM,
+        parts_shape(SLURM, _checked).parsed(
+            lambda parts: {f"{SLURM}.{key}": value for key, value in parts.items()}
+        ),
+        SLURM_HELP,
+        argument="engine",
+    ),
+    Key(CONTAINER, parts_shape(CONTAINER, _checked), CONTAINER_HELP),
 )
 
 

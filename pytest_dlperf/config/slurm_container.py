@@ -1,4 +1,4 @@
-"""What runs around a trainer on its node: options of Slurm's commands, and a container.
+"""What runs around a trainer on its node: options of the engine that starts it, and a container.
 
 A system's file, the cluster's and the command line say it part by part. A stronger one replaces
 a weaker one's part, a list as a whole.
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     Part = str | tuple[str, ...]
 
+ENVIRONMENT: Final = "env"
 SLURM: Final = "slurm"
 CONTAINER: Final = "container"
 EVERY_SYSTEM_TAKES: Final = (
     "extra_args",
-    "env",
+    ENVIRONMENT,
     "python",
     "working_directory",
     "pause_s",
@@ -55,23 +56,6 @@ class Vendor(Enum):
 
     NVIDIA = "nvidia"
     AMD = "amd"
-
-
-class SlurmOptions(Struct, frozen=True, kw_only=True):
-    """Options of Slurm's commands, beside those of the launcher."""
-
-    srun: tuple[str, ...] = ()
-    sbatch: tuple[str, ...] = ()
-
-    @property
-    def image(self) -> str | None:
-        """The image that the steps run in, where Slurm has pyxis."""
-        named = None
-        for option, following in zip(self.srun, (*self.srun[1:], ""), strict=False):
-            name, equals, value = option.partition("=")
-            if name == "--container-image":
-                named = value if equals else following
-        return named
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -116,16 +100,21 @@ def split_arguments(text: str) -> tuple[str, ...]:
         raise ValueError(f"the arguments cannot be told apart: {error}") from error
 
 
-def slurm_options(parts: Mapping[str, Part]) -> SlurmOptions:
-    """Make a value of the parts of ``slurm`` that hold."""
-    return SlurmOptions(srun=_list(parts.get("srun", ())), sbatch=_list(parts.get("sbatch", ())))
+def pyxis_image(srun: Sequence[str]) -> str | None:
+    """Find the image that steps with these options run in, where Slurm has pyxis."""
+    named = None
+    for option, following in zip(srun, (*srun[1:], ""), strict=False):
+        name, equals, value = option.partition("=")
+        if name == "--container-image":
+            named = value if equals else following
+    return named
 
 
 def container(parts: Mapping[str, Part]) -> Container | None:
     """Make a value of the parts of ``container`` that hold; ``None`` where there is to be none.
 
     Raises:
-        ValueError: It has no image, or an option that contradicts how it is started.
+        ValueError: It has no image.
     """
     runtime = None if "runtime" not in parts else Runtime(parts["runtime"])
     if not parts or runtime is Runtime.NONE:
@@ -135,26 +124,28 @@ def container(parts: Mapping[str, Part]) -> Container | None:
             f"container.{next(iter(parts))} is set, and no container.image: name the image"
         )
     mounts, devices = parts.get("mounts"), parts.get("devices")
-    options = _list(parts.get("options", ()))
-    if runtime is not None:
-        _check_no_contradiction(runtime, options)
     return Container(
         runtime=runtime,
         image=str(parts["image"]),
         mounts=None if mounts is None else tuple(map(Mount.parse, _list(mounts))),
         devices=None if devices is None else _list(devices),
-        options=options,
+        options=_list(parts.get("options", ())),
     )
 
 
 def is_list(name: str, key: str) -> bool:
-    """Whether a part is a list."""
-    return key in _CHECKS.get(name, ()) and key not in _WORDS
+    """Whether a part is a list, as all options of engines are."""
+    return bool(key) and name != ENVIRONMENT and not (name == CONTAINER and key in _WORDS)
 
 
 def checked_part(name: str, key: str, value: Part) -> Part:
-    """Return a part; raise a ``ValueError`` if it is malformed."""
-    parts = _CHECKS[name]
+    """Return a part; raise a ``ValueError`` if it is malformed.
+
+    Those of engines that plugins add are the engine's to check.
+    """
+    parts = _CHECKS.get(name)
+    if parts is None:
+        return value
     if key not in parts:
         written = ", ".join(f"{name}.{part}=…" for part in parts)
         said = f"has no {key!r}{nearest(key, parts)}" if key else "has parts"
@@ -205,57 +196,25 @@ def _check_devices(devices: Sequence[str]) -> None:
             )
 
 
-_ONE_TASK: Final = "each node's supervisor is one task of a step of its own"
-_STREAMS: Final = "the supervisor's orders, reports and logs go through them as they are"
-_HOSTS: Final = "the nodes of a run are chosen by the lease of the case; see --dlperf-hosts"
-_ALL_AT_ONCE: Final = "nothing of a run would be started"
-_JOB: Final = "the launcher works in the allocation around it"
 _REFUSED: Final = {
-    "srun": {
-        _ONE_TASK: "--nodes -N --ntasks -n --ntasks-per-node --ntasks-per-core --ntasks-per-socket "
-        "--ntasks-per-gpu --ntasks-per-tres --multi-prog",
-        _HOSTS: "--nodelist -w --exclude -x --nodefile -F --relative -r",
-        _STREAMS: "--input -i --output -o --error -e --label -l --pty",
-        _JOB: "--jobid --no-allocate -Z",
-        _ALL_AT_ONCE: "--test-only --help -h --usage --version -V",
-    },
-    "sbatch": {
-        "the topology of the case says how many there are": "--nodes -N --ntasks -n "
-        "--ntasks-per-node --array -a",
-        "the log of the job is followed where it is written": "--output -o --error -e --input -i",
-        "what is submitted is made by the launcher": "--wrap --parsable --wait -W --test-only "
-        "--quiet -Q --help -h --usage --version -V",
-        "by a name of its own each job is found and ended": "--job-name -J",
-        "a run that is broken off is over; launch.retries is how often it is repeated": "--requeue",
-        "commands without it have to find the job; set SLURM_CLUSTERS instead": "--clusters "
-        "--cluster -M",
-    },
+    "srun": (
+        r"--(input|output|error|label|pty|multi-prog)|-[ieol].*",
+        "the supervisor's orders, reports and logs go through its streams",
+    ),
+    "sbatch": (
+        r"--(array|clusters?)|-[aM].*",
+        "a run is one job, which commands without it find; SLURM_CLUSTERS names a cluster",
+    ),
 }
-"""What would contradict the launcher, by why."""
-_WITHOUT_VALUE: Final = {"srun": "EHIKOQXZlqsuv", "sbatch": "HQkshv"}
-"""Short options that another may stand behind, in the same word."""
-_RUNTIME_REFUSED: Final = {
-    "runs have names of their own, by which they are found and ended": "--name --cidfile --replace",
-    "the run has to see the trainer's end": "--detach -d",
-    "the supervisor hands on the trainer's output as it is": "--tty -t --interactive -i",
-}
+"""Options that Slurm takes without a word, and with which a run would never end."""
 
 
-def _check_slurm(command: str) -> Callable[[Sequence[str]], None]:
-    def check(options: Sequence[str]) -> None:
-        _check_options(command, options)
-        for option in options:
-            for given in _options_in(option, _WITHOUT_VALUE[command]):
-                _refuse(command, given, _REFUSED[command])
-
-    return check
-
-
-def _check_no_contradiction(runtime: Runtime, options: Sequence[str]) -> None:
-    if runtime in (Runtime.DOCKER, Runtime.PODMAN):
-        for option in options:
-            for given in _options_in(option, "diPqt"):
-                _refuse(f"{runtime.value} run", given, _RUNTIME_REFUSED)
+def _check_slurm(command: str, options: Sequence[str]) -> None:
+    _check_options(command, options)
+    refused, why = _REFUSED[command]
+    for option in (option.partition("=")[0] for option in options):
+        if re.fullmatch(refused, option):
+            raise ValueError(f"{option} cannot be set for {command}: {why}")
 
 
 def _check_options(command: str, options: Sequence[str]) -> None:
@@ -265,30 +224,8 @@ def _check_options(command: str, options: Sequence[str]) -> None:
         raise ValueError(f"'--' would end the options of {command}; leave it out")
 
 
-def _options_in(word: str, without_value: str) -> list[str]:
-    """List the options that a word may be: a long one, or short ones up to one with a value."""
-    if word.startswith("--"):
-        return [word.partition("=")[0]]
-    if not word.startswith("-"):
-        return []
-    short = []
-    for letter in word[1:]:
-        short.append(f"-{letter}")
-        if letter not in without_value:
-            break
-    return short
-
-
-def _refuse(command: str, given: str, refused: Mapping[str, str]) -> None:
-    for why, names in refused.items():
-        for name in names.split():
-            # A long option may be cut short.
-            if given == name or (len(given) > 2 and name.startswith(given)):  # noqa: PLR2004 - --
-                raise ValueError(f"{given} cannot be set for {command}: {why}")
-
-
 _CHECKS: Final[Mapping[str, Mapping[str, Callable[[Any], None]]]] = {
-    SLURM: {"srun": _check_slurm("srun"), "sbatch": _check_slurm("sbatch")},
+    SLURM: {command: partial(_check_slurm, command) for command in _REFUSED},
     CONTAINER: {
         "runtime": _check_runtime,
         "image": _check_image,
@@ -334,25 +271,18 @@ _SAID: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
 }
 
 
-def slurm_container_keys(read: Callable[[str, str, Part, YamlValue], object]) -> tuple[Key, ...]:
-    """Return the keys of both; ``read`` takes name, key, value and place of a part."""
-    return tuple(
-        Key(
-            name,
-            Record(
-                dict[str, Any],
-                *(
-                    Key(key, shape.placed(partial(read, name, key)), description)
-                    for key, (shape, description) in parts.items()
-                ),
-            ),
-            _DESCRIPTIONS[name],
-        )
-        for name, parts in _SAID.items()
+def parts_shape(
+    name: str, read: Callable[[str, str, Part, YamlValue], object]
+) -> Shape[dict[str, Any]]:
+    """Return the shape of the parts of a name; ``read`` takes name, key, value and place of one."""
+    return Record(
+        dict[str, Any],
+        *(
+            Key(key, shape.placed(partial(read, name, key)), description)
+            for key, (shape, description) in _SAID[name].items()
+        ),
     )
 
 
-_DESCRIPTIONS: Final = {
-    SLURM: "Options of Slurm's commands, beside those of the launcher.",
-    CONTAINER: "The container that the trainer runs in.",
-}
+SLURM_HELP: Final = "Options of Slurm's commands, beside those of the launcher."
+CONTAINER_HELP: Final = "The container that the trainer runs in."

@@ -17,21 +17,7 @@ from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.launch.remote_call import describe_exit, last_words, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.node import (
-    folder,
-    followed,
-    group,
-    guardian,
-    keeper,
-    locks,
-    placeholders,
-    ports,
-    processes,
-    relay,
-    remains,
-    roster,
-    supervisor,
-)
+from pytest_dlperf.node import supervisor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,31 +36,6 @@ _CONNECTION_LOST: Final = re.compile(
     r"|packet_write_|srun: error: Node failure|slurmstepd: error: .* DUE TO NODE FAILURE"
 ).match
 """What OpenSSH and Slurm say where it is not the other end that has ended."""
-SENT_ALONG: Final = (
-    followed,
-    folder,
-    locks,
-    placeholders,
-    ports,
-    processes,
-    group,
-    keeper,
-    relay,
-    remains,
-    roster,
-    guardian,
-)
-"""The modules of ours that the supervisor needs on a node, each behind those that it needs."""
-
-
-def supervisor_source() -> bytes:
-    """Give the supervisor as it is sent to a node."""
-    return source_of(supervisor, *SENT_ALONG)
-
-
-def clean_up_source() -> bytes:
-    """Give the program that ends on a node what is left of a run there."""
-    return source_of(roster, folder, processes, group, keeper, remains)
 
 
 @final
@@ -96,7 +57,7 @@ class Channel:
         self._log = log
         self._received = b""
         timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
-        program, sent = sent_program(launcher.python, supervisor_source(), str(timeout_s), marker)
+        program, sent = sent_program(launcher.python, source_of(supervisor), str(timeout_s), marker)
         self._command = launcher.command(host, program)
         with open_log(log, again=again) as file:
             self._process = _started(self._command, file)

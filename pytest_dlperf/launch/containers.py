@@ -117,7 +117,6 @@ class _Service(Engine):
             self.program,
             "run",
             "--rm",
-            f"--name={box.name}",
             *box.with_defaults(
                 "--init",
                 "--pull=never",
@@ -126,6 +125,7 @@ class _Service(Engine):
                 *self._own(),
                 *([f"--workdir={folder}"] if folder else []),
             ),
+            f"--name={box.name}",  # behind the user's options: by it the container is ended
             *(f"--env={name}" for name in box.environment),
             *(f"--volume={_bind(mount)}" for mount in box.mounts),
             *self._devices(box),

@@ -107,8 +107,7 @@ class Fleet:
 
     def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
         """Name what launches, and give the options that it takes beside a command."""
-        takes = self.launcher.taking(variables.slurm) is not self.launcher
-        return self.launcher.name, {"slurm.srun": variables.slurm.srun} if takes else {}
+        return self.launcher.name, variables.taken_by(self.launcher.takes)
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
@@ -163,7 +162,7 @@ class Fleet:
         """Run a case's nodes in their places."""
         del case, needed
         order = replace(order, wait_limit_s=self.wait_limit_s)
-        return run_on_hosts(self.launcher.taking(variables.slurm), order)
+        return run_on_hosts(self.launcher.taking(variables.engine), order)
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run; the first node of each host locks its devices."""

@@ -12,15 +12,14 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor_client
-from pytest_dlperf.launch.channel import clean_up_source
-from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
+from pytest_dlperf.launch.head_node import keeper_file, launch_agents
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import waited_in_vain
 from pytest_dlperf.launch.plan import PORT_ROWS, node_folder
-from pytest_dlperf.launch.remote_call import allow_connections, start_remote
+from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
-from pytest_dlperf.node import guardian, processes, remains
+from pytest_dlperf.node import guardian, keeper, processes, remains, roster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +94,7 @@ class Gang:
         self._keeper: tuple[str, str] | None = None
         # In an allocation mpirun starts its daemons as steps, which Slurm ends with all below them.
         if head_only and not (launcher.on_this_machine or launcher.needs_allocation):
-            self._keeper = keeper_file(scratch, run_id), keeper_source()
+            self._keeper = keeper_file(scratch, run_id), source_of(keeper).decode("ascii")
         self.first_port = 0
         """The first port of the row, once the nodes are prepared."""
         self._signals = signals
@@ -323,12 +322,12 @@ class Gang:
         for rank, client in enumerate(self.clients):
             if not client.needs_sweep or client.marker in self._sweeps:
                 continue
-            keeper = self._keeper and self._keeper[0]
-            order = client.sweep_order(self._marked(client), self.folder(rank), keeper)
+            keeper_path = self._keeper and self._keeper[0]
+            order = client.sweep_order(self._marked(client), self.folder(rank), keeper_path)
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher.outside, host, clean_up_source(), order)
+                sweep = start_remote(self._launcher.outside, host, source_of(roster), order)
             except OSError as error:
                 self._note(client, _not_swept(error.strerror or str(error)))
             else:

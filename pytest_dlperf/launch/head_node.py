@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.remote_call import source_of
-from pytest_dlperf.node import keeper, processes
+from pytest_dlperf.node import processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,11 +29,6 @@ _PLAIN: Final = re.compile(r"[\w./:,+-]+", re.ASCII).fullmatch
 def keeper_file(scratch: str, run_id: str) -> str:
     """Name the keeper's file, which is the same on all nodes of a run."""
     return f"{scratch.rstrip('/')}/pytest-dlperf-{run_id}{processes.KEEPER.decode()}"
-
-
-def keeper_source() -> str:
-    """Give the keeper as it is laid ready on a node."""
-    return source_of(keeper, processes).decode("ascii")
 
 
 def launch_agents(python: str, file: str, marker: str) -> Mapping[str, tuple[str, str]]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.slurm_container import SlurmOptions
+from pytest_dlperf.config.slurm_container import pyxis_image
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.launch.hosts import Host
 
@@ -51,6 +51,8 @@ class Launcher(ABC):
     """It works inside an allocation of Slurm only."""
     sets: ClassVar[tuple[str, ...]] = ()
     """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Options that users set for it, as in ``slurm.srun``; to others they mean nothing."""
 
     def __init__(self, python: str = DEFAULT_PYTHON) -> None:
         """Supervise runs with this Python (3.6 or newer) on the hosts."""
@@ -60,9 +62,9 @@ class Launcher(ABC):
         """Give hosts the addresses by which they reach each other; as declared by default."""
         return tuple(hosts)
 
-    def taking(self, slurm: SlurmOptions) -> Launcher:
-        """Give the launcher that takes these options; itself where they mean nothing to it."""
-        del slurm
+    def taking(self, options: Mapping[str, tuple[str, ...]]) -> Launcher:
+        """Give the launcher with these options, by the names that it ``takes``."""
+        del options
         return self
 
     @property
@@ -167,20 +169,21 @@ class SlurmLauncher(Launcher):
     queues = True
     needs_allocation = True
     sets = (*SLURM, *PMI)
+    takes = ("slurm.srun",)
 
-    def __init__(self, python: str = DEFAULT_PYTHON, slurm: SlurmOptions = SlurmOptions()) -> None:  # noqa: B008 - frozen
+    def __init__(self, python: str = DEFAULT_PYTHON, srun: Sequence[str] = ()) -> None:
         """Start steps with the user's options of ``srun``."""
         super().__init__(python)
-        self._slurm = slurm
+        self._srun = srun
 
-    def taking(self, slurm: SlurmOptions) -> SlurmLauncher:
+    def taking(self, options: Mapping[str, tuple[str, ...]]) -> SlurmLauncher:
         """Give the launcher with these options of ``srun``."""
-        return SlurmLauncher(self.python, slurm)
+        return SlurmLauncher(self.python, options.get("slurm.srun", ()))
 
     @property
     def outside(self) -> SlurmLauncher:
         """The launcher without options, and where they name an image, without its Python."""
-        return SlurmLauncher(self.python if self._slurm.image is None else DEFAULT_PYTHON)
+        return SlurmLauncher(self.python if pyxis_image(self._srun) is None else DEFAULT_PYTHON)
 
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
@@ -199,15 +202,16 @@ class SlurmLauncher(Launcher):
         sharing = ["--overlap"] if alongside else []
         return [
             "srun",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--nodelist={host.name}",
             "--kill-on-bad-exit=1",
             "--unbuffered",
             "--cpu-bind=none",
             "--quiet",
             *sharing,
-            *self._slurm.srun,
+            *self._srun,
+            # The last one holds.
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={host.name}",
             "--",
             *program,
         ]

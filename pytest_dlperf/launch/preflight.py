@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.config.slurm_container import SlurmOptions
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import accelerators, host_tools, image, placeholders, probe, vendors
+from pytest_dlperf.node import image, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
-PROBE_NEEDS: Final = (host_tools, vendors, accelerators, placeholders, image)
-"""The modules of ours that the probe needs on a host."""
 FETCH_LIMIT_S: Final = 1800.0
 """Seconds in which a host has to have fetched an image."""
 IMAGE: Final = "image"
@@ -49,7 +46,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
     are paths by what the user calls them, ``checkouts`` those of folders that the trainer may run
     from, whose commits are asked for. ``accelerators`` says whether devices are looked for,
-    those of one ``kind`` or of any. ``srun`` are options of Slurm's command, and ``image`` what the
+    those of one ``kind`` or of any. ``engine`` are options of the launcher, and ``image`` what the
     trainer runs in, by its name; ``inside`` says how to look into it from the host. Then ``python``
     and the paths are those that it has.
     """
@@ -61,7 +58,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     accelerators: bool = True
     kind: str | None = None
-    srun: tuple[str, ...] = ()
+    engine: Mapping[str, tuple[str, ...]] = {}
     image: str | None = None
     inside: Inside | None = None
 
@@ -127,9 +124,9 @@ def look_at_hosts(
             host_lock = lock_name(lock_scope(lock, host, launcher), "")
             orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
     found = ask_hosts(
-        launcher.taking(SlurmOptions(srun=needed.srun)),
+        launcher.taking(needed.engine),
         orders,
-        source_of(probe, *PROBE_NEEDS),
+        source_of(probe),
         begin=_ANSWER,
         # Slurm has its images fetched when a step begins.
         limit_s=LIMIT_S if needed.image is None or inside is not None else FETCH_LIMIT_S,

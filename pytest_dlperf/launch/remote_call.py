@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
@@ -104,12 +106,29 @@ _define({name!r}, {source!r})
 """
 
 
-def source_of(program: ModuleType, *needed: ModuleType) -> bytes:
+_IMPORTED: Final = re.compile(rb"^from (pytest_dlperf[\w.]+) import ", re.MULTILINE)
+"""What a module of ours needs to run: what only its types need is imported further to the right."""
+
+
+def source_of(program: ModuleType) -> bytes:
     """Give the source of a module that is sent to other hosts, with those of ours it imports."""
+    *needed, _ = sent_modules(program)
     modules = [
         _MODULE.format(name=each.__name__, source=_read(str(each.__file__))) for each in needed
     ]
     return "".join(modules).encode("ascii") + _read(str(program.__file__))
+
+
+def sent_modules(program: ModuleType) -> tuple[ModuleType, ...]:
+    """List a module and those of ours that it imports, each behind those that it needs itself."""
+    needed = map(sent_modules, _imported_by(str(program.__file__)))
+    return tuple(dict.fromkeys((*chain.from_iterable(needed), program)))
+
+
+@cache
+def _imported_by(file: str) -> tuple[ModuleType, ...]:
+    names = _IMPORTED.findall(_read(file))
+    return tuple(importlib.import_module(name.decode("ascii")) for name in names)
 
 
 @lru_cache(maxsize=2)

@@ -201,7 +201,7 @@ class LaunchMeasurer:
                 "container would not end at; name the runtime in its command instead, and "
                 "--dlperf-set container.runtime=none"
             )
-        if container is not None or variables.slurm.image is not None:
+        if container is not None or variables.image is not None:
             python = variables.python or PYTHON
         else:
             python = variables.python or self.fleet.trainer_python

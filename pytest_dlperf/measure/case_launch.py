@@ -78,10 +78,10 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             sight = self._sight(*folders.values(), *files.values())
             kind = self.spec.devices.kind
             inner = inside(self.container, sight, kind=kind, scratch=self.scratch)
-        image = self.variables.slurm.image
+        image = self.variables.image
         return Requirements(
             python=self.python,
-            srun=self.variables.slurm.srun,
+            engine=self.variables.engine,
             image=image if self.container is None else self.container.image,
             inside=inner,
             folders=folders,

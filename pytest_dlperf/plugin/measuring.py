@@ -10,7 +10,7 @@ from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.rules import repeats_for
 from pytest_dlperf.gate.verdicts import GateInput, GateOptions, MeasuredCase
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -239,17 +239,27 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     suite: Suite,
     measurements: Measurements,
     *,
-    launchers: Iterable[Launcher],
-    queues: Iterable[Queue],
+    launchers: Sequence[Launcher],
+    queues: Sequence[Queue],
     say: Callable[[str], None],
     show: Callable[[RunProgress], None],
 ) -> Launching:
-    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come."""
+    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come.
+
+    Raises:
+        UsageError: There is no such launcher, hosts are wrong, or none takes an option that is set.
+    """
+    from pytest_dlperf.config.assignments import unknown_engine_options
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
     from pytest_dlperf.queues.choosing import queue_fleet_of
 
     settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
+    control = cluster.control.assignments if cluster.control else ()
+    sources = (settings.assignments, cluster.assignments, control)
+    known = {option for engine in (*launchers, *queues) for option in engine.takes}
+    if problems := list(unknown_engine_options(sources, known)):
+        raise UsageError("\n".join(map(str, problems)))
     fleet = queue_fleet_of(settings, cluster, queues) or fleet_of(
         settings,
         cluster,

@@ -283,7 +283,7 @@ def _set_train_job(
 
 
 def _image(settings: Kubernetes, job: Job) -> str | None:
-    return settings.image if job.variables.container is None else job.variables.container.image
+    return settings.image if job.container is None else job.container.image
 
 
 def _limits(settings: Kubernetes, job: Job) -> dict[str, str]:

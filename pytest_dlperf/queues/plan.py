@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, to_builtins
 
-from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
-from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
-from pytest_dlperf.node import member, probe
+from pytest_dlperf.node import member, supervisor
 from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
 from pytest_dlperf.queues.queue import Job
 
@@ -79,7 +77,8 @@ def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Jo
         folder=folder,
         logs=tuple(place.log for place in order.places),
         reports=reports,
-        variables=terms.variables,
+        options=terms.variables.taken_by(queue.takes),
+        container=terms.variables.container,
     )
 
 
@@ -109,7 +108,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
     """
     commands = order.plan(_nodes_to_be(order, run_id))
     markers = [f"{run_id}.{rank}." for rank in range(len(order.places))]
-    supervisor, sent = sent_program("", supervisor_source(), "0")
+    command, sent = sent_program("", source_of(supervisor), "0")
     return {
         "nodes": len(order.places),
         "rank_variable": queue.rank_variable,
@@ -118,7 +117,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
         "row": order.row,
         "meeting_limit_s": MEETING_LIMIT_S,
         "logs": [str(place.log) for place in order.places],
-        "supervisor": supervisor[1:],
+        "supervisor": command[1:],
         "sent": base64.b64encode(sent).decode("ascii"),
         "markers": markers,
         "prepare": [
@@ -150,4 +149,4 @@ def _nodes_to_be(order: RunOrder, run_id: str) -> tuple[Node, ...]:
 def _program(told: dict[str, object]) -> bytes:
     """Write the program that each node executes: ``node.member``, with what it is told."""
     arguments = f"import sys\nsys.argv[1:] = [{json.dumps(told)!r}]\n".encode("ascii")
-    return arguments + source_of(member, *dict.fromkeys((*SENT_ALONG, *PROBE_NEEDS)), probe)
+    return arguments + source_of(member)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.slurm_container import Container
 
 
 class SilentQueueError(BrokenError):
@@ -30,7 +31,8 @@ class Job(Struct, frozen=True, kw_only=True):
     ``needs_devices``. ``hosts`` are those that it may run on; without any, on all. The engine ends
     it ``limit_s`` after its start, whatever happens here; nobody waits longer than
     ``queue_limit_s`` for that start. ``folder`` is for files of the job on this machine. What nodes
-    print goes to ``logs``, what the program reports to ``reports``, node 0 first.
+    print goes to ``logs``, what the program reports to ``reports``, node 0 first. ``options`` are
+    those that users set for the engine, by the names that it ``takes``.
     """
 
     name: str
@@ -45,7 +47,8 @@ class Job(Struct, frozen=True, kw_only=True):
     folder: Path
     logs: tuple[Path, ...]
     reports: tuple[Path, ...]
-    variables: LaunchVariables
+    options: Mapping[str, tuple[str, ...]] = {}
+    container: Container | None = None
 
 
 class Phase(Enum):
@@ -97,6 +100,8 @@ class Queue(ABC):
     """File in a job's folder with its program, and so with secrets: it is removed with the run."""
     sets: ClassVar[tuple[str, ...]] = ()
     """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Options that users set for it, as in ``slurm.sbatch``: ``Job.options`` has them."""
 
     def __init__(self, python: str = DEFAULT_PYTHON) -> None:
         """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
@@ -111,12 +116,8 @@ class Queue(ABC):
         return ()
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
-        """Give what a run is submitted with beside its command, by name, as somebody has set it.
-
-        Two nights are compared by it.
-        """
-        del variables
-        return {}
+        """Give what a run is submitted with beside its command, to compare nights by."""
+        return variables.taken_by(self.takes)
 
     @abstractmethod
     def shown(self, job: Job) -> str:

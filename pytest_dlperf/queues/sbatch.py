@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.queues.queue import Job
 
 CALL_LIMIT_S: Final = 30.0
@@ -64,16 +63,12 @@ class SbatchQueue(Queue):
     host_variable = "SLURMD_NODENAME"
     program_file = "program.py"
     sets = (*SLURM, *PMI)
+    takes = ("slurm.sbatch", "slurm.srun")
 
     def __init__(self, python: str) -> None:
         """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
         super().__init__(python)
         self._jobs: dict[str, Job] = {}
-
-    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
-        """Give the options of Slurm's commands."""
-        slurm = variables.slurm
-        return {"slurm.sbatch": slurm.sbatch, "slurm.srun": slurm.srun}
 
     def shown(self, job: Job) -> str:
         """Show the command and the script."""
@@ -150,34 +145,35 @@ class SbatchQueue(Queue):
         hosts = [f"--nodelist={','.join(job.hosts)}"] if job.hosts else []
         return [
             "sbatch",
+            f"--comment=pytest-dlperf {job.purpose}",
+            "--exclusive",
+            *gpus,
+            f"--time={math.ceil(job.limit_s / 60)}",
+            *job.options.get("slurm.sbatch", ()),
+            # The last one holds.
             "--parsable",
             f"--job-name={job.name}",
-            f"--comment=pytest-dlperf {job.purpose}",
             f"--nodes={job.nodes}",
             "--ntasks-per-node=1",
-            "--exclusive",
             "--no-requeue",
-            *gpus,
             *hosts,
-            f"--time={math.ceil(job.limit_s / 60)}",
             # Slurm puts a job's number and the like for a letter behind a percent sign.
             f"--output={str(job.folder / 'output.log').replace('%', '%%')}",
-            *job.variables.slurm.sbatch,
         ]
 
     def _script(self, job: Job) -> str:
         srun = [
             "srun",
-            f"--nodes={job.nodes}",
-            f"--ntasks={job.nodes}",
-            "--ntasks-per-node=1",
             # The others may go on for a moment, to write their own errors.
             "--kill-on-bad-exit=0",
             "--wait=0",
             "--unbuffered",
             "--cpu-bind=none",
             "--quiet",
-            *job.variables.slurm.srun,
+            *job.options.get("slurm.srun", ()),
+            f"--nodes={job.nodes}",
+            f"--ntasks={job.nodes}",
+            "--ntasks-per-node=1",
             "--",
             self.python,
             "-I",
