@@ -168,7 +168,7 @@ def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
 
 
 PBS = """
-from pytest_dlperf.queues.queue import Queue
+from pytest_dlperf.launch.queue import Queue
 
 class Pbs(Queue):
     name = "pbs"

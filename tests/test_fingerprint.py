@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from suites import Suite
 from trainers import CASES, TinySystem, checkout, measurer
 
-from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.fleet import HostFleet
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import HostPool
@@ -134,7 +134,7 @@ def taken_on(
 ) -> Fingerprint:
     """The fingerprint of a case on the first hosts of these, as a session finds it."""
     folder = next(iter(tools.values()))
-    fleet = Fleet(
+    fleet = HostFleet(
         OwnTools(tools),
         [Host(name=name, address=name) for name in tools],
         pool=HostPool(folder / "pool", report=print),
@@ -440,7 +440,7 @@ class BrokenLauncher(OwnTools):
 
 
 def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
-    fleet = Fleet(
+    fleet = HostFleet(
         BrokenLauncher({}),
         [Host(name="one", address="one")],
         pool=HostPool(tmp_path / "pool", report=print),

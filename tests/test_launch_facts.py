@@ -18,16 +18,16 @@ from pytest_dlperf.config.cluster import JobKind, Kubernetes
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
+from pytest_dlperf.launch.queue import Queue
+from pytest_dlperf.launch.sbatch import SbatchQueue
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.differences import MeasuredOn, differences_of
 from pytest_dlperf.model.measurement import LaunchFacts
-from pytest_dlperf.queues.kubernetes import KubernetesQueue
-from pytest_dlperf.queues.queue import Queue
-from pytest_dlperf.queues.sbatch import SbatchQueue
 
 SYSTEM_FILE = """\
 framework: tiny

@@ -86,7 +86,6 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         ("a-b.data", "sets nothing"),
         (".data=/x", "sets nothing"),
         ("a-b.=/x", "sets nothing"),
-        ("a-b.data.x=1", "sets nothing"),
         ("a-b.env=1", "not the name of an environment variable; write env.NAME=value"),
         ("a-b.env.=1", "not the name of an environment variable"),
         ("a-b.extra_args='x", "the arguments cannot be told apart: No closing quotation"),

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from pytest_dlperf.config.cluster import JobKind, Kubernetes, Volume
 from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.launch import watchdog
+from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
+from pytest_dlperf.launch.kubernetes.manifests import group_of, manifest_of, names_of, template_of
+from pytest_dlperf.launch.kubernetes.pods import Pod, Seen
+from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
+from pytest_dlperf.launch.news import NodeNews
+from pytest_dlperf.launch.queue import Job, NodeEnd, Phase, SilentQueueError
+from pytest_dlperf.launch.sbatch import SbatchQueue
 from pytest_dlperf.node.member import Meeting, filled
-from pytest_dlperf.queues import watchdog
-from pytest_dlperf.queues.followed_log import FollowedLog
-from pytest_dlperf.queues.kubernetes import KubernetesQueue
-from pytest_dlperf.queues.manifests import group_of, manifest_of, names_of, template_of
-from pytest_dlperf.queues.news import NodeNews
-from pytest_dlperf.queues.pods import Pod, Seen
-from pytest_dlperf.queues.queue import Job, NodeEnd, Phase, SilentQueueError
-from pytest_dlperf.queues.sbatch import SbatchQueue
 
 SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
 JOB = Job(
@@ -90,7 +90,7 @@ def test_a_line_comes_once_though_connections_break(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of a line, and between lines of the same time."""
-    monkeypatch.setattr("pytest_dlperf.queues.followed_log.AGAIN_S", 0.01)
+    monkeypatch.setattr("pytest_dlperf.launch.kubernetes.followed_log.AGAIN_S", 0.01)
     first, second, third = (stamped(n, f"step {n}") for n in (1, 2, 3))
     twin = stamped(2, "step 2 again")
 
@@ -117,7 +117,7 @@ def test_a_line_comes_once_though_connections_break(
 def test_reports_are_taken_out_and_missing_lines_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_dlperf.queues.followed_log.AGAIN_S", 0.01)
+    monkeypatch.setattr("pytest_dlperf.launch.kubernetes.followed_log.AGAIN_S", 0.01)
     report = stamped(1, "") + stamped(1, 'dlperf-report dlperf-0123 {"host": "worker-0"}')
 
     followed = follow(
@@ -330,7 +330,7 @@ def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("HF_TOKEN", encoding="utf-8")
     submitter = (
-        "from pytest_dlperf.queues.watchdog import Watchdog; import json, os, pathlib, sys\n"
+        "from pytest_dlperf.launch.watchdog import Watchdog; import json, os, pathlib, sys\n"
     )
     submitter += "dog = Watchdog(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
     submitter += "dog.submitted(); os._exit(1)\n"

@@ -1,4 +1,4 @@
-"""Chooses the launcher and the hosts of a session, by what the user said and where it runs."""
+"""Chooses what launches the runs of a session, and where, by what the user said."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.fleet import HostFleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launchers import is_this_machine
+from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, is_this_machine
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.pool_folder import users_pool
 from pytest_dlperf.model.errors import UsageError
@@ -21,22 +21,39 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.queue import Queue
 
 
 def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     settings: Settings,
     cluster: Cluster,
     launchers: Iterable[Launcher],
+    queues: Iterable[Queue],
     *,
-    queues: Sequence[str],
     shared_folder: Path | None,
     say: Callable[[str], None],
 ) -> Fleet:
-    """Put the hosts of a session and the way to them together."""
-    launcher, hosts = launcher_and_hosts(settings, launchers, queues=queues)
-    return Fleet(
+    """Put the nodes of a session and the way to them together.
+
+    Raises:
+        UsageError: Hosts are named, and a queue chooses them; or as in ``launcher_and_hosts``.
+    """
+    by_name = {queue.name: queue for queue in queues}
+    queue = by_name.get(settings.launcher or "")
+    if queue is not None and settings.hosts is not None:
+        raise UsageError(
+            f"{settings.hosts.place} names hosts, and with the launcher {queue.name} the engine "
+            "chooses them; leave one of them out"
+        )
+    if queue is not None:
+        from pytest_dlperf.launch.queue_fleet import QueueFleet
+
+        return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s)
+    launcher, hosts = launcher_and_hosts(settings, launchers, queues=list(by_name))
+    return HostFleet(
         launcher,
         [
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
@@ -49,6 +66,15 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
         shared_folder=shared_folder,
         say=say,
     )
+
+
+def built_in_queues(cluster: Cluster) -> list[Queue]:
+    """Make the queues that come with the package."""
+    from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
+    from pytest_dlperf.launch.sbatch import SbatchQueue
+
+    python = cluster.python or DEFAULT_PYTHON
+    return [SbatchQueue(python), KubernetesQueue(cluster.kubernetes, cluster.directory, python)]
 
 
 def launcher_and_hosts(

@@ -1,8 +1,9 @@
-"""The hosts of a session: find those that are fit for a case, and lease them."""
+"""The nodes of a session: what any fleet does, and one of hosts that are checked and leased."""
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, final
@@ -13,7 +14,8 @@ from msgspec.structs import replace
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
-from pytest_dlperf.launch.plan import Node, node_folder, node_log
+from pytest_dlperf.launch.leases import Lease
+from pytest_dlperf.launch.plan import example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
@@ -21,19 +23,18 @@ from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfEr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.leases import HostPool, Lease
+    from pytest_dlperf.launch.leases import HostPool
+    from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.launch.run import RunOrder
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
-
-EXAMPLE_PORT: Final = 29500
-"""Stands in a plan that is only shown for the free port that a run would be given."""
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 
@@ -48,9 +49,101 @@ class _Reports(Struct, frozen=True):
     by_host: dict[str, HostReport]
 
 
+class Fleet(ABC):
+    """The nodes that the runs of a session go to: known hosts, or what a queue will choose."""
+
+    is_this_machine: bool = False
+    """Whether no hosts were named, so that all nodes are this machine."""
+    starts_containers: bool = False
+    """Whether a container is not for the run's own commands to start."""
+    trainer_python: str = sys.executable
+    """The Python of trainers that name none."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What launches, and where, for people."""
+
+    @property
+    def faults(self) -> list[HostFault]:
+        """The faults of hosts that are known by now."""
+        return []
+
+    @abstractmethod
+    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
+        """Name what launches, and give the options that it takes beside a command."""
+
+    @abstractmethod
+    def check_size(self, case: Case, *, accelerators: bool) -> None:
+        """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
+
+    @abstractmethod
+    def leased(
+        self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
+    ) -> AbstractContextManager[tuple[Lease, ...]]:
+        """Hold hosts for a case, one lease per node, for the length of the block.
+
+        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
+        in this order. Waits until they are free.
+
+        Raises:
+            CannotMeasureError: There are too few, or they have too few devices.
+            BrokenError: Too few of them are fit, or the pool or the launcher cannot be used.
+        """
+
+    @abstractmethod
+    def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
+        """Place the nodes of a run whose main log is ``log``."""
+
+    @abstractmethod
+    def run(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> LaunchOutcome:
+        """Run a case's nodes in their places."""
+
+    @abstractmethod
+    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
+        """Describe what a case with these leases was measured on, as far as its hosts can tell."""
+
+    @abstractmethod
+    def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
+        """Return the nodes that a case would go to if all hosts were fit and free.
+
+        ``scratch`` is the folder on each host in which runs make their own.
+        """
+
+    def shown(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> str:
+        """Show what a run would hand over to an engine beside its commands."""
+        del order, case, needed, variables
+        return ""
+
+
+def leases_anywhere(case: Case, only: Sequence[str] = ()) -> tuple[Lease, ...]:
+    """Give a lease per node of hosts that an engine will choose, or of ``only`` these, by name."""
+    nodes, devices = case.topology.nodes, tuple(range(case.topology.devices_per_node))
+    names = list(dict.fromkeys(only))[:nodes] or [""] * nodes
+    return tuple(Lease(host=Host(name=name, address=""), device_ids=devices) for name in names)
+
+
+def places_anywhere(leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
+    """Place the nodes of a run that an engine will bring to hosts of its own choice."""
+    return tuple(
+        Place(
+            host=lease.host,
+            device_ids=lease.device_ids,
+            locked_devices=(),
+            lock_scope="",
+            log=node_log(log, rank),
+        )
+        for rank, lease in enumerate(leases)
+    )
+
+
 @final
 @dataclass(slots=True, eq=False)
-class Fleet:
+class HostFleet(Fleet):
     """The hosts of a session, or this machine alone where none are ``declared``.
 
     The processes of a session share in ``shared_folder`` what they find out about hosts. Without
@@ -72,23 +165,13 @@ class Fleet:
     _reports: dict[str, dict[str, HostReport]] = field(default_factory=dict, init=False)
 
     @property
-    def is_this_machine(self) -> bool:
-        """Whether no hosts were named, so that all nodes are this machine."""
+    def is_this_machine(self) -> bool:  # type: ignore[override]
+        """Whether no hosts were named."""
         return not self.declared
 
     @property
-    def starts_containers(self) -> bool:
-        """Whether a container is not for the run's own commands to start."""
-        return False
-
-    @property
-    def trainer_python(self) -> str:
-        """The Python of trainers that name none."""
-        return sys.executable
-
-    @property
     def description(self) -> str:
-        """The launcher and the hosts, for people."""
+        """The launcher and the hosts."""
         if self.is_this_machine:
             return "on this machine"
         note = ", all of them this machine" if self.launcher.on_this_machine else ""
@@ -106,11 +189,11 @@ class Fleet:
         return sorted(found, key=lambda fault: (fault.host, fault.fault))
 
     def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
-        """Name what launches, and give the options that it takes beside a command."""
+        """Name the launcher, and give what is set for it."""
         return self.launcher.name, variables.taken_by(self.launcher.takes)
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
-        """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
+        """Go by what is declared."""
         if self.is_this_machine:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
@@ -122,15 +205,7 @@ class Fleet:
     def leased(
         self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
     ) -> Iterator[tuple[Lease, ...]]:
-        """Hold hosts for a case, one lease per node, for the length of the block.
-
-        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
-        in this order. Waits until they are free.
-
-        Raises:
-            CannotMeasureError: There are too few, or they have too few devices.
-            BrokenError: Too few of them are fit, or the pool or the launcher cannot be used.
-        """
+        """Lease hosts that are fit, after a look at all."""
         topology = case.topology
         candidates = self._candidates(case, needed, only)
         on_one_machine = self.is_this_machine
@@ -146,7 +221,7 @@ class Fleet:
             yield leases * topology.nodes if on_one_machine else leases
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Describe what a case with these leases was measured on, as far as its hosts can tell."""
+        """Go by the look at the hosts."""
         hosts = {lease.host.name: lease.host for lease in leases}
         looked_at = self._looked_at(needed)
         return fingerprint_of(
@@ -159,13 +234,13 @@ class Fleet:
     def run(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> LaunchOutcome:
-        """Run a case's nodes in their places."""
+        """Run over connections of the launcher."""
         del case, needed
         order = replace(order, wait_limit_s=self.wait_limit_s)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
-        """Place the nodes of a run; the first node of each host locks its devices."""
+        """Place the nodes on the hosts; the first one of each locks its devices."""
         reports = self._looked_at(needed)
         seen: set[str] = set()
         places = []
@@ -191,25 +266,13 @@ class Fleet:
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
-        """Return the nodes that a case would go to if all hosts were fit and free.
-
-        ``scratch`` is the folder on each host in which runs make their own.
-        """
+        """Take the first hosts that are large enough."""
         wanted = case.topology.nodes
         hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:
             hosts *= wanted
-        return tuple(
-            Node(
-                host=host.name,
-                address=host.address,
-                port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
-                first_port=EXAMPLE_PORT,
-                device_ids=tuple(range(case.topology.devices_per_node)),
-                folder=node_folder(scratch, "RUN", rank),
-            )
-            for rank, host in enumerate(hosts[:wanted])
-        )
+        places = [(host.name, host.address) for host in hosts[:wanted]]
+        return example_nodes(places, case, scratch, on_one_machine=self.is_this_machine)
 
     # ------------------------------------------------------------------ which are fit
 

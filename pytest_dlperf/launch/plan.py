@@ -18,7 +18,7 @@ from pytest_dlperf.launch.step_lines import TRAINER, steps_folder
 from pytest_dlperf.node.accelerators import confined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
@@ -30,6 +30,8 @@ SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 """Runs have their folders there on each node, unless the cluster says where."""
 PORT_ROWS: Final = range(20_000, 29_000)
 """Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
+EXAMPLE_PORT: Final = 29500
+"""Stands in a plan that is only shown for the free port that a run would be given."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,23 @@ def node_log(log: Path, rank: int) -> Path:
 def node_folder(parent: str, run_id: str, rank: int) -> str:
     """Name the folder on a node that a run has for itself."""
     return f"{parent.rstrip('/')}/pytest-dlperf-{run_id}-{rank}"
+
+
+def example_nodes(
+    places: Iterable[tuple[str, str]], case: Case, scratch: str, *, on_one_machine: bool = False
+) -> tuple[Node, ...]:
+    """Return the nodes of a plan that is only shown, by their hosts and addresses."""
+    return tuple(
+        Node(
+            host=host,
+            address=address,
+            port=EXAMPLE_PORT + (rank if on_one_machine else 0),
+            first_port=EXAMPLE_PORT,
+            device_ids=tuple(range(case.topology.devices_per_node)),
+            folder=node_folder(scratch, "RUN", rank),
+        )
+        for rank, (host, address) in enumerate(places)
+    )
 
 
 def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by name

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.assignments import resolve
 from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.launch.containers import PYTHON
+from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
@@ -33,7 +34,6 @@ from pytest_dlperf.measure.whole_run import (
 )
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.queues.fleet import QueueFleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ class LaunchMeasurer:
     ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it has come.
     """
 
-    fleet: Fleet | QueueFleet
+    fleet: Fleet
     systems: Mapping[str, System]
     cluster: Cluster
     _: KW_ONLY
@@ -169,13 +169,11 @@ class LaunchMeasurer:
 
     def shown(self, case: Case) -> str:
         """Show what would be handed to a queue for the first run; without a queue, nothing."""
-        fleet = self.fleet
-        if not isinstance(fleet, QueueFleet):
-            return ""
-        with self._translated(), fleet.leased(case) as leases:
+        with self._translated():
             launch = self._launch_of(self.systems[case.system], case, look=False)
-            order = launch.order(fleet.places(leases, launch.needed, launch.log(1)), run=1)
-            return fleet.shown(order, case, launch.needed, launch.variables)
+            places = places_anywhere(leases_anywhere(case), launch.log(1))
+            order = launch.order(places, run=1)
+            return self.fleet.shown(order, case, launch.needed, launch.variables)
 
     def _launch_of(
         self,

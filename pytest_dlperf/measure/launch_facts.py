@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.launch.fleet import EXAMPLE_PORT
 from pytest_dlperf.launch.masking import masked_arguments, masked_environment
-from pytest_dlperf.launch.plan import Node, node_folder, run_dir
+from pytest_dlperf.launch.plan import example_nodes, run_dir
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
@@ -35,17 +34,8 @@ def launch_facts(
     the options; the arguments are the trainer's own.
     """
     case, variables, log = launch.case, launch.variables, launch.log(1).absolute()
-    nodes = tuple(
-        Node(
-            host=f"{{host{rank}}}",
-            address=f"{{address{rank}}}",
-            port=EXAMPLE_PORT,
-            first_port=EXAMPLE_PORT,
-            device_ids=tuple(range(case.topology.devices_per_node)),
-            folder=node_folder(launch.scratch, "RUN", rank),
-        )
-        for rank in range(case.topology.nodes)
-    )
+    places = [(f"{{host{rank}}}", f"{{address{rank}}}") for rank in range(case.topology.nodes)]
+    nodes = example_nodes(places, case, launch.scratch)
     bare = replace(launch, container=None, python=variables.python or _PYTHON)
     command = bare.commands(nodes, run=1, log=log)[0]
     window, container = launch.system.window, variables.container

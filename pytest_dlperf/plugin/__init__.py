@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.fixtures import Gate
     from pytest_dlperf.plugin.packaged import SystemFile
-    from pytest_dlperf.queues.queue import Queue
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,7 +97,7 @@ def pytest_dlperf_launchers(config: pytest.Config, python: str) -> list[Launcher
 @pytest.hookimpl(tryfirst=True)
 def pytest_dlperf_queues(cluster: Cluster) -> list[Queue]:
     """Offer the queues that come with the package."""
-    from pytest_dlperf.queues.choosing import built_in_queues
+    from pytest_dlperf.launch.choosing import built_in_queues
 
     return built_in_queues(cluster)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.notices.notice import Notifier
-    from pytest_dlperf.queues.queue import Queue
     from pytest_dlperf.reports.report import Report
 
 

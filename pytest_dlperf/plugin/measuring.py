@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.queues.fleet import QueueFleet
-    from pytest_dlperf.queues.queue import Queue
 
 MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
@@ -168,7 +167,7 @@ class Launching(Measuring):
         suite: Suite,
         measurer: LaunchMeasurer,
         measurements: Measurements,
-        fleet: Fleet | QueueFleet,
+        fleet: Fleet,
     ) -> None:
         """Launch on a fleet."""
         super().__init__(selection, suite, measurer, measurements)
@@ -252,21 +251,16 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     from pytest_dlperf.config.assignments import unknown_engine_options
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
-    from pytest_dlperf.queues.choosing import queue_fleet_of
 
     settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
     control = cluster.control.assignments if cluster.control else ()
     sources = (settings.assignments, cluster.assignments, control)
-    known = {option for engine in (*launchers, *queues) for option in engine.takes}
+    taken = (*(one.takes for one in launchers), *(one.takes for one in queues))
+    known = {option for takes in taken for option in takes}
     if problems := list(unknown_engine_options(sources, known)):
         raise UsageError("\n".join(map(str, problems)))
-    fleet = queue_fleet_of(settings, cluster, queues) or fleet_of(
-        settings,
-        cluster,
-        launchers,
-        queues=[queue.name for queue in queues],
-        shared_folder=measurements.folder,
-        say=say,
+    fleet = fleet_of(
+        settings, cluster, launchers, queues, shared_folder=measurements.folder, say=say
     )
     measurer = LaunchMeasurer(
         fleet,

@@ -32,7 +32,7 @@ CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
-_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/queues/watchdog.py")
+_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/launch/watchdog.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd", "containerd-shim")
 _LOOK_S: Final = 0.2
 _BEAT_S: Final = 0.5

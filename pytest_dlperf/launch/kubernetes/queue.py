@@ -13,9 +13,8 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.cluster import JobKind, Kubernetes
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-from pytest_dlperf.queues.followed_log import FollowedLog
-from pytest_dlperf.queues.manifests import (
+from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
+from pytest_dlperf.launch.kubernetes.manifests import (
     NODE_NAME,
     REPLICATED_JOB,
     RESOURCES,
@@ -26,14 +25,15 @@ from pytest_dlperf.queues.manifests import (
     service_of,
     template_of,
 )
-from pytest_dlperf.queues.pods import Pod, Seen
-from pytest_dlperf.queues.queue import Queue, SilentQueueError
+from pytest_dlperf.launch.kubernetes.pods import Pod, Seen
+from pytest_dlperf.launch.queue import Queue, SilentQueueError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.config.assignments import LaunchVariables
-    from pytest_dlperf.queues.queue import Job, JobState
+    from pytest_dlperf.launch.queue import Job, JobState
 
 CALL_LIMIT_S: Final = (10, 30)
 """Seconds until the API server takes a connection, and until it answers."""

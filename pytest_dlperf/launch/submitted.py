@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.launch.channel import open_log
+from pytest_dlperf.launch.job_plan import job_of, nodes_that_met
+from pytest_dlperf.launch.news import NodeNews
+from pytest_dlperf.launch.queue import NodeEnd, Phase, SilentQueueError
 from pytest_dlperf.launch.record import (
     LaunchOutcome,
     Record,
@@ -20,21 +23,18 @@ from pytest_dlperf.launch.record import (
 )
 from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S
 from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
+from pytest_dlperf.launch.watchdog import Watchdog
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.queues.news import NodeNews
-from pytest_dlperf.queues.plan import job_of, nodes_that_met
-from pytest_dlperf.queues.queue import NodeEnd, Phase, SilentQueueError
-from pytest_dlperf.queues.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.launch.job_plan import JobTerms
     from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.queue import JobState, Queue
     from pytest_dlperf.launch.run import RunOrder
     from pytest_dlperf.launch.signals import DeferredSignals
-    from pytest_dlperf.queues.plan import JobTerms
-    from pytest_dlperf.queues.queue import JobState, Queue
 
 SILENCE_LIMIT_S: Final = 300.0
 """An engine may not answer for so long: a second controller of Slurm steps in after two minutes."""

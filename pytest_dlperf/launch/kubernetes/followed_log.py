@@ -10,10 +10,10 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, final
 
+from pytest_dlperf.launch.queue import SilentQueueError
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node.member import REPORT
 from pytest_dlperf.node.relay import ANCHOR_BYTES
-from pytest_dlperf.queues.queue import SilentQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,28 +9,29 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec import Struct
 
-from pytest_dlperf.launch.fleet import EXAMPLE_PORT
+from pytest_dlperf.launch.fleet import Fleet, leases_anywhere, places_anywhere
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.leases import Lease
-from pytest_dlperf.launch.plan import Node, node_folder, node_log
+from pytest_dlperf.launch.job_plan import JobTerms, job_of
+from pytest_dlperf.launch.plan import example_nodes
 from pytest_dlperf.launch.preflight import fingerprint_of, host_report
-from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.launch.submitted import run_submitted
 from pytest_dlperf.model.errors import CannotMeasureError
-from pytest_dlperf.queues.plan import JobTerms, job_of
-from pytest_dlperf.queues.submitted import run_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.launch.leases import Lease
+    from pytest_dlperf.launch.news import NodeNews
+    from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import HostReport, Requirements
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.launch.run import RunOrder
+    from pytest_dlperf.launch.supervisor_client import Place
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.queues.news import NodeNews
-    from pytest_dlperf.queues.queue import Queue
 
 EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
 """Stands in a job that is only shown for the number that a run would be given."""
@@ -45,8 +46,8 @@ class _Found(Struct):
 
 @final
 @dataclass(slots=True, eq=False)
-class QueueFleet:
-    """The nodes that a queue will choose: it does what ``Fleet`` does with hosts that are known.
+class QueueFleet(Fleet):
+    """The nodes that a queue will choose.
 
     ``devices_per_node`` is what a node of the cluster has, if anybody has said it. A run waits for
     ``queue_limit_s`` seconds at most.
@@ -55,31 +56,29 @@ class QueueFleet:
     queue: Queue
     devices_per_node: int | None
     queue_limit_s: float
-    faults: tuple[()] = ()
-    is_this_machine: bool = False
     _found: dict[tuple[str, str], _Found] = field(default_factory=dict, init=False)
 
     @property
     def description(self) -> str:
-        """The queue, for people."""
+        """The queue."""
         return f"by {self.queue.name}, each run as a job of its own"
 
     @property
-    def starts_containers(self) -> bool:
-        """Whether a container is not for the run's own commands to start."""
+    def starts_containers(self) -> bool:  # type: ignore[override]
+        """Whether the engine does."""
         return self.queue.has_own_files
 
     @property
-    def trainer_python(self) -> str:
-        """The Python of trainers that name none."""
+    def trainer_python(self) -> str:  # type: ignore[override]
+        """That of the nodes, where these have another file system."""
         return self.queue.python if self.queue.has_own_files else sys.executable
 
     def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
-        """Name the queue, and give the options that it takes beside a command."""
+        """Name the queue, and give what is set for it."""
         return self.queue.name, self.queue.options(variables)
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
-        """Raise ``CannotMeasureError`` unless nodes are large enough for a case."""
+        """Go by what a node of the cluster has."""
         devices, there = case.topology.devices_per_node, self.devices_per_node
         if accelerators and there is not None and devices > there:
             raise CannotMeasureError(
@@ -93,24 +92,12 @@ class QueueFleet:
     ) -> Iterator[tuple[Lease, ...]]:
         """Give a place in the queue per node; ``only`` names the hosts that it may get."""
         del needed
-        nodes = case.topology.nodes
-        names = list(dict.fromkeys(only or ()))[:nodes] or [""] * nodes
-        devices = tuple(range(case.topology.devices_per_node))
-        yield tuple(Lease(host=Host(name=name, address=""), device_ids=devices) for name in names)
+        yield leases_anywhere(case, only or ())
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run."""
         del needed
-        return tuple(
-            Place(
-                host=lease.host,
-                device_ids=lease.device_ids,
-                locked_devices=(),
-                lock_scope="",
-                log=node_log(log, rank),
-            )
-            for rank, lease in enumerate(leases)
-        )
+        return places_anywhere(leases, log)
 
     def run(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
@@ -168,14 +155,6 @@ class QueueFleet:
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return nodes as the queue might choose them."""
-        return tuple(
-            Node(
-                host=f"node {rank} of the job",
-                address=f"ADDRESS{rank}",
-                port=EXAMPLE_PORT,
-                first_port=EXAMPLE_PORT,
-                device_ids=tuple(range(case.topology.devices_per_node)),
-                folder=node_folder(scratch, "RUN", rank),
-            )
-            for rank in range(case.topology.nodes)
-        )
+        ranks = range(case.topology.nodes)
+        places = [(f"node {rank} of the job", f"ADDRESS{rank}") for rank in ranks]
+        return example_nodes(places, case, scratch)

@@ -6,7 +6,7 @@ from typing import Any, Final, final
 
 from msgspec import Struct
 
-from pytest_dlperf.queues.queue import JobState, NodeEnd, Phase
+from pytest_dlperf.launch.queue import JobState, NodeEnd, Phase
 
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _HOPELESS: Final = frozenset(

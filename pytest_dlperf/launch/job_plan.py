@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, to_builtins
 
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
+from pytest_dlperf.launch.queue import Job
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
 from pytest_dlperf.node import member, supervisor
 from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
-from pytest_dlperf.queues.queue import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.launch.news import NodeNews
     from pytest_dlperf.launch.preflight import Requirements
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.launch.run import RunOrder
-    from pytest_dlperf.queues.news import NodeNews
-    from pytest_dlperf.queues.queue import Queue
 
 MARGIN_S: Final = 600.0
 """The engine's own limit is so much longer than the run's: to come up, and to clean up."""

@@ -11,14 +11,14 @@ import subprocess
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.inherited import PMI, SLURM
+from pytest_dlperf.launch.queue import JobState, Phase, Queue, SilentQueueError
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.queues.queue import JobState, Phase, Queue, SilentQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.queues.queue import Job
+    from pytest_dlperf.launch.queue import Job
 
 CALL_LIMIT_S: Final = 30.0
 """Slurm's commands may take so long to answer."""

@@ -11,7 +11,7 @@ from pytest_dlperf.logs.arrivals import ArrivalsWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_dlperf.queues.queue import NodeEnd
+    from pytest_dlperf.launch.queue import NodeEnd
 
 
 @final

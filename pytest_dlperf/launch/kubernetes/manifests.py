@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.config.cluster import Kubernetes
-    from pytest_dlperf.queues.queue import Job
+    from pytest_dlperf.launch.queue import Job
 
 PARTS: Final = "DLPERF_PROGRAM_PARTS"
 PART: Final = "DLPERF_PROGRAM_{}"

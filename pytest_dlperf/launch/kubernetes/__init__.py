@@ -1,0 +1,1 @@
+"""Runs in a Kubernetes cluster: jobs by the official client, their pods and logs."""

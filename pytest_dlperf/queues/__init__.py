@@ -1,1 +1,0 @@
-"""Runs that an engine queues: submitted, watched and collected."""
