@@ -18,13 +18,14 @@ from typing import Any, Final
 
 import pytest
 from clusters.processes import LONG_S, is_running, wait_until
+from clusters.processes import processes as all_processes
 from launches import run_commands
 
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program, source_of
-from pytest_dlperf.node import processes, roster, supervisor
+from pytest_dlperf.node import processes, supervisor, sweep
 
 PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
 """One that any user may start."""
@@ -48,11 +49,14 @@ subprocess.run([sys.executable, "-c", {HIDES!r}, sys.argv[1]])
 """
 
 
-def with_rosters_in(folder: Path, source: bytes) -> bytes:
-    """Keep rosters apart: a run of another test would end what this one is to find."""
-    shared = f'FOLDER = "{roster.FOLDER}"'.encode()
+SIGNATURE: Final = f"_SIGNATURE = 0x{0x100 + os.getpid() % 0xC00:X}"
+"""Keeps marks apart: a run of another test would end what this one is to find."""
+
+
+def apart(source: bytes) -> bytes:
+    shared = f"_SIGNATURE = 0x{processes._SIGNATURE:X}".encode()  # noqa: SLF001 - as said
     assert source.count(shared) == 1
-    return source.replace(shared, f'FOLDER = "{folder}"'.encode())
+    return source.replace(shared, SIGNATURE.encode())
 
 
 class Supervised:
@@ -61,7 +65,7 @@ class Supervised:
     def __init__(self, folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> None:
         self.marker = f"{uuid.uuid4().hex}.0."
         self.folder = folder / f"run-{self.marker}"
-        source = with_rosters_in(folder, source_of(supervisor))
+        source = apart(source_of(supervisor))
         limit = b"KILL_LIMIT_S = 8.0"
         assert source.count(limit) == 1
         source = source.replace(limit, f"KILL_LIMIT_S = {kill_limit_s}".encode())
@@ -105,9 +109,21 @@ class Supervised:
         self.wait_for("started")
 
     @property
-    def supervisor(self) -> int:
-        [supervisor] = [pid for pid in processes.watchers(self.marker) if pid != self.process.pid]
-        return supervisor
+    def watchers(self) -> dict[str, int]:
+        """Who watches, by name; the guardian first, so that the supervisor does not see its end."""
+        found = set(processes.watchers(self.marker))
+        parents = {one.pid: one.parent for one in all_processes() if one.pid in found}
+        [supervisor] = [pid for pid, parent in parents.items() if parent in found]
+        guardian = parents[supervisor]
+        [sentinel] = found - {supervisor, guardian}
+        return {"guardian": guardian, "supervisor": supervisor, "sentinel": sentinel}
+
+    def kill(self, *names: str) -> None:
+        """Kill some of those at once: none sees the end of another."""
+        watchers = self.watchers
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for name in names:
+                os.kill(watchers[name], number)
 
     def wait_for(self, word: str) -> Any:
         deadline = time.monotonic() + LONG_S
@@ -150,14 +166,14 @@ def supervised(folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> Iterato
     try:
         yield found
     finally:
-        for process in (*processes.descendants(found.process.pid), found.process.pid):
+        below = processes.descendants(found.process.pid)
+        for process in (*processes.watchers(found.marker), *below, found.process.pid):
             processes.send(process, signal.SIGKILL)
         found.process.wait(LONG_S)
         for pipe in (found.process.stdin, found.process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        roster.forget(found.marker)
 
 
 @pytest.fixture
@@ -182,8 +198,21 @@ def hidden(tmp_path: Path) -> Iterator[Callable[[], int]]:
         ({"supervisor": signal.SIGSTOP}, {"supervisor_killed": "was stopped"}),
         ({"supervisor": signal.SIGABRT}, {"supervisor_killed": "was killed by SIGABRT"}),
         ({"guardian": signal.SIGKILL}, {"guardian_killed": True}),
+        ({"sentinel": signal.SIGKILL}, {"guardian_killed": True}),
+        (
+            dict.fromkeys(("guardian", "supervisor"), signal.SIGKILL),
+            {"supervisor_killed": "and its guardian were killed"},
+        ),
+        (
+            dict.fromkeys(("guardian", "supervisor"), signal.SIGSTOP),
+            {"supervisor_killed": "and its guardian were stopped"},
+        ),
+        (
+            {"guardian": signal.SIGSTOP, "supervisor": signal.SIGKILL},
+            {"supervisor_killed": "and its guardian were stopped"},
+        ),
     ],
-    ids="-".join,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_one_of_them_ends_what_the_other_leaves(
     tmp_path: Path,
@@ -194,28 +223,30 @@ def test_one_of_them_ends_what_the_other_leaves(
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
-        numbers = {"supervisor": run.supervisor, "guardian": run.process.pid}
+        watchers = run.watchers
+        for name in signals if len(signals) > 1 else ():
+            os.kill(watchers[name], signal.SIGSTOP)
         for name, number in signals.items():
-            os.kill(numbers[name], number)
+            os.kill(watchers[name], number)
         assert run.wait_for("clean") is True
         assert not is_running(process)
         assert {word: run.said(word) for word in told} == {k: [v] for k, v in told.items()}
         run.finish()
         assert not run.folder.exists()
-        assert not (tmp_path / f"pytest-dlperf-{run.marker}").exists()
-        assert not processes.watchers(run.marker)
+        wait_until(lambda: not processes.watchers(run.marker))
 
 
-@pytest.mark.parametrize("stopped", ["supervisor", "guardian"])
+@pytest.mark.parametrize("stopped", ["supervisor", "guardian", "sentinel"])
 def test_a_stop_does_not_outlast_the_end_of_the_orders(
     tmp_path: Path, hidden: Callable[[], int], stopped: str
 ) -> None:
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
-        os.kill(run.supervisor if stopped == "supervisor" else run.process.pid, signal.SIGSTOP)
+        os.kill(run.watchers[stopped], signal.SIGSTOP)
         run.finish()
         assert run.said("clean") == [True]
+        wait_until(lambda: not processes.watchers(run.marker))
         assert not is_running(process)
 
 
@@ -235,9 +266,7 @@ def test_a_socket_of_which_half_is_closed_is_the_end_of_the_orders(tmp_path: Pat
     )
     with supervised(tmp_path, sys.executable, "-c", between) as run:
         run.start("sleep", "600")
-        wait_until(lambda: len(processes.watchers(run.marker)) >= 2)
-        supervisor = max(processes.watchers(run.marker))
-        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(run.watchers["supervisor"], signal.SIGSTOP)
         run.finish()
         assert run.said("supervisor_killed") == ["was stopped"]
         assert run.said("clean") == [True]
@@ -254,7 +283,7 @@ def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> No
         run.start(sys.executable, "-c", code, str(tmp_path / "up"))
         wait_until((tmp_path / "up").exists)
         os.kill(run.process.pid, signal.SIGTERM)
-        os.kill(run.supervisor, signal.SIGTERM)  # Slurm signals all processes of a step
+        os.kill(run.watchers["supervisor"], signal.SIGTERM)  # Slurm signals all processes of a step
         run.wait_for("clean")
         run.finish()
         assert (run.said("signal"), run.said("ended")) == (["SIGTERM"], [7])
@@ -262,88 +291,41 @@ def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> No
         assert set(run.said("clean")) == {True}
 
 
-def test_what_two_kills_have_left_is_ended_by_the_next_run_and_told(
+def test_what_is_left_of_a_run_without_watchers_is_ended_by_the_next_run_and_told(
     tmp_path: Path, hidden: Callable[[], int]
 ) -> None:
-    at_end = tmp_path / "at_end"
-    with supervised(tmp_path) as first:
-        first.start(
-            sys.executable,
-            "-c",
-            STARTS,
-            str(tmp_path / "hidden"),
-            at_end=[["touch", str(at_end)]],
-        )
+    with supervised(tmp_path) as first, supervised(tmp_path) as beside:
+        first.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
+        beside.start("sleep", "600")
         process = hidden()
-        file = tmp_path / f"pytest-dlperf-{first.marker}"
-        wait_until(lambda: f"[{process}, " in file.read_text())
-        for number in (first.supervisor, first.process.pid):
-            os.kill(number, signal.SIGSTOP)
-        for number in (first.supervisor, first.process.pid):
-            os.kill(number, signal.SIGKILL)
+        first.kill("guardian", "supervisor", "sentinel")
         assert is_running(process)
         with supervised(tmp_path) as second:
             assert process in second.wait_for("earlier")
             assert second.wait_for("prepared")
             assert not is_running(process)
-            assert not first.folder.exists()
-            assert not file.exists()
-            assert at_end.exists()
             second.finish()
+        assert is_running(beside.said("started")[0])
 
 
-# In a process of its own: a roster lists all that runs below its process, and clean_up ends it.
-LONG_ROSTER = """
-import signal, subprocess, sys
-from pathlib import Path
-from pytest_dlperf.node import roster
-from pytest_dlperf.node.remains import Remains
-
-rosters, marker, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-roster.FOLDER, roster._LONGEST_BYTES = str(rosters), 400
-remains = Remains()
-remains.note(sweep=marker, folder=str(folder))
-kept = roster.Roster(marker)
-kept.keep(remains)
-children = []
-for _ in range(20):
-    children.append(subprocess.Popen(["/bin/sleep", "600"]))
-    kept.look()
-    listed = (rosters / f"pytest-dlperf-{marker}").read_text()
-    assert all(f"[{child.pid}, " in listed for child in children), listed
-assert len(listed) < 1500, listed
-roster.clean_up({"watched_by": marker})
-ends = [child.wait() for child in children]
-assert ends == [-signal.SIGKILL] * 20, ends
-"""
-
-
-def test_a_long_roster_is_shortened_but_for_what_there_is_of_the_run(tmp_path: Path) -> None:
-    """A trainer may start more processes than anybody wants to keep."""
-    marker, folder = f"{uuid.uuid4().hex}.0.", tmp_path / "folder"
-    folder.mkdir()
-    command = [sys.executable, "-c", LONG_ROSTER, str(tmp_path), marker, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not folder.exists()
-
-
-def test_what_two_kills_have_left_is_ended_by_a_sweep(
-    tmp_path: Path, hidden: Callable[[], int]
+@pytest.mark.parametrize("stopped", [(), ("guardian",), ("guardian", "supervisor", "sentinel")])
+def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
+    tmp_path: Path, hidden: Callable[[], int], stopped: tuple[str, ...]
 ) -> None:
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
-        time.sleep(0.5)
-        os.kill(run.process.pid, signal.SIGSTOP)
-        os.kill(run.supervisor, signal.SIGKILL)
-        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, source_of(roster)))
+        watchers = run.watchers
+        for name in stopped:
+            os.kill(watchers[name], signal.SIGSTOP)
+        run.kill(*(name for name in watchers if name not in stopped))
+        command, sent = sent_program(sys.executable, apart(source_of(sweep)))
         order: dict[str, object] = {
             "watched_by": run.marker,
             "sweep": run.marker,
             "folder": str(run.folder),
             "keeper": None,
-            "at_end": [["false"]],
+            "at_end": [["touch", str(tmp_path / "at_end")]],
             "environment": {},
         }
         done = subprocess.run(
@@ -354,48 +336,55 @@ def test_what_two_kills_have_left_is_ended_by_a_sweep(
             timeout=LONG_S,
         )
         assert b'{"clean": true, "left": []}' in done.stdout, (done.stdout, done.stderr)
-        assert b"false: exit status 1" in done.stdout
         assert not is_running(process)
-        assert not run.folder.exists()
+        wait_until(lambda: not run.folder.exists())
+        wait_until((tmp_path / "at_end").exists)
 
 
-def as_root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs processes of two users: run the tests as root")
+def test_a_name_that_begins_like_python_s_is_none_of_the_watchers(tmp_path: Path) -> None:
+    """``killall python3`` and the like go by it."""
+    with supervised(tmp_path) as run:
+        run.start("sleep", "600")
+        names = [Path(f"/proc/{pid}/comm").read_text() for pid in run.watchers.values()]
+        assert names == ["pytest-dlperf\n"] * 3
+        run.finish()
+
+
+FREEZER: Final = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A group of processes that can be frozen: then no signal ends them."""
+    if not os.access(FREEZER, os.W_OK):
+        pytest.skip("needs the freezer of control groups of version 1, and root")
+    group = FREEZER / f"dlperf-{uuid.uuid4().hex}"
+    group.mkdir()
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    wait_until(lambda: not (group / "tasks").read_text())
+    group.rmdir()
 
 
 def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next_run(
-    tmp_path: Path,
+    tmp_path: Path, freezer: Path, hidden: Callable[[], int]
 ) -> None:
-    as_root()
-    folder = Path("/tmp", f"dlperf-{uuid.uuid4().hex}")  # noqa: S108 - another user has to get there
-    folder.mkdir()
-    folder.chmod(0o777)
-    try:
-        become_root = folder / "become-root"
-        shutil.copy(shutil.which("setpriv") or "", become_root)
-        become_root.chmod(0o4755)
-        number = folder / "number"
-        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        program = f"{become_root} --reuid=0 sh -c 'echo $$ > {number}; exec sleep 600'"
-        with supervised(folder, *user, kill_limit_s=0.5) as run:
-            run.start("sh", "-c", f"{program} & exec sleep 600")
-            wait_until(lambda: number.exists() and number.read_text())
-            process = int(number.read_text())
-            run.finish()
-            assert (run.said("clean"), run.said("left")) == ([False], [[process]])
-            with supervised(folder, *user, kill_limit_s=0.5) as refused:
-                problem = refused.wait_for("cannot_prepare")
-                assert f"process {process} could not be ended" in problem
-                refused.finish()
-            os.kill(process, signal.SIGKILL)
-            wait_until(lambda: not is_running(process))
-            with supervised(folder, *user) as fit:
-                assert fit.wait_for("prepared")
-                fit.finish()
-    finally:
-        shutil.rmtree(folder)
-    del tmp_path
+    with supervised(tmp_path, kill_limit_s=0.5) as run:
+        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
+        process = hidden()
+        (freezer / "tasks").write_text(str(process))
+        (freezer / "freezer.state").write_text("FROZEN")
+        run.finish()
+        assert (run.said("clean")[-1], run.said("left")[-1]) == (False, [process])
+        with supervised(tmp_path, kill_limit_s=0.5) as refused:
+            problem = refused.wait_for("cannot_prepare")
+            assert f"process {process} could not be ended" in problem
+            refused.finish()
+        (freezer / "freezer.state").write_text("THAWED")
+        wait_until(lambda: not is_running(process))
+        with supervised(tmp_path) as fit:
+            assert fit.wait_for("prepared")
+            fit.finish()
 
 
 # Never the same process for longer than it takes to fork.
@@ -409,20 +398,23 @@ while time.time() < end:
 """
 
 
-@pytest.mark.parametrize("environment", [{processes.MARKER: "storm.0."}, {}], ids=["marked", "no"])
-def test_what_forks_all_the_time_does_not_escape(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("kind", ["environment", "limits", "below"])
+def test_what_forks_all_the_time_does_not_escape(kind: str) -> None:
     program = [sys.executable, "-I", "-S", "-c", STORM]
     guard = (
         "import json, os, subprocess, sys\n"
         "from pytest_dlperf.node import processes\n"
-        "program, environment, marked = json.loads(sys.argv[1])\n"
-        "if not marked: processes.become_reaper()\n"
-        "subprocess.run(program, env=environment)\n"
-        "kind = processes.Marked('storm.0.') if marked else processes.Below(os.getpid())\n"
-        "print(processes.end_all(kind, 5.0), kind.look())\n"
+        "program, kind, marker = json.loads(sys.argv[1])\n"
+        "if kind == 'below': processes.become_reaper()\n"
+        "mark = (lambda: processes.set_mark(marker)) if kind == 'limits' else None\n"
+        "environment = {processes.MARKER: marker} if kind == 'environment' else {}\n"
+        "subprocess.run(program, env=environment, preexec_fn=mark)\n"
+        "below = processes.Below(os.getpid())\n"
+        "ours = below if kind == 'below' else processes.Marked(marker)\n"
+        "print(processes.end_all(ours, 5.0), ours.look())\n"
     )
-    order = json.dumps([program, environment, bool(environment)])
     for _ in range(3):
+        order = json.dumps([program, kind, f"{uuid.uuid4().hex}.0."])
         done = subprocess.run(
             [sys.executable, "-c", guard, order],
             capture_output=True,
@@ -431,27 +423,6 @@ def test_what_forks_all_the_time_does_not_escape(environment: dict[str, str]) ->
             timeout=LONG_S,
         )
         assert done.stdout == "[] []\n"
-        assert not processes.Marked("storm.0.").look()
-
-
-def test_a_control_group_holds_what_two_kills_have_left(
-    tmp_path: Path, hidden: Callable[[], int]
-) -> None:
-    as_root()
-    mounted = tmp_path / "groups"
-    mounted.mkdir()
-    mount = f'mount -t cgroup2 none "{mounted}" && exec "$@"'
-    unshare = [shutil.which("unshare") or "", "-m", "sh", "-c", mount, ""]
-    if subprocess.run([*unshare, "true"], check=False).returncode:
-        pytest.skip("no control groups of version 2 can be mounted here")
-    with supervised(tmp_path, *unshare) as run:
-        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
-        process = hidden()
-        group = Path("/proc", str(process), "cgroup").read_text().split("0::")[1].strip()
-        assert group.endswith(f"/pytest-dlperf-{run.marker.strip('.')}")
-        run.finish()
-        assert run.said("clean") == [True]
-        assert not is_running(process)
 
 
 def command(folder: Path, *arguments: str, at_end: tuple[tuple[str, ...], ...]) -> NodeCommand:

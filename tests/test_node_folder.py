@@ -119,3 +119,36 @@ def test_steps_and_owner_lie_in_the_folder(tmp_path: Path) -> None:
     assert found == {"host", "scratch", "steps", "steps/sitecustomize.py"}
     assert (tmp_path / NAME / "host").read_text(encoding="utf-8") == os.uname().nodename
     assert mode(tmp_path / NAME) == 0o700
+
+
+def test_a_folder_is_left_whose_note_of_its_host_is_another_s_or_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be believed makes no run fail, and has nothing removed."""
+    monkeypatch.setattr(node_folder, "_STALE_S", -1.0)
+    own = os.uname().nodename
+    note = tmp_path / "note"
+    note.write_text(own, encoding="utf-8")
+    folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 6)]
+    for folder in folders:
+        folder.mkdir()
+    damaged, linked, named_twice, true, unsaid = (folder / "host" for folder in folders)
+    damaged.write_bytes(b"\xff\x00" * 1000)
+    linked.symlink_to(note)
+    os.link(note, named_twice)
+    true.write_text(own, encoding="utf-8")
+    del unsaid
+    os.close(made_folder(str(tmp_path / NAME), {}))
+    assert [folder.exists() for folder in folders] == [True, True, True, False, False]
+    assert note.read_text(encoding="utf-8") == own
+
+
+@pytest.mark.parametrize(("dead", "stays"), [((), True), (("0" * 8 + "1",), False)])
+def test_only_of_a_dead_run_a_new_folder_is_removed(
+    tmp_path: Path, dead: tuple[str, ...], stays: bool
+) -> None:
+    """Others may not be locked yet."""
+    other = tmp_path / f"pytest-dlperf-{'0' * 8}1{'2' * 23}-0"
+    os.close(made_folder(str(other), {}))
+    os.close(made_folder(str(tmp_path / NAME), {}, dead))
+    assert other.exists() is stays

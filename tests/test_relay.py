@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.node import relay, supervisor
 from pytest_dlperf.node.relay import Relay
 
+MARKER: Final = f"{uuid.uuid4().hex}.0."
 FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
 
 
@@ -34,9 +36,7 @@ class Supervised:
     def __init__(
         self, target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
     ) -> None:
-        program, sent = sent_program(
-            sys.executable, source_of(supervisor), str(timeout_s), "run.0."
-        )
+        program, sent = sent_program(sys.executable, source_of(supervisor), str(timeout_s), MARKER)
         self.process = subprocess.Popen(
             program,
             stdin=subprocess.PIPE,

@@ -242,6 +242,18 @@ def test_a_report_of_pytest_s_own_is_refused_before_anything_runs(
 
 @needs_root
 @pytest.mark.end_to_end
+def test_pytest_writes_into_no_file_that_another_user_has_linked_to(
+    suite: Suite, place: Path, precious: Path
+) -> None:
+    os.link(precious, place / "junit.xml")
+    result = suite.run("-k", "bert and 1n1g", "--junitxml", place / "junit.xml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--junitxml: *junit.xml is a second name (a hard link) of a*"])
+    assert precious.read_text(encoding="utf-8") == "kept"
+
+
+@needs_root
+@pytest.mark.end_to_end
 def test_pytest_follows_no_link_that_is_newer_than_the_session(
     suite: Suite, place: Path, precious: Path
 ) -> None:

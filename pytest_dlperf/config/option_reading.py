@@ -123,8 +123,15 @@ def _check_together(settings: Settings, others: Mapping[str, Path]) -> None:
 
 def check_places(settings: Settings, others: Mapping[str, Path], systems: Container[str]) -> None:
     """Check places of reports where there is a suite of these ``systems``."""
+    from pytest_dlperf.files.writing import destination_in_place
+
     for option, path in others.items():
-        file_to_write(OptionText(str(path), option, Path()))
+        given = OptionText(str(path), option, Path())
+        file_to_write(given)
+        try:
+            destination_in_place(path)
+        except OSError as error:
+            raise given.error(f"cannot be written: {error.strerror}") from error
         if option == "--benchmark-json" and not path.parent.is_dir():
             raise UsageError(
                 f"{option}: {str(path)!r} cannot be written: there is no folder {path.parent}, "

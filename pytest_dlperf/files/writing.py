@@ -58,6 +58,18 @@ def destination(path: Path, *, is_folder: bool = False) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
+def destination_in_place(path: Path) -> Path:
+    """Return ``destination`` of a file whose content is replaced, by others' code, not the file.
+
+    Raises:
+        OSError: As of ``destination``, or another user may have given the file this name.
+    """
+    place = destination(path)
+    with suppress(FileNotFoundError):
+        _check_names(place, place.lstat())
+    return place
+
+
 def _is_link(place: Path) -> bool:
     """Whether a place is a link to a path; the kernel's own to an unnamed pipe is none."""
     return place.is_symlink() and (not place.exists() or (place.parent / place.readlink()).exists())

@@ -19,7 +19,7 @@ from pytest_dlperf.launch.leases import waited_in_vain
 from pytest_dlperf.launch.plan import PORT_ROWS, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
-from pytest_dlperf.node import guardian, keeper, processes, remains, roster
+from pytest_dlperf.node import guardian, keeper, processes, remains, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -181,8 +181,8 @@ class Gang:
         if now < self._check_life_at:
             return False
         self._check_life_at = now + CHECK_LIFE_S
-        for sweep, limit_s in self._sweeps.values():
-            sweep.let_go_after(limit_s)
+        for call, limit_s in self._sweeps.values():
+            call.let_go_after(limit_s)
         found = False
         for client in self.clients:
             if not client.is_gone:
@@ -327,18 +327,18 @@ class Gang:
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher.outside, host, source_of(roster), order)
+                call = start_remote(self._launcher.outside, host, source_of(sweep), order)
             except OSError as error:
                 self._note(client, _not_swept(error.strerror or str(error)))
             else:
-                self._sweeps[client.marker] = sweep, limit_s
+                self._sweeps[client.marker] = call, limit_s
 
     def _end_sweeps(self) -> None:
         """Wait for the sweeps; where one did not get there, somebody has to look."""
         for client in self.clients:
             if client.marker in self._sweeps:
-                sweep, limit_s = self._sweeps[client.marker]
-                output, reason = sweep.result(limit_s)
+                call, limit_s = self._sweeps[client.marker]
+                output, reason = call.result(limit_s)
                 reports = [
                     json.loads(line) for line in (output or b"").splitlines() if line[:1] == b"{"
                 ]

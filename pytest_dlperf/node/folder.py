@@ -12,24 +12,29 @@ import re
 import stat
 import time
 
-_NAME = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
+_PREFIX = "pytest-dlperf-"
+_NAME = re.compile(_PREFIX + r"[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_LONGEST_NAME = 256
 _HOST = "host"
 """File in a run's folder: whose it is, where several hosts see the same disk."""
 
 
-def made_folder(folder: str, files: "dict[str, str]") -> int:
+def made_folder(folder: str, files: "dict[str, str]", dead: "tuple[str, ...]" = ()) -> int:
     """Make a run's folder on this host, locked while this process lives, which the lock is of.
 
     In it are an empty folder ``scratch``, and these files, where there are any, in ``steps``. What
-    runs have left whose supervisors are gone is removed first.
+    runs have left whose supervisors are gone is removed first: of those that are known to be
+    ``dead``, by their first digits, at once.
     """
     parent, name = os.path.split(folder)
     with contextlib.suppress(OSError):
         for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
             if _NAME.match(other) and other != name:
-                _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
+                is_dead = other[len(_PREFIX) :].startswith(dead)
+                least_age_s = 0.0 if is_dead else _STALE_S
+                _remove_stale(os.path.join(parent, other), least_age_s)  # noqa: PTH118 - as above
     os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
     lock = os.open(folder, _FOLDER)
     # A network's file system may lock no folders. There nobody can take this one for left, either.
@@ -60,7 +65,7 @@ def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> N
         environment[b"PYTHONPATH"] = b":".join([*folders, own] if own else folders)
 
 
-def _remove_stale(folder: str) -> None:
+def _remove_stale(folder: str, least_age_s: float) -> None:
     """Remove a run's folder of this user's on this host that nobody has locked."""
     with contextlib.suppress(OSError):
         lock = os.open(folder, _FOLDER)
@@ -68,7 +73,7 @@ def _remove_stale(folder: str) -> None:
             status = os.fstat(lock)
             # Nothing is read of what another user has put there. One that was made a moment ago may
             # not be locked yet.
-            is_old = time.time() - status.st_ctime > _STALE_S
+            is_old = time.time() - status.st_ctime >= least_age_s
             if status.st_uid == os.geteuid() and is_old and _host_of(lock) == os.uname().nodename:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove(folder)
@@ -77,13 +82,20 @@ def _remove_stale(folder: str) -> None:
 
 
 def _host_of(folder: int) -> str:
-    """Read whose a run's folder is; one that was killed before it said so was made here."""
+    """Read whose a run's folder is; one that was killed before it said so was made here.
+
+    Nothing is believed that another user may have put there, such as a link to a file of ours.
+    """
     try:
         file = os.open(_HOST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError:
         return os.uname().nodename
-    with os.fdopen(file) as opened:
-        return opened.read()
+    with os.fdopen(file, "rb") as opened:
+        status = os.fstat(file)
+        is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
+        if is_ours and stat.S_ISREG(status.st_mode):
+            return os.fsdecode(opened.read(_LONGEST_NAME))
+    return ""
 
 
 def remove(folder: str) -> "str | None":

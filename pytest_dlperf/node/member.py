@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_dlperf.node.ports import held_range
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.node.processes import KILL_LIMIT_S, Below, become_reaper, end_all
-from pytest_dlperf.node.roster import clean_up
+from pytest_dlperf.node.sweep import clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,11 +1,19 @@
 """Processes of this machine: those below another one, those that a run has marked, and their end.
 
+A run marks what it starts twice. The environment holds the marker, which ``ssh`` and the like can
+hand on to other hosts, and which a process may clear. The hard limit of file locks holds its
+number: Linux has ignored that limit since 2.4, children inherit it, all users may read it, and only
+root may raise it. So whatever leaves its parents and its session and clears its environment is
+found, with no file that says which processes there are.
+
 It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
 on Python 3.6.
 """
 
 import contextlib
 import os
+import re
+import resource
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -13,17 +21,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_dlperf.node.group import Grouped
-
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
-with the run's number and the node's rank, each with a dot behind it."""
+with the run's number, in hexadecimal digits, and the node's rank, each with a dot behind it."""
 KEEPER = b"-keeper.py"
 """The name of the program that keeps what a head node has started on another one ends so."""
 KILL_LIMIT_S = 8.0
 """Killed processes may take so long to be gone: one that held devices takes seconds."""
 POLL_S = 0.01
 
+_RLIMIT_LOCKS = 10
+_SIGNATURE = 0xD1F
+"""Begins the limits that are marks: no administrator sets one of 10^18 locks."""
+_RUN_DIGITS = 9
+_RANK_BITS = 14
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _PROC = "/proc"
@@ -33,6 +44,7 @@ _MOST_MADE = 256
 _MOST_ROUNDS = 20
 _EMPTY_LOOKS = 5
 _DEAD = (b"Z", b"X")
+_IS_MARKER = re.compile(r"[0-9a-f]{32}\.[0-9]+\.").fullmatch
 
 
 class Below:
@@ -63,45 +75,22 @@ class Marked:
 
     def __init__(self, prefix: str) -> None:
         """Look for markers that begin with ``prefix``."""
-        self._start = prefix.encode()
-
-    def look(self) -> "list[int]":
-        """List them, as far as this user may read their environment."""
-        return [number for number, marker in marked() if marker.startswith(self._start)]
-
-    def has(self, process: int) -> bool:
-        """Say whether a process is one of them."""
-        return process != os.getpid() and _marker(process).startswith(self._start)
-
-
-class Listed:
-    """Processes that are known by number and time of start, and those below them."""
-
-    def __init__(self, known: "dict[int, int]") -> None:
-        """Look for these numbers, with the times that ``started_at`` gave."""
-        self._known = known
+        self._start = _shortened(prefix)
 
     def look(self) -> "list[int]":
         """List those that live."""
-        alive = [number for number in self._known if self._is_alive(number)]
-        return [*alive, *descendants(*alive)] if alive else []
+        return [number for number in _numbers() if self.has(number)]
 
     def has(self, process: int) -> bool:
         """Say whether a process is one of them."""
-        while process > 1:
-            if process in self._known and self._is_alive(process):
-                return True
-            stat = _stat(process)
-            process = 0 if stat is None else int(stat[1])
-        return False
-
-    def _is_alive(self, process: int) -> bool:
-        stat = _stat(process)
-        return stat is not None and not _is_dead(stat) and int(stat[19]) == self._known[process]
+        if process == os.getpid():
+            return False
+        in_limits = _marker_in_limits(process)
+        return (in_limits or _marker_in_environment(process)).startswith(self._start)
 
 
 def end_all(
-    ours: "Below | Marked | Listed | Grouped",
+    ours: "Below | Marked",
     limit_s: float,
     pause: "Callable[[float], object]" = time.sleep,
 ) -> "list[int]":
@@ -143,7 +132,7 @@ def send(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _seize(ours: "Below | Marked | Listed | Grouped", known: "set[int]") -> "tuple[set[int], bool]":
+def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]":
     """Stop all that are found, but for those that are known; say whether none can have escaped."""
     last = newest()
     found = set(ours.look())
@@ -181,17 +170,6 @@ def _keepers(start: bytes) -> "Iterator[int]":
             yield number
 
 
-def made_below(process: int, last: int) -> "list[int]":
-    """List the processes below one that were made since ``newest`` gave ``last``, or all."""
-    now = newest()
-    if now == last:
-        return []
-    if not last < now <= last + _MOST_MADE:
-        return descendants(process)
-    below = Below(process)
-    return [number for number in range(last + 1, now + 1) if below.has(number)]
-
-
 def started_at(process: int) -> int:
     """Give the time at which a process was started, in the system's own units; 0 where unknown."""
     stat = _stat(process)
@@ -215,40 +193,82 @@ def descendants(*processes: int) -> "list[int]":
     return [number for number in found if number not in dead]
 
 
-def marked() -> "Iterator[tuple[int, bytes]]":
-    """Find the marked processes of this machine but this one, with their markers."""
-    for number, environment in _read_all("environ"):
-        if number != os.getpid():
-            marker = _marker_in(environment)
-            if marker:
-                yield number, marker
+def set_mark(marker: str) -> None:
+    """Mark this process, and all that it starts, with the number of a marker.
+
+    Where an administrator allows fewer file locks, only the environment marks them.
+    """
+    run, rank = marker.split(".")[:2]
+    number = (_SIGNATURE << 4 * _RUN_DIGITS | int(run[:_RUN_DIGITS], 16)) << _RANK_BITS | int(rank)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(_RLIMIT_LOCKS, (number, number))
+
+
+def marked_runs() -> "dict[str, list[int]]":
+    """List this user's processes that bear a mark, by the first digits of their run."""
+    found = {}  # type: dict[str, list[int]]
+    for number in _numbers():
+        run = _marker_in_limits(number).partition(".")[0]
+        if run and _is_own(number):
+            found.setdefault(run, []).append(number)
+    return found
+
+
+def watched_runs() -> "set[str]":
+    """List the runs, by their first digits, of which this user's watchers are alive."""
+    return {_shortened(marker).partition(".")[0] for _, marker in _all_watchers()}
+
+
+def _marker_in_limits(process: int) -> str:
+    limits = _read(process, "limits")
+    hard = limits[max(0, limits.find(b"Max file locks")) :].split(None, 5)[4:5]
+    number = int(hard[0]) if hard and hard[0].isdigit() else 0
+    run = number >> _RANK_BITS
+    if run >> 4 * _RUN_DIGITS != _SIGNATURE:
+        return ""
+    stat = _stat(process)
+    if stat is None or _is_dead(stat):
+        return ""
+    return f"{run:x}"[-_RUN_DIGITS:] + f".{number - (run << _RANK_BITS)}."
+
+
+def _marker_in_environment(process: int) -> str:
+    start = MARKER.encode() + b"="
+    entries = _read(process, "environ").split(b"\0")
+    markers = [entry[len(start) :] for entry in entries if entry.startswith(start)]
+    return _shortened(os.fsdecode(markers[0])) if markers else ""
+
+
+def _shortened(marker: str) -> str:
+    """Cut a marker's run to the digits that the number of a mark has place for."""
+    run, dot, rest = marker.partition(".")
+    return run[:_RUN_DIGITS] + dot + rest
+
+
+def _is_own(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.stat(f"{_PROC}/{process}").st_uid == os.geteuid()  # noqa: PTH116 - no pathlib
+    return False
 
 
 def watchers(marker: str) -> "list[int]":
     """Find who watches over a node of a run: a supervisor, and the guardian that it has."""
-    options, wanted = [b"-I", b"-S", b"-c"], marker.encode()
-    found = []
+    return [number for number, theirs in _all_watchers() if theirs == marker]
+
+
+def _all_watchers() -> "Iterator[tuple[int, str]]":
+    """Find this user's watchers of all runs, with the markers of these."""
     for number, command in _read_all("cmdline"):
         arguments = command.split(b"\0")[:-1]
-        if arguments[1:4] == options and arguments[-1] == wanted and number != os.getpid():
-            found.append(number)
-    return found
+        marker = os.fsdecode(arguments[-1]) if arguments[1:4] == [b"-I", b"-S", b"-c"] else ""
+        if _IS_MARKER(marker) and number != os.getpid() and _is_own(number):
+            yield number, marker
 
 
 def state(process: int) -> bytes:
     """Give the letter by which the system tells the state of a process, none where it is gone."""
     stat = _stat(process)
     return b"" if stat is None else stat[0]
-
-
-def _marker(process: int) -> bytes:
-    return _marker_in(_read(process, "environ"))
-
-
-def _marker_in(environment: bytes) -> bytes:
-    start = MARKER.encode() + b"="
-    entries = [entry for entry in environment.split(b"\0") if entry.startswith(start)]
-    return entries[0][len(start) :] if entries else b""
 
 
 def newest() -> int:
@@ -274,14 +294,17 @@ def _fields(stat: bytes) -> "list[bytes]":
 
 def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
     """Read one file of each process of the machine, where that is allowed."""
-    try:
-        numbers = [name for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as below
-    except OSError:
-        return
-    for number in numbers:
-        content = _read(int(number), name)
+    for number in _numbers():
+        content = _read(number, name)
         if content:
-            yield int(number), content
+            yield number, content
+
+
+def _numbers() -> "list[int]":
+    """List all processes of the machine; none where the system does not say."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as below
+    return []
 
 
 def _read(process: int, name: str) -> bytes:
@@ -296,6 +319,18 @@ def _content(file: str) -> bytes:
             return opened.read()
     except OSError:
         return b""
+
+
+def rename(name: str) -> None:
+    """Give this process a name, of 15 characters at most, by which ``ps`` and ``killall`` go."""
+    with contextlib.suppress(OSError), open(f"{_PROC}/self/comm", "w") as file:  # noqa: PTH123 - as above
+        file.write(name)
+
+
+def wake(marker: str) -> None:
+    """Let those go on that watch over a node of a run and were stopped."""
+    for process in watchers(marker):
+        send(process, signal.SIGCONT)
 
 
 def become_reaper() -> None:

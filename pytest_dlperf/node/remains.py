@@ -1,7 +1,7 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
 While a run lives that is its supervisor; a supervisor that is killed has a guardian; and where both
-are gone, whoever comes later (``roster``). It is sent to a node as a part of these: so it imports
+are gone, whoever comes later (``sweep``). It is sent to a node as a part of these: so it imports
 the standard library only, and runs on Python 3.6.
 """
 
@@ -14,7 +14,6 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.folder import remove
-from pytest_dlperf.node.group import Grouped, kill_group, remove_group
 from pytest_dlperf.node.keeper import take_away
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
@@ -27,7 +26,7 @@ from pytest_dlperf.node.processes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_dlperf.node.processes import Below, Listed
+    from pytest_dlperf.node.processes import Below
 
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
@@ -47,8 +46,6 @@ class Remains:
         self.sweep = None  # type: str | None
         """What the markers of its processes begin with."""
         self.folder = None  # type: str | None
-        self.group = None  # type: str | None
-        """The folder of a control group that its program is in."""
         self.keeper = None  # type: str | None
         """The file of the program that keeps what a head node has started here (``keeper``)."""
         self.locks = []  # type: list[str]
@@ -67,23 +64,19 @@ class Remains:
         if new and self._tell is not None:
             self._tell(json.dumps(new).encode("ascii") + b"\n")
 
-    def end(
-        self, *kinds: "Below | Listed", pause: "Callable[[float], object]" = time.sleep
-    ) -> "list[int]":
+    def end(self, *kinds: "Below", pause: "Callable[[float], object]" = time.sleep) -> "list[int]":
         """Kill its processes, these kinds first, then those with its marker; say which are left.
 
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
-        group = [] if self.group is None else [Grouped(self.group)]
-        marked = [] if self.sweep is None else [Marked(self.sweep)]
-        if self.group is not None:
-            kill_group(self.group)
+        marked = () if self.sweep is None else (Marked(self.sweep),)
         if self.keeper is not None and self.sweep is not None:
             end_keepers(self.sweep)
         left = set()  # type: set[int]
         # Descendants first: what they are doing for other nodes ends with them.
-        for kind in (*group, *kinds, *marked):
+        both = (*kinds, *marked)  # type: tuple[Below | Marked, ...]
+        for kind in both:
             limit_s = max(deadline - time.monotonic(), _LEAST_LIMIT_S)
             left.update(end_all(kind, limit_s, pause))
         for problem in self._run_at_end(pause):
@@ -92,9 +85,6 @@ class Remains:
 
     def remove_files(self) -> None:
         """Remove its folder with all that is in it, and what else was made for it."""
-        if self.group is not None:
-            remove_group(self.group)
-            self.group = None
         if self.keeper is not None:
             take_away(os.fsdecode(as_bytes(self.keeper)))
             self.keeper = None

@@ -4,8 +4,8 @@ A launcher of distributed training starts its workers in sessions of their own, 
 On Linux the supervisor is therefore the reaper of all processes below it: whose parent ends becomes
 its child. So everything the program has started stays below the supervisor, whatever its session,
 group or environment, unless a service of the machine has been asked to start it. As a second net,
-processes with the run's marker in their environment are looked for in the whole machine. Above it
-is a guardian, which does the same when the supervisor is killed or stopped.
+processes with the run's mark (``processes``) are looked for in the whole machine. Above it is a
+guardian, and beside both a sentinel, which do the same when the supervisor is killed or stopped.
 
 Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
 ``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
@@ -34,7 +34,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import made_folder, put_in_front
-from pytest_dlperf.node.group import enter, made_group
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.keeper import install
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
@@ -47,14 +46,16 @@ from pytest_dlperf.node.processes import (
     descendants,
     die_with_parent,
     send,
+    set_mark,
+    wake,
 )
 from pytest_dlperf.node.relay import Relay
 from pytest_dlperf.node.remains import Remains, as_bytes, report, unended
-from pytest_dlperf.node.roster import end_earlier, forget
+from pytest_dlperf.node.sweep import end_earlier
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
@@ -76,13 +77,12 @@ class Stage(enum.IntEnum):
 class Supervisor:
     """Starts a program, and ends all that came of it."""
 
-    def __init__(self, timeout_s: float, marker: str, guardian: "socket.socket") -> None:
+    def __init__(self, timeout_s: float, marker: str, watchers: "Sequence[socket.socket]") -> None:
         """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
         self._timeout_s = timeout_s
         self._marker = marker
-        self._guardian = guardian
-        self._is_guarded = True
-        self._remains = Remains(self._tell_guardian)
+        self._watchers = list(watchers)
+        self._remains = Remains(self._tell_watchers)
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -124,10 +124,7 @@ class Supervisor:
         report(clean=not left, left=left)
         self._remains.note(left=left)
         self._release()
-        if self._is_guarded:
-            send(os.getppid(), signal.SIGCONT)  # one that was stopped would stay for ever
-        elif not left:
-            forget(self._marker)
+        wake(self._marker)  # who watches and was stopped would stay for ever
         if self._program is None:
             return 0
         code = self._program.returncode = self._exit_code  # it has been waited for here
@@ -155,7 +152,7 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
-            sources += [self._guardian.fileno()] if self._is_guarded else []
+            sources += [watcher.fileno() for watcher in self._watchers]
             limit_s = min(left_s, HEARTBEAT_INTERVAL_S)
             if self._timeout_s:
                 silent_s = self._heard_at + self._timeout_s - time.monotonic()
@@ -165,9 +162,10 @@ class Supervisor:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
-            if self._is_guarded and self._guardian.fileno() in ready:
+            gone = [watcher for watcher in self._watchers if watcher.fileno() in ready]
+            if gone:
                 report(guardian_killed=True)
-                self._is_guarded = False
+                self._watchers = [one for one in self._watchers if one not in gone]
                 self._be_alone()
             self._reap()
             self._tell_end()
@@ -273,7 +271,7 @@ class Supervisor:
                 return
             ended, left = end_earlier()
             if ended:
-                report(earlier=ended)
+                report(earlier=sorted(number for run in ended.values() for number in run))
             if left:
                 self._unlock()
                 report(cannot_prepare=f"{unended(left)}; an earlier run has left them here")
@@ -286,7 +284,7 @@ class Supervisor:
             holder = held_port(ipv6=order["ipv6"])
             self._held += [*row, holder]
             folder = os.fsdecode(as_bytes(order["node_folder"]))
-            self._folder_lock = made_folder(folder, order["files"])
+            self._folder_lock = made_folder(folder, order["files"], tuple(ended))
             self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
             if order["keeper"] is not None:
                 keeper, text = order["keeper"]
@@ -307,7 +305,7 @@ class Supervisor:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
-        self._remains.note(sweep=None, folder=None, group=None, keeper=None)
+        self._remains.note(sweep=None, folder=None, keeper=None)
 
     def _unlock(self) -> None:
         self._remains.note(locks=[])
@@ -350,8 +348,6 @@ class Supervisor:
         file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
         relay = Relay(2, file)
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
-        group = made_group(f"pytest-dlperf-{self._marker.strip('.')}")
-        self._remains.note(group=group)
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [as_bytes(argument) for argument in arguments],
@@ -361,7 +357,7 @@ class Supervisor:
                 stdout=relay.entrance,
                 stderr=relay.entrance,
                 start_new_session=True,
-                preexec_fn=lambda: _begin(group),  # noqa: PLW1509 - there are no threads here
+                preexec_fn=lambda: _begin(self._marker),  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             report(cannot_start=os.strerror(error.errno or 0))
@@ -398,9 +394,10 @@ class Supervisor:
         for process in descendants(os.getpid()):
             send(process, number)
 
-    def _tell_guardian(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self._guardian.sendall(line)
+    def _tell_watchers(self, line: bytes) -> None:
+        for watcher in self._watchers:
+            with contextlib.suppress(OSError):
+                watcher.sendall(line)
 
     def _on_signal(self, number: int, _frame: object) -> None:
         now, last = time.monotonic(), self._signalled
@@ -411,14 +408,12 @@ class Supervisor:
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
 
 
-def _begin(group: "str | None") -> None:
+def _begin(marker: str) -> None:
     """Make of a child what the program is to be, before it is one."""
     die_with_parent()
-    if group is not None:
-        enter(group)
+    set_mark(marker)
 
 
 if __name__ == "__main__":
     limit_s, marker = float(sys.argv[1]), sys.argv[2]
-    link = guarded(limit_s, marker)
-    sys.exit(Supervisor(limit_s, marker, link).run())
+    sys.exit(Supervisor(limit_s, marker, guarded(limit_s)).run())

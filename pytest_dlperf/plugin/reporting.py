@@ -332,12 +332,12 @@ def disable_unsafe_junit_file(config: pytest.Config, others: Mapping[str, Path])
 
     It follows any link, and writes the file even at the end of a session that a mistake has ended.
     """
-    from pytest_dlperf.files.writing import destination
+    from pytest_dlperf.files.writing import destination_in_place
 
     if "--junitxml" not in others:
         return None
     try:
-        destination(others["--junitxml"])
+        destination_in_place(others["--junitxml"])
     except OSError as error:
         for plugin in config.pluginmanager.get_plugins():
             if type(plugin).__name__ == "LogXML":
