@@ -15,7 +15,6 @@ from urllib import error, request
 from urllib.parse import urlsplit
 
 from pytest_dlperf.notices.notice import NoticeError
-from pytest_dlperf.reports.texts import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +23,18 @@ TIMEOUT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 5.0
 """What a service may have us wait before the second try."""
 _LARGEST_ANSWER: Final = 16 * 1024 * 1024
-_SAID_LENGTH: Final = 120
-_LEAST_SECRET: Final = 5
-"""Characters from which on a part of an address is taken for a secret."""
+_CAUSES: Final = (
+    # Slack
+    *("action_prohibited", "channel_is_archived", "channel_not_found", "invalid_payload"),
+    *("invalid_token", "no_active_hooks", "no_service", "no_service_id", "no_team", "no_text"),
+    *("team_disabled", "too_many_attachments", "user_not_found"),
+    # GitHub, GitLab, Mattermost, Teams
+    *("Bad credentials", "Requires authentication", "Resource not accessible by integration"),
+    *("Resource protected by organization SAML enforcement", "Validation Failed", "rate limit"),
+    *("insufficient_scope", "invalid_grant", "Project Not Found", "Invalid webhook"),
+    *("Unable to parse incoming data", "Bad payload"),
+)
+"""What services say of a fault. Other words of theirs are not shown: they may repeat a secret."""
 _AGAIN: Final = (429, 500, 502, 503, 504)
 _GONE: Final = (401, 403, 404, 410)
 
@@ -96,8 +104,7 @@ def call(
                 if tries > 0 and refused.code in _AGAIN:
                     time.sleep(_wait_s(refused.headers.get("Retry-After")))
                     continue
-                told = _refusal(refused, host, _secrets(address, headers))
-                raise RefusedError(told, refused.code) from None
+                raise RefusedError(_refusal(refused, host), refused.code) from None
         except (OSError, http.client.HTTPException, ValueError) as fault:
             raise NoticeError(unreachable(fault, host)) from None
 
@@ -121,7 +128,7 @@ def _wait_s(after: str | None) -> float:
     return min(max(wanted, 0), LONGEST_WAIT_S) if wanted == wanted else 1  # noqa: PLR0124 - NaN
 
 
-def _refusal(refused: error.HTTPError, host: str, secrets: list[str]) -> str:
+def _refusal(refused: error.HTTPError, host: str) -> str:
     code = refused.code
     if code in (301, 302, 303, 307, 308):
         return f"{host} answers with a redirect ({code}), which is not followed; name the address"
@@ -130,37 +137,20 @@ def _refusal(refused: error.HTTPError, host: str, secrets: list[str]) -> str:
     except ValueError:
         phrase = ""
     told = f"{host} answers {code} {phrase}".rstrip()
-    said = _said(refused, secrets)
-    if said:
-        told += f" ({said})"
+    cause = _cause(refused)
+    if cause:
+        told += f" ({cause})"
     return f"{told}; is its address or token still right?" if code in _GONE else told
 
 
-def _said(refused: error.HTTPError, secrets: list[str]) -> str:
-    """Return what the service says of the fault, in short, unless it repeats what is secret."""
+def _cause(refused: error.HTTPError) -> str:
+    """Return which of the known causes the service tells, if any."""
     try:
-        text = refused.read(2000).decode("utf-8", "replace")
+        text = refused.read(2000).decode("utf-8", "replace").lower()
     except (OSError, http.client.HTTPException):
         return ""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if isinstance(found, dict):
-        words = (found.get(name) for name in ("message", "error_description", "error", "detail"))
-        text = next((word for word in words if isinstance(word, str)), "")
-    text = printable(" ".join(text.split()))
-    if "<" in text or any(secret in text for secret in secrets):
-        return ""
-    return cut(text, _SAID_LENGTH)
-
-
-def _secrets(address: str, headers: Mapping[str, str] | None) -> list[str]:
-    """List what no message may repeat: parts of the address behind its host, and of headers."""
-    parts = urlsplit(address)
-    words = [*parts.path.split("/"), *parts.query.split("&"), *parts.query.split("=")]
-    words += [word for value in (headers or {}).values() for word in value.split()]
-    return [word for word in words if len(word) >= _LEAST_SECRET]
+    # The longest: one may hold another.
+    return max((cause for cause in _CAUSES if cause.lower() in text), key=len, default="")
 
 
 def unreachable(fault: Exception, host: str) -> str:
