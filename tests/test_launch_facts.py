@@ -21,6 +21,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
+from pytest_dlperf.launch.publishing import published
 from pytest_dlperf.launch.queue import Queue
 from pytest_dlperf.launch.sbatch import SbatchQueue
 from pytest_dlperf.measure.case_launch import CaseLaunch
@@ -61,6 +62,7 @@ def facts(
     text: str = SYSTEM_FILE,
     session: str = "night",
     queue: Queue = SBATCH,
+    key: bytes = b"k" * 32,
 ) -> LaunchFacts:
     """The facts of the system in a checkout in this folder."""
     systems = folder / "suite" / "systems"
@@ -81,7 +83,8 @@ def facts(
         folder=folder / session,
         scratch=SCRATCH,
     )
-    return launch_facts(launch, queue.name, queue.options(variables))
+    masker = published(key, system.launch.public_environment)
+    return launch_facts(launch, queue.name, queue.options(variables), masker)
 
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
@@ -149,28 +152,39 @@ def test_a_changed_system_file_differs(tmp_path: Path, old: str, new: str, name:
     assert names(facts(tmp_path), facts(tmp_path, text=SYSTEM_FILE.replace(old, new)))[0] == name
 
 
-def test_a_changed_secret_neither_shows_nor_differs(tmp_path: Path) -> None:
-    def with_secret(secret: str) -> LaunchFacts:
+def test_a_changed_secret_differs_without_being_shown(tmp_path: Path) -> None:
+    def with_secret(secret: str, key: bytes = b"k" * 32) -> LaunchFacts:
         return facts(
             tmp_path,
+            given("env", secret, key="DATA_ROOT"),
             given("env", secret, key="HF_TOKEN"),
             given("extra_args", "--api-key", secret, f"--url=https://me:{secret}@site.example/"),
             given("container", "a:1", key="image"),
             given("container", f"--env=WANDB_API_KEY={secret}", "--init", key="options"),
+            key=key,
         )
 
     first = with_secret("hunter2hunter2")
 
     assert "hunter2" not in str(first)
-    assert first == with_secret("correct-horse-battery")
+    assert first == with_secret("hunter2hunter2")
+    changed = ["--api-key", "--url", "DATA_ROOT", "HF_TOKEN", "container.options"]
+    assert names(first, with_secret("correct-horse-battery")) == changed
+    # Of digests of another key nothing can be said.
+    assert names(first, with_secret("correct-horse-battery", b"other" * 8)) == []
+    assert names(first, with_secret("hunter2hunter2", b"other" * 8)) == []
 
 
 def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
     def submitted(image: str, level: str, secret: str) -> LaunchFacts:
         variables = (
-            f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}]"
+            f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}, "
+            f"{{name: ANY, value: {secret}}}]"
         )
-        containers = f"[{{name: trainer, image: {image}, env: {variables}}}]"
+        containers = (
+            f"[{{name: trainer, image: {image}, env: {variables}, "
+            f"command: [sh, -c, wandb login {secret}], args: [--hf-token, {secret}, --lr, '0.1']}}]"
+        )
         (tmp_path / "own.yaml").write_text(
             f"kind: Job\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
         )
@@ -180,7 +194,11 @@ def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
     before, after = submitted("a:1", "WARN", "hunter2"), submitted("a:2", "INFO", "hunter3")
 
     trainer = "kubernetes.template.spec.template.spec.containers.trainer"
-    assert names(before, after) == [f"{trainer}.env.NCCL_DEBUG", f"{trainer}.image"]
+    assert names(before, after) == [
+        *(f"{trainer}.args.1", f"{trainer}.command.2", f"{trainer}.env.ANY"),
+        *(f"{trainer}.env.DB_PASSWORD", f"{trainer}.env.NCCL_DEBUG", f"{trainer}.image"),
+    ]
+    assert before.options[f"{trainer}.args.3"] == "0.1"
     assert before.options["kubernetes.node_selector.pool"] == "a"
     assert "hunter" not in str(before)
 

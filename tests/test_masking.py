@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
-from growth import processor_time_limit
+from secret_forms import HARMLESS, secret_commands, secret_variables
 from test_seed_plans import SEEDS, SYSTEMS, cases_of, plan
 
-from pytest_dlperf.launch.masking import masked_arguments, masked_environment, masked_script
+from pytest_dlperf.launch import masking
+from pytest_dlperf.launch.masking import MASKER, Masker
+from pytest_dlperf.launch.publishing import published
 
 HUSH: Final = "hush-Hush"
 GITHUB: Final = f"ghp_{'0aB1' * 9}"
@@ -17,19 +21,34 @@ HUGGING_FACE: Final = f"hf_{'aBcD' * 8}xY"
 PRIVATE_KEY: Final = "\n".join(
     ["-----BEGIN RSA PRIVATE KEY-----", *["aB1+" * 16] * 49, "-----END RSA PRIVATE KEY-----"]
 )
+PUBLISHED: Final = published(b"k" * 32)
+MASKERS: Final = pytest.mark.parametrize("masker", [MASKER, PUBLISHED], ids=["own", "published"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "HF_TOKEN", "AWS_ACCESS_KEY_ID", "my_secret", "DB_PASSWORD", "DB_PASSWD", "SSH_PASSPHRASE",
-        "DB_PASS", "PASS", "GIT_CREDENTIALS", "NPM_AUTH", "AUTHORIZATION", "GITHUB_PAT", "SSHPASS",
-        "SENTRY_DSN", "PGPASSWORD", "MYSQL_PWD", "WANDB_KEY", "githubAccessToken", "CI_JOB_JWT",
-        "GITHUB_TOKEN_READONLY", "AZURE_STORAGE_CONNECTION_STRING", "DOCKER_PASSWORD_2",
-    ],
-)  # fmt: skip
-def test_variables_of_secret_names_are_masked(name: str) -> None:
-    assert masked_environment({name: HUSH, "LR": "0.1"}) == {name: "***", "LR": "0.1"}
+@MASKERS
+def test_no_form_of_a_secret_is_shown_and_no_argument_is_lost(masker: Masker) -> None:
+    shown = {
+        secret: [" ".join(command), *masker.arguments([*command, "last"])]
+        for secret, command in secret_commands()
+    }
+    assert len(shown) > 1000
+    assert [words for secret, words in shown.items() if secret in " ".join(words[1:])] == []
+    assert [words for words in shown.values() if "***" not in " ".join(words[1:])] == []
+    for secret, command in secret_commands():
+        assert len(shown[secret]) == len(command) + 2
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower])
+def test_upper_and_lower_case_are_alike(change: Callable[[str], str]) -> None:
+    shown = {secret: MASKER.arguments(command) for secret, command in secret_commands(change)}
+    assert [words for secret, words in shown.items() if secret in " ".join(words)] == []
+
+
+@MASKERS
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_only_looks_like_a_secret_is_shown(masker: Masker, line: str) -> None:
+    assert masker.arguments(shlex.split(line)) == shlex.split(line)
+    assert masker.script(line) == line
 
 
 @pytest.mark.parametrize(
@@ -41,67 +60,27 @@ def test_variables_of_secret_names_are_masked(name: str) -> None:
         (f"https://h/?sv=1&sig={HUSH}&se=2", "https://h/?sv=1&sig=***&se=2"),
         (f"say {GITHUB}", "say ***"),
         (HUGGING_FACE, "***"),
+        ("pQ7rT2xV9bN4mK8sW3zL6cDf", "***"),
         (f"-Dhub.token={'aB1_' * 5} -Xmx4g", "-Dhub.token=*** -Xmx4g"),
         (f"{'x ' * 9000}{GITHUB}{' x' * 9000}", f"{'x ' * 9000}***{' x' * 9000}"),
         (PRIVATE_KEY, "***"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_values_that_are_secrets_are_masked_under_any_name(value: str, shown: str) -> None:
-    assert masked_environment({"ANY": value}) == {"ANY": shown}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--auth-token={}"],
-        ["--db_pass={}={}"],
-        ["--password", "{}"],
-        ["--password", "12345"],
-        ["-Password", "two words, {}"],
-        ["--password=two words, {}"],
-        ["env", "HF_TOKEN={}"],
-        ["mpirun", "-x", "WANDB_API_KEY={}"],
-        ["srun", "--export=ALL,HF_TOKEN={}"],
-        ["mpirun", "-genv", "HF_TOKEN", "{}"],
-        ["/usr/bin/sshpass", "-p", "{}"],
-        ["wandb", "login", "{}"],
-        ["trainer.logger.api_key={}"],
-        ["ssh", "host", "TOKEN={} run"],
-        ["--url=https://example.org/?x=1&token={}"],
-        ["-H", "X-Api-Key: {}"],
-        ["-H", "Authorization: Bearer {}"],
-        ["-H", "Cookie: id={}; theme=dark"],
-        ['--config={{"api_key": "{}"}}'],
-        ["sh", "-c", "HF_TOKEN='{} {}'"],
-        ["sh", "-c", 'A=1 HF_TOKEN="{}'],
-        ["bash", "-lc", 'curl -H "X-Api-Key: {} {}"'],
-        ["bash", "-lc", "curl -u me:{} https://example.org"],
-        ["bash", "-lc", r"echo {{\"password\": \"{}\"}}"],
-        ["bash", "-lc", "train --password {}"],
-        [GITHUB],
-        [f"--remark=by {HUGGING_FACE}"],
-    ],
-    ids=" ".join,
-)
-def test_secret_arguments_are_masked_and_none_is_lost(arguments: list[str]) -> None:
-    given = [argument.format(HUSH, HUSH) for argument in arguments]
-    shown = masked_arguments([*given, "last"])
-    assert len(shown) == len(given) + 1
-    assert shown[-1] == "last"
-    assert "***" in shown[-2]
-    hidden = (HUSH, "12345", "two words", GITHUB, HUGGING_FACE)
-    assert not [text for text in hidden if text in " ".join(shown)]
+    assert MASKER.environment({"ANY": value}) == {"ANY": shown}
+    digests = PUBLISHED.variable("NCCL_ANY", value)
+    assert re.sub(r"(?<=\*\*\*)[0-9a-f]{8}", "", digests) == shown
 
 
 def test_values_of_a_manifest_are_masked_by_their_names() -> None:
     """A dry run shows what Kubernetes would get."""
     yaml = f"env:\n- name: GITHUB_PAT\n  value: {HUSH} x\n- name: LR\n  value: '0.1'\n"
-    assert masked_script(yaml) == yaml.replace(f"{HUSH} x", "***")
+    assert MASKER.script(yaml) == yaml.replace(f"{HUSH} x", "***")
     json = (
         f'{{"env": [{{"name": "GITHUB_PAT", "value": "{HUSH}"}}, {{"name": "LR", "value": "1"}}]}}'
     )
-    assert masked_script(json) == json.replace(f'"{HUSH}"', "***")
+    assert MASKER.script(json) == json.replace(f'"{HUSH}"', "***")
 
 
 @pytest.mark.parametrize(
@@ -111,31 +90,15 @@ def test_values_of_a_manifest_are_masked_by_their_names() -> None:
         (f"export T_PASSWORD='{HUSH} x'; train", "export T_PASSWORD='***'; train"),
         (f"train --password {HUSH} --lr 1", "train --password *** --lr 1"),
         (f'curl -H "X-Api-Key: {HUSH} x" "$URL"', 'curl -H "X-Api-Key: ***" "$URL"'),
+        (f"wandb login {HUSH}\ntrain --lr 1", "wandb login ***\ntrain --lr 1"),
+        (f"mysql -p{HUSH} runs && train -p 1", "mysql -p*** runs && train -p 1"),
     ],
 )
 def test_the_rest_of_a_script_stays(script: str, shown: str) -> None:
-    assert masked_arguments(["sh", "-c", script]) == ["sh", "-c", shown]
+    assert MASKER.arguments(["sh", "-c", script]) == ["sh", "-c", shown]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "--tokenizer=bert-large-uncased --tokenizer-model /models/llama3/tokenizer.model",
-        "--max-tokens=4096 --tokens-per-batch 65536 --pad-token [PAD] --eos_token=</s>",
-        "--num-query-token 32 --calculate-per-token-loss --moe-token-dispatcher-type alltoall",
-        "--primary-key-column=sample_id --image-key jpg --json-keys text --key=value",
-        "--author A --use-auth --epochs 3 --passes=3 --password-file /run/secrets/db --pass 2",
-        "--hash=0123456789abcdef0123456789abcdef01234567 --id=1b671a64-40d5-491e-99b0-da01ff1f3341",
-        "torchrun --rdzv-endpoint=10.0.0.1:29500 --nnodes=4 -m train data=s3://bucket/a@b",
-        "docker run --env HF_TOKEN --volume /data:/data:ro nvcr.io/nvidia/pytorch:26.01-py3",
-    ],
-)
-def test_what_only_looks_like_a_secret_is_shown(text: str) -> None:
-    assert masked_arguments(shlex.split(text)) == shlex.split(text)
-    assert masked_script(text) == text
-
-
-def test_variables_that_only_look_like_secrets_are_shown() -> None:
+def test_one_s_own_record_shows_variables_that_no_name_calls_a_secret() -> None:
     environment = {
         "TOKENIZERS_PARALLELISM": "false",
         "BYPASSED": "1",
@@ -143,24 +106,122 @@ def test_variables_that_only_look_like_secrets_are_shown() -> None:
         "SSH_AUTH_SOCK": "/tmp/agent",  # noqa: S108 - text only
         "HF_TOKEN_PATH": "/home/me/.cache/token",
         "MAX_TOKEN": "4096",
+        "DATA_ROOT": "/data",
         "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1",
         "XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true --xla_a=b",
     }
-    assert masked_environment(environment) == environment
+    assert MASKER.environment(environment) == environment
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_nothing_of_a_shipped_command_is_masked(name: str) -> None:
     for case in cases_of(SYSTEMS[name]):
         for command in plan(case):
-            assert masked_arguments(command.arguments) == list(command.arguments)
-            assert masked_environment(command.environment) == command.environment
+            assert MASKER.arguments(command.arguments) == list(command.arguments)
+            assert MASKER.environment(command.environment) == command.environment
+            assert PUBLISHED.arguments(command.arguments) == list(command.arguments)
 
 
-@pytest.mark.parametrize("piece", ["a", "=", "token: ", '"', "\\", "-H 'x ", "://a:b@", " "])
-def test_long_texts_take_no_longer_than_they_are(piece: str) -> None:
-    text = f"token={piece * 100_000}"
-    # A hundred times as much as it takes, and less than a square of the length.
-    with processor_time_limit(20):
-        masked_script(text)
-        masked_arguments([text, text])
+# ------------------------------------------------------------------- what others may read
+
+
+def test_others_read_no_value_of_a_variable_but_of_harmless_names() -> None:
+    for secret, name, value in secret_variables():
+        assert secret not in PUBLISHED.variable(name, value)
+    harmless = {
+        "NCCL_DEBUG": "INFO",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "PYTHONPATH": "{checkout}/src",
+        "MASTER_ADDR": "{address0}",
+        "ANY_NUMBER": "4096",
+        "ANY_RATE": "-1.5e-4",
+        "ANY_FLAG": "False",
+        "ANY_TOKEN": "none",
+        "EMPTY": "",
+    }
+    assert PUBLISHED.environment(harmless) == harmless
+    for name, value in {"ANY": "12345678", "PIN": "1234", "DB_PASSWORD": "12345"}.items():
+        assert re.fullmatch(r"\*{3}[0-9a-f]{8}", PUBLISHED.variable(name, value))
+
+
+def test_names_are_added_in_full_or_by_how_they_begin() -> None:
+    added = published(b"k" * 32, ["DATA_ROOT", "SITE_*", "HUB_TOKEN"])
+    shown = {"DATA_ROOT": "/data", "SITE_NAME": "north", "HUB_TOKEN": "a word"}
+    assert added.environment(shown) == shown
+    assert "***" in added.variable("SITE_TOKEN", "a word")
+    assert "***" in added.variable("DATA_ROOTS", "/data")
+    assert added.arguments(["env", "SITE_NAME=north", "OTHER=x"])[1] == "SITE_NAME=north"
+
+
+def test_digests_tell_a_change_under_one_key_only() -> None:
+    def of(value: str, key: bytes) -> str:
+        return published(key).variable("ANY", value)
+
+    one, other = b"1" * 32, b"2" * 32
+    assert of("a value", one) == of("a value", one) != of("another", one)
+    assert of("a value", one)[:7] == of("another", one)[:7] != of("a value", other)[:7]
+    # Too few digits to tell which of many guesses was right, even with the key.
+    guesses = [f"guess {number}" for number in range(20_000)]
+    assert len({of(guess, one) for guess in guesses}) < len(guesses)
+
+
+# ----------------------------------------------------------------------------- long texts
+
+
+class _Counted:
+    """An expression that counts the characters it goes over."""
+
+    def __init__(self, expression: re.Pattern[str], count: list[int]) -> None:
+        self._expression = expression
+        self._count = count
+
+    def _counted(self, found: re.Match[str] | None, text: str, begin: int) -> re.Match[str] | None:
+        self._count[0] += (found.end() if found else len(text)) - begin + 1
+        return found
+
+    def search(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        return self._counted(self._expression.search(text, begin), text, begin)
+
+    def match(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        found = self._expression.match(text, begin)
+        self._count[0] += found.end() - begin if found else 1
+        return found
+
+    def fullmatch(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        return self._counted(self._expression.fullmatch(text, begin), text, begin)
+
+    def finditer(self, text: str) -> Any:
+        self._count[0] += len(text)
+        return self._expression.finditer(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "a=", "token=", "=", "token: ", "name: a value: ", '"', "'\"", "\\", "-H 'x ", "-c ' ",
+     "://a:b@", " ", "A=,", "token=true ", '-c "', ", token=x", "login x "],
+)  # fmt: skip
+def test_the_work_grows_as_the_text_does(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = [0]
+    for name, value in vars(masking).items():
+        if isinstance(value, re.Pattern):
+            monkeypatch.setattr(masking, name, _Counted(value, count))
+    places = [_Counted(one, count) for one in vars(masking)["_PLACES"]]
+    monkeypatch.setattr(masking, "_PLACES", places)
+
+    def rules(text: str) -> list[re.Match[str]]:
+        count[0] += len(text)
+        return []
+
+    monkeypatch.setattr(masking, "_rules", lambda: (rules, frozenset()))
+
+    def work(times: int) -> int:
+        text = f"token={piece * times} end{times}"
+        before = count[0]
+        for masker in (MASKER, PUBLISHED):
+            masker.script(text)
+            masker.arguments([text, "-c", text])
+            masker.variable("NCCL_ANY", text)
+        return count[0] - before
+
+    once, four_times = work(1_000), work(4_000)
+    assert four_times < 5 * once

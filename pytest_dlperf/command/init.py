@@ -19,7 +19,7 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.masking import masked_script
+from pytest_dlperf.launch.masking import MASKER
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
@@ -292,7 +292,7 @@ def _trial(
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
-    shown = masked_script(command.text)
+    shown = MASKER.script(command.text)
     Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {shown}"])
     sys.stdout.flush()
     tried = run_once(command, limit_s=_MAX_TRIAL_S)

@@ -19,6 +19,7 @@ from pytest_dlperf.config.kubernetes_shapes import (
     RESOURCE,
     RESOURCES,
 )
+from pytest_dlperf.config.launch_spec import PUBLIC_ENVIRONMENT
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -108,6 +109,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     systems: tuple[str, ...] | None = None
     description: str | None = None
     assignments: tuple[Assignment, ...] = ()
+    public_environment: tuple[str, ...] = ()
     devices_per_node: int | None = None
     python: str | None = None
     scratch: str | None = None
@@ -224,6 +226,7 @@ CLUSTER_KEYS: Final = (
         "What is set for launches: by system id, or '*' for every system.",
         argument="assignments",
     ),
+    PUBLIC_ENVIRONMENT,
     Key(
         "control",
         Record(

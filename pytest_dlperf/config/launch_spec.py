@@ -180,6 +180,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     pause_s: float = 0.0
     engine: Mapping[str, tuple[str, ...]] = {}
     """Options of engines that start runs, by name as in ``slurm.srun``."""
+    public_environment: tuple[str, ...] = ()
     container: Mapping[str, Part] = {}
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -343,6 +344,15 @@ def _checked(name: str, key: str, value: Part, _: YamlValue) -> Part:
     return checked_part(name, key, value)
 
 
+PUBLIC_ENVIRONMENT: Final = Key(
+    "public_environment",
+    ListOf(
+        Text("the name of a variable, or how names begin and '*'", pattern=r"^\w+\*?$"),
+        "a list of names",
+    ),
+    "Variables whose values others may read: they stand in results, baselines and reports.",
+)
+
 LAUNCH: Final = Record(
     LaunchSpec,
     Key(
@@ -395,6 +405,7 @@ LAUNCH: Final = Record(
         ),
         "Environment variables, beside those that the node has: values, or lists of choices.",
     ),
+    PUBLIC_ENVIRONMENT,
     Key("working_directory", Text("a folder"), "The folder that the command starts in."),
     Key(
         "requires_modules",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.notices import SMTP_VARIABLE
-from pytest_dlperf.config.options import OPTIONS, Settings
+from pytest_dlperf.config.options import DIGEST_KEY_VARIABLE, OPTIONS, Settings
 from pytest_dlperf.config.values import (
     ControlArm,
     OptionText,
@@ -94,7 +94,8 @@ def join_host_files(arguments: list[str]) -> None:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    known = {SMTP_VARIABLE, *_OF_RUNS, *filter(None, (one.variable for one in OPTIONS.values()))}
+    options = filter(None, (one.variable for one in OPTIONS.values()))
+    known = {DIGEST_KEY_VARIABLE, SMTP_VARIABLE, *_OF_RUNS, *options}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             from pytest_dlperf.files.yamlfile import nearest

@@ -18,6 +18,8 @@ PMI: Final = ("PMI_.*", "PMIX_(?!MCA_).*")
 """How a process started by srun or mpirun finds the others of its own step or job."""
 
 _FOREIGN: Final = (
+    # secrets of ours
+    "DLPERF_(DIGEST_KEY|SMTP)",
     # pytest and its plugins
     "PYTEST_.*",
     "COV_CORE_.*",

@@ -1,8 +1,9 @@
-"""What a record or a terminal shows of commands and environments: all but their secrets.
+"""Finds the secrets in commands and environments, and puts a mask in their place.
 
-A name says that its value is one (``HF_TOKEN=…``, ``--password …``, ``X-Api-Key: …``), or the value
-itself does: by gitleaks' rules, which maskerlogger carries, or as the password in an address. In
-doubt, what people need for debugging is shown where a name speaks of data: ``--pad-token``.
+A secret is known by the name before it (``--hf-token …``, ``X-Api-Key: …``), by its place
+(``mysql -p…``, ``wandb login …``, the password in an address) or by its own form: gitleaks' rules,
+which maskerlogger carries. In doubt it is one. No character is looked at more often than a fixed
+number of times, so that the time grows with the length of a text.
 """
 
 from __future__ import annotations
@@ -12,33 +13,22 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pytest_dlperf.launch.secret_names import is_secret
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    Mask = Callable[[str], str]
+    """Gives what stands in the place of a secret."""
 
 MASK: Final = "***"
 
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# In what is left of a name without what separates its words.
-_SECRET: Final = re.compile(
-    r"PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|SSHPASS|AUTHORIZATION|COOKIE|CONNECTIONSTRING"
-    r"|(?:ACCESS|ACCOUNT|API|AUTH|CLIENT|DEPLOY|ENCRYPTION|LICENSE|PRIVATE|REFRESH|SECURITY|SERVICE"
-    r"|SESSION|SHARED|SIGNING|SSH|STORAGE)(?:KEY|TOKEN)"
-)
-_ALWAYS: Final = frozenset({"CREDS", "DSN", "JWT", "PASS", "PWD"})
-# Beside a trainer's options these are tokens of a text and keys of a sample.
-_AMBIGUOUS: Final = frozenset({"AUTH", "KEY", "PAT", "SIG", "SIGNATURE", "TOKEN"})
-_ABOUT_SECRETS: Final = re.compile(
-    r"ALGORITHM|COLUMN|COUNT|DIR|DIRECTORY|ENABLED|ENDPOINT|FIELD|FILE|FOLDER|FORMAT|HOST|LENGTH|LIMIT"
-    r"|METHOD|MODE|NAME|PATH|POLICY|PORT|SIZE|SOCK|TIMEOUT|TTL|TYPE|URL|USER|USERNAME"
-)
-"""Last words of names whose values tell something about a secret, and are none."""
-
-_NO_SECRET: Final = re.compile(r"(?:true|false|yes|no|on|off|none|null|auto|\W*)", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"[-+]?[0-9]{1,9}(?:\.[0-9]*)?")
-_RANDOM: Final = re.compile(r"(?=(?:.*[0-9]){3})(?=.*[A-Za-z])[\w+/=.-]{20,}")
-
-_GIVEN: Final = re.compile(
-    r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sign>=|\\?[\"']?\s{0,9}:(?!//)\s{0,9}|(?<=\w)\s+)"
+_NAME: Final = r"(?<![\w.-])(?P<name>[\w.-]+)"
+_SET: Final = re.compile(_NAME + r"[\"']?\]?[:+]?=")
+_STATED: Final = re.compile(_NAME + r"(?:\\?[\"']?\s{0,9}:(?!//)|[\"']?\]?\s{1,9}[:+]?=)[ \t]{0,9}")
+# As a list of arguments in JSON, or a call in Python, has them.
+_LISTED: Final = re.compile(
+    r"(?<![\w.-])(?P<name>(?:-|(?<=\([\"']))[\w.-]+)\\?[\"']\s{0,9},\s{0,9}(?=\\?[\"'])"
 )
 # As a manifest of Kubernetes has them, in YAML or JSON.
 _PAIR: Final = re.compile(
@@ -46,92 +36,111 @@ _PAIR: Final = re.compile(
     r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"',}][^\n,}]*)"
 )
 _TO_NEXT_NAME: Final = re.compile(r".*?(?=[,;&][A-Za-z_][\w.-]{0,99}=|\Z)", re.DOTALL)
-_SHELL_WORD: Final = re.compile(
-    # A quote that is left open goes on to the end.
-    r"(?:\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|'[^']*(?:'|\Z)|\\.|[^\s;&|<>()\"'])+",
-    re.DOTALL,
-)
 _IN_QUOTES: Final = re.compile(
     r"\\\"(?:[^\"\\]|\\[^\"])*(?:\\\")?|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\"'\\\n]+", re.DOTALL
 )
+_MOUNTED: Final = re.compile(r"/|r[ow]\b")
 _REST: Final = re.compile(r".*", re.DOTALL)
-_IN_ADDRESS: Final = re.compile(
-    r"(?<=://)(?:([^\s/?#'\"@:]*):[^\s/'\"]*|(?<=tps://)[^\s/?#'\"@:]+)@"
+_TOKEN: Final = re.compile(
+    # A quote that is left open goes on to the end.
+    r"(?P<word>(?:\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|'[^']*(?:'|\Z)|\\[^\n]|[^\s;&|<>()\"'\\])+)"
+    r"|(?P<end>[;&|\n]+)|\\\n",
+    re.DOTALL,
 )
-_SCHEME: Final = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE)
+_PLACES: Final = (
+    # A password before a host, or the whole of what stands there; a port is none.
+    re.compile(r"(?<=://)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/?#,;]|\Z))[^\s'\"]{0,2048})@"),
+    re.compile(r"(?:(?<=tps://)|(?<=ttp://))(?P<secret>[^\s/?#'\"@:]{1,2048})@"),
+    re.compile(r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"@:]{1,256})@(?!sha\d+:)"),
+    # Who knows the path of a webhook may write there.
+    re.compile(
+        r"(?<=://)(?:hooks\.|(?:\w[\w-]{0,63}\.){0,5}webhook|api\.telegram\.|hc-ping\.|ntfy\.)"
+        r"[^\s/'\"]{0,256}/(?P<secret>[^\s'\"]+)"
+    ),
+    re.compile(r"(?<=://)[^\s'\"]{0,256}?/(?:web)?hooks?\w{0,9}/(?P<secret>[^\s'\"]+)"),
+    re.compile(r"\b(?:bearer|basic)\s+(?P<secret>[\w.~+/=-]{6,})", re.IGNORECASE),
+    # As random characters look, but neither as a checksum nor as a name in camel case.
+    re.compile(
+        r"(?<![A-Za-z0-9])(?P<secret>(?=(?:[A-Za-z]{0,99}[0-9]){3})(?=(?:[A-Z0-9]{0,99}[a-z]){3})"
+        r"(?=(?:[a-z0-9]{0,99}[A-Z]){3})[A-Za-z0-9]{24,})"
+    ),
+)
 _WINDOW: Final = 8192
 _OVERLAP: Final = 4096
 """Characters that a secret may have: a private key of 4096 bits has fewer."""
-_SET_NEXT: Final = ("-genv", "-env", "setenv")
-"""Name and value follow, as Hydra's mpirun takes them."""
-_THEN_SECRET: Final = (("sshpass", "-p"), ("wandb", "login"))
+_MAX_DEPTH: Final = 4
+"""So deep may scripts stand in quotes of scripts."""
+
+_OPTION: Final = re.compile(r"-[^=]*")
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]+")
+"""What is set by such a name is a variable, not an option."""
+_SETS_NEXT: Final = frozenset(("-genv", "-env", "setenv", "set", "config", "--global", "--local"))
+"""Name and value follow."""
+_HANDS_ON: Final = frozenset(("-e", "--env", "-x"))
+"""The name of a variable follows, maybe with a value."""
+_COMPOUND: Final = re.compile(r"[A-Za-z_]\w*[._-][\w.-]+")
+_USER: Final = re.compile(r"(?:-[uUE]|--(?:[\w-]{1,99}-)?(?:user|login|cert))=?")
+_PASSWORD_OF_USER: Final = re.compile(r"[^:%]*[:%](?P<secret>(?![0-9]{1,9}\Z).+)", re.DOTALL)
+_ATTACHED_USER: Final = re.compile(r"-[uU](?=[^:%]+[:%])|--(?:[\w-]{1,99}-)?user=(?=[^:%]+[:%])")
 _SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
+_TAKES_INPUT: Final = re.compile(r"stdin|--with-token|sudo\s+-\w*S|chpasswd|<<<")
+_NO_SECRET_WORD: Final = re.compile(r"-.*|.*://.*|[0-9.:]*|\W*", re.DOTALL)
+_LOGIN_OF_HOST: Final = frozenset(
+    ("apptainer", "docker", "helm", "nerdctl", "oras", "podman", "remote", "singularity", "skopeo")
+)
+"""What follows their ``login`` is a host."""
+_PASSWORD_OPTION: Final = (
+    (re.compile(r"(?:mysql|mariadb|mongo)\w*|sshpass|7z\w?|rar|unrar"), "-p"),
+    (re.compile(r"unzip|zip|ipmitool|sqlcmd|bcp|isql|tsql"), "-P"),
+    (re.compile(r"ldap\w+"), "-w"),
+    (re.compile(r"redis-cli|https?|xh"), "-a"),
+    (re.compile(r"openssl"), "-k"),
+    (re.compile(r"login"), "-p"),
+)
+"""The option of a program or subcommand that takes a password, before a blank or at once."""
 
 
-def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Mask the secrets among the values of variables."""
-    return {
-        name: MASK if _is_secret(name, value) else masked_script(value)
-        for name, value in environment.items()
-    }
+class Masker(NamedTuple):
+    """Masks what is a secret.
+
+    ``mask`` gives what is shown for one. With ``may_be_shown`` all variables are secrets but those
+    of a name that it allows, and numbers and truth values.
+    """
+
+    mask: Mask = lambda _: MASK
+    may_be_shown: Callable[[str], bool] | None = None
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Mask the secrets among the values of variables."""
+        return {name: self.variable(name, value) for name, value in environment.items()}
+
+    def variable(self, name: str, value: str) -> str:
+        """Mask the value of a variable, or the secrets in it."""
+        if is_secret(name, value, self.may_be_shown):
+            return self.mask(value)
+        return self.script(value)
+
+    def arguments(self, arguments: Sequence[str]) -> list[str]:
+        """Mask the secrets in a command: their number and all other arguments stay."""
+        line = _Line(self.may_be_shown)
+        return [self._without(argument, _of_argument(argument, line, 0)) for argument in arguments]
+
+    def script(self, text: str) -> str:
+        """Mask the secrets in a command line as a shell takes it, or in any other text."""
+        return self._without(text, _of_script(text, self.may_be_shown, 0))
+
+    def _without(self, text: str, found: tuple[_Span, ...]) -> str:
+        """Put the mask into the places, which may overlap."""
+        pieces = []
+        at = 0
+        for begin, end in _joined(chain(found, _by_form(text))):
+            pieces += [text[at:begin], self.mask(text[begin:end])]
+            at = end
+        return "".join([*pieces, text[at:]])
 
 
-def masked_arguments(arguments: Sequence[str]) -> list[str]:
-    """Mask the secrets in a command: their number and all other arguments stay."""
-    masked = []
-    earlier = before = ""
-    for argument in arguments:
-        if _takes_secret(earlier, before, argument):
-            masked.append(MASK)
-        elif _SCRIPT_FOLLOWS.fullmatch(before):
-            masked.append(masked_script(argument))
-        else:
-            masked.append(_masked(argument, is_script=False))
-        earlier, before = before, argument
-    return masked
-
-
-def masked_script(text: str) -> str:
-    """Mask the secrets in a command line as a shell takes it, or in any other text."""
-    return _masked(text, is_script=True)
-
-
-@lru_cache(maxsize=1024)
-def _masked(text: str, *, is_script: bool) -> str:
-    """Mask a text; the commands of a thousand nodes consist of much the same ones."""
-    text = _IN_ADDRESS.sub(lambda found: f"{found[1]}:{MASK}@" if found[1] else f"{MASK}@", text)
-    text = _without(text, chain(_named(text, is_script=is_script), _paired(text)))
-    text = _SCHEME.sub(rf"\1{MASK}", text)
-    return _without(text, _found_by_rules(text))
-
-
-def _takes_secret(earlier: str, before: str, argument: str) -> bool:
-    """Say whether an argument is a secret by the command, or the two arguments, before it."""
-    is_given = before.startswith("-") and "=" not in before
-    # An option too many is masked sooner than a secret that begins with a dash is shown.
-    is_value = (is_given and not argument.startswith("--")) or earlier in _SET_NEXT
-    is_named = (earlier.rpartition("/")[2], before) in _THEN_SECRET and argument[:1] != "-"
-    return is_named or (is_value and _is_secret(before, argument))
-
-
-def _is_secret(name: str, value: str) -> bool:
-    """Say whether the name, and where it is ambiguous the value, tell of a secret."""
-    words = [word.upper() for word in _WORD.findall(name)]
-    if not words or _ABOUT_SECRETS.fullmatch(words[-1]) or _NO_SECRET.fullmatch(value):
-        return False
-    if _SECRET.search("".join(words)):
-        return True
-    if _NUMBER.fullmatch(value) or name == "PWD":
-        return False
-    if name.isupper():
-        # A variable of the environment.
-        return not (_ALWAYS | _AMBIGUOUS).isdisjoint(words)
-    if words[-1] in _AMBIGUOUS:
-        return words in (["TOKEN"], ["AUTH"], ["SIG"]) or bool(_RANDOM.fullmatch(value))
-    return words[-1] in _ALWAYS
-
-
-# ---------------------------------------------------------------------- places in a text
+MASKER: Final = Masker()
+"""Masks for what stays private, or is shown to the user alone."""
 
 
 class _Span(NamedTuple):
@@ -139,36 +148,181 @@ class _Span(NamedTuple):
     end: int
 
 
-def _named(text: str, *, is_script: bool) -> Iterator[_Span]:
-    """Yield where values of secrets' names stand."""
-    end = 0
-    for found in _GIVEN.finditer(text):
-        if found.start() < end:
-            continue
-        name, sign = found["name"], found["sign"]
-        if sign.isspace() and not (is_script and name.startswith("-")):
-            continue
-        if ":" in sign:
-            is_header = not is_script and not found.start()
-            form = _REST if is_header else _IN_QUOTES
-        else:
-            form = _SHELL_WORD if is_script else _TO_NEXT_NAME
-        value = form.match(text, found.end())
-        if value is not None and _is_secret(name, value[0].strip("\"'")):
-            end = value.end()
-            is_quoted = len(value[0]) > 1 and value[0][0] == value[0][-1] and value[0][0] in "\"'"
-            yield _Span(value.start() + is_quoted, end - is_quoted)
+def _joined(spans: Iterable[_Span]) -> list[_Span]:
+    joined: list[_Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1].end:
+            joined[-1] = _Span(joined[-1].begin, max(end, joined[-1].end))
+        elif begin < end:
+            joined.append(_Span(begin, end))
+    return joined
 
 
-def _paired(text: str) -> Iterator[_Span]:
-    """Yield where values of secrets stand that have their names as ``name`` before them."""
-    for found in _PAIR.finditer(text):
-        if _is_secret(found["name"], found["value"].strip("\"'")):
-            yield _Span(*found.span("value"))
+# ------------------------------------------------------------------------- word by word
+
+
+class _Line:
+    """A command line, read word by word: what is a secret because of the words before it."""
+
+    def __init__(self, may_be_shown: Callable[[str], bool] | None, *, feeds: bool = False) -> None:
+        """Begin a line; ``feeds`` says that one of its programs reads a secret from its input."""
+        self.may_be_shown = may_be_shown
+        self._feeds = feeds
+        self.end()
+
+    def end(self) -> None:
+        """Begin another command."""
+        self._earlier = self.before = ""
+        self._options: set[str] = set()
+        self._login = self._printed = False
+
+    def secret_of(self, word: str) -> _Span | None:
+        """Take the next word, and return the part of it that is a secret."""
+        earlier, before = self._earlier, self.before
+        self._earlier, self.before = before, word
+        whole = _Span(0, len(word))
+        if self._is_named(earlier, before, word) or self._is_input(word):
+            return whole
+        if self._login and not _NO_SECRET_WORD.fullmatch(word):
+            self._login = before.startswith("-")  # the word may be the value of that
+            return whole
+        password = _USER.fullmatch(before) and _PASSWORD_OF_USER.fullmatch(word)
+        if not password and (attached := _ATTACHED_USER.match(word)):
+            password = _PASSWORD_OF_USER.fullmatch(word, attached.end())
+        if password:
+            return _Span(*password.span("secret"))
+        if before in self._options and not word.startswith("-"):
+            return whole
+        if word[:2] in self._options and len(word) > 2 and not word.startswith("--"):  # noqa: PLR2004
+            return _Span(2, len(word))
+        self._note(before, word)
+        return None
+
+    def _is_named(self, earlier: str, before: str, word: str) -> bool:
+        """Say whether an option or a name before the word tells that it is a secret."""
+        if _OPTION.fullmatch(before):
+            # In doubt an option is masked: a secret may begin with a dash.
+            return not word.startswith("--") and is_secret(before, word)
+        if earlier in _SETS_NEXT:
+            return is_secret(before, word, self.may_be_shown)
+        # Some programs take names and values in turn, others the name of a variable to hand on.
+        is_name = _COMPOUND.fullmatch(before) and earlier not in _HANDS_ON
+        return bool(is_name) and not word.startswith("-") and is_secret(before, word)
+
+    def _is_input(self, word: str) -> bool:
+        return self._feeds and self._printed and not _NO_SECRET_WORD.fullmatch(word)
+
+    def _note(self, before: str, word: str) -> None:
+        program = word.rpartition("/")[2].lower()
+        self._printed |= program in ("echo", "printf")
+        if program == "login" and before and not before.startswith("-"):
+            self._login = before.rpartition("/")[2] not in _LOGIN_OF_HOST
+        self._options.update(
+            option for programs, option in _PASSWORD_OPTION if programs.fullmatch(program)
+        )
+
+
+def _of_argument(text: str, line: _Line, depth: int) -> tuple[_Span, ...]:
+    """Find the secrets in the next argument of a command."""
+    is_script = depth < _MAX_DEPTH and bool(_SCRIPT_FOLLOWS.fullmatch(line.before))
+    by_place = line.secret_of(text)
+    found = () if by_place is None else (by_place,)
+    if is_script:
+        return (*found, *_of_script(text, line.may_be_shown, depth + 1))
+    return (*found, *_of_text(text, line.may_be_shown, depth))
+
+
+@lru_cache(maxsize=1024)
+def _of_script(
+    text: str, may_be_shown: Callable[[str], bool] | None, depth: int
+) -> tuple[_Span, ...]:
+    """Find the secrets in what a shell reads; the commands of many nodes have much in common."""
+    return (*_stated(text, is_header=False), *_of_words(text, may_be_shown, depth))
+
+
+@lru_cache(maxsize=1024)
+def _of_text(
+    text: str, may_be_shown: Callable[[str], bool] | None, depth: int
+) -> tuple[_Span, ...]:
+    """Find the secrets in an argument that need not be a script, and may be one."""
+    found = (*_stated(text, is_header=True), *_set(text, may_be_shown))
+    has_words = depth < _MAX_DEPTH and bool(re.search(r"\s", text))
+    return (*found, *_of_words(text, may_be_shown, depth + 1)) if has_words else found
+
+
+def _of_words(text: str, may_be_shown: Callable[[str], bool] | None, depth: int) -> Iterator[_Span]:
+    line = _Line(may_be_shown, feeds=bool(_TAKES_INPUT.search(text)))
+    for token in _TOKEN.finditer(text):
+        if token["end"]:
+            line.end()
+        elif token["word"]:
+            begin, end = token.span()
+            quote = text[begin]
+            if quote in "\"'":
+                begin, end = begin + 1, end - (end - begin > 1 and text[end - 1] == quote)
+            word = text[begin:end]
+            # What is in no quotes has no blank: it is no script.
+            inner = depth + 1 if quote in "\"'" else _MAX_DEPTH
+            for span in _of_argument(word, line, inner):
+                yield _Span(begin + span.begin, begin + span.end)
+
+
+# ----------------------------------------------------------------------- place by place
+
+
+def _set(text: str, may_be_shown: Callable[[str], bool] | None) -> Iterator[_Span]:
+    """Yield where values of secrets stand behind ``name=``."""
+    begin = 0
+    while found := _SET.search(text, begin):
+        begin = found.end()
+        shown = may_be_shown if _VARIABLE.fullmatch(found["name"]) else None
+        # Whether the name is one is asked first: each value is then looked at once.
+        if is_secret(found["name"], None, shown):
+            value = _value(_TO_NEXT_NAME, text, begin)
+            begin = value.end
+            if is_secret(found["name"], text[slice(*value)].strip("\"'\\"), shown):
+                yield value
+
+
+def _stated(text: str, *, is_header: bool) -> Iterator[_Span]:
+    """Yield where values of secrets stand behind ``name:``, in YAML, JSON and headers."""
+    for form in (_STATED, _LISTED):
+        yield from _behind(form, text, is_header=is_header)
+    for pair in _PAIR.finditer(text):
+        if is_secret(pair["name"], pair["value"].strip("\"'")):
+            yield _Span(*pair.span("value"))
+
+
+def _behind(form: re.Pattern[str], text: str, *, is_header: bool) -> Iterator[_Span]:
+    begin = 0
+    while found := form.search(text, begin):
+        begin = found.end()
+        is_path = text[found.start() - 1 : found.start()] == "/" and _MOUNTED.match(text, begin)
+        if is_secret(found["name"], None) and not is_path:
+            whole = is_header and not found.start()
+            value = _value(_REST if whole else _IN_QUOTES, text, begin)
+            begin = value.end
+            if is_secret(found["name"], text[slice(*value)].strip("\"'\\ ")):
+                yield value
+
+
+def _value(form: re.Pattern[str], text: str, begin: int) -> _Span:
+    """Return where a value stands, without the quotes around it."""
+    found = form.match(text, begin)
+    if found is None:
+        return _Span(begin, begin)
+    quotes = len(found[0]) > 1 and found[0][0] == found[0][-1] and found[0][0] in "\"'"
+    return _Span(begin + quotes, found.end() - quotes)
+
+
+@lru_cache(maxsize=1024)
+def _by_form(text: str) -> tuple[_Span, ...]:
+    """Find what is a secret by its own form, or the form of what is around."""
+    places = (found.span("secret") for form in _PLACES for found in form.finditer(text))
+    return tuple(chain(map(_Span._make, places), _found_by_rules(text)))
 
 
 def _found_by_rules(text: str) -> Iterator[_Span]:
-    """Yield where gitleaks' rules find a secret by its own form, or the form of what is around."""
     from maskerlogger.utils import TimeoutException
 
     rules, by_name = _rules()
@@ -177,8 +331,7 @@ def _found_by_rules(text: str) -> Iterator[_Span]:
         try:
             matches = rules(text[begin : begin + _WINDOW]) or ()
         except TimeoutException:
-            # Nobody writes such a command by hand, and nobody knows what is in it.
-            yield _Span(begin, begin + _WINDOW)
+            yield _Span(begin, begin + _WINDOW)  # in doubt
             continue
         for match in matches:
             if match.re not in by_name:
@@ -197,14 +350,3 @@ def _rules() -> tuple[Callable[[str], list[re.Match[str]] | None], frozenset[Any
     probes = ("api_key=one-of-the-columns", "password: 'one-of-the-columns'")
     by_name = chain.from_iterable(find(probe) or () for probe in probes)
     return find, frozenset(match.re for match in by_name)
-
-
-def _without(text: str, spans: Iterator[_Span]) -> str:
-    """Put the mask into the places, which may overlap."""
-    pieces = []
-    at = 0
-    for begin, end in sorted(spans):
-        if begin >= at:
-            pieces += [text[at:begin], MASK]
-        at = max(at, end)
-    return "".join([*pieces, text[at:]])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.launch.masking import masked_arguments, masked_environment
+from pytest_dlperf.launch.masking import MASKER
 from pytest_dlperf.launch.plan import run_dir
 from pytest_dlperf.model.errors import BrokenError
 
@@ -148,9 +148,9 @@ class Record:
             "node_rank": command.node_rank,
             "host": command.host,
             "address": command.address,
-            "arguments": masked_arguments(command.arguments),
+            "arguments": MASKER.arguments(command.arguments),
             "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
-            "environment": masked_environment(command.environment),
+            "environment": MASKER.environment(command.environment),
             "python_path": list(command.python_path),
             "log": str(command.log),
             "log_file": command.log_file,

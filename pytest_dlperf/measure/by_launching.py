@@ -16,6 +16,7 @@ from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
+from pytest_dlperf.launch.publishing import published, session_key
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
+    from pytest_dlperf.launch.masking import Masker
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.model.case import Case
@@ -101,9 +103,10 @@ class LaunchMeasurer:
         check_estimator(system, self.cluster.estimator)
         with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
+            masker = self._masker(launch)
             with self.fleet.leased(case, launch.needed) as leases:
                 runs = self._runs(launch, leases)
-            return self._measurement(launch, leases, runs)
+            return self._measurement(launch, leases, runs, masker)
 
     def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]
@@ -126,12 +129,12 @@ class LaunchMeasurer:
                     f"'control' in cluster.yaml sets nothing for {case.system} that differs from "
                     "what is tested"
                 )
-            needed = (candidate.needed, accepted.needed)
+            needed, masker = (candidate.needed, accepted.needed), self._masker(candidate)
             with self.fleet.leased(case, *needed, only=hosts) as leases:
                 runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
-                candidate=self._measurement(candidate, leases, runs[0]),
-                control=self._measurement(accepted, leases, runs[1]),
+                candidate=self._measurement(candidate, leases, runs[0], masker),
+                control=self._measurement(accepted, leases, runs[1], masker),
             )
 
     @contextmanager
@@ -146,11 +149,17 @@ class LaunchMeasurer:
         except OSError as error:
             raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
+    def _masker(self, launch: CaseLaunch) -> Masker:
+        """Return what masks what others may read; a mistake in its key is told before a run."""
+        return published(
+            session_key(), (*self.cluster.public_environment, *launch.spec.public_environment)
+        )
+
     def _measurement(
-        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
+        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run], masker: Masker
     ) -> Measurement:
         taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
-        facts = launch_facts(launch, *self.fleet.launched_by(launch.variables))
+        facts = launch_facts(launch, *self.fleet.launched_by(launch.variables), masker)
         return Measurement(
             case_id=launch.case.id,
             metrics=metrics_of_runs(launch.system),

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.launch.masking import masked_arguments, masked_environment
 from pytest_dlperf.launch.plan import example_nodes, run_dir
+from pytest_dlperf.launch.secret_names import names_secret
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pytest_dlperf.launch.masking import Masker
     from pytest_dlperf.measure.case_launch import CaseLaunch
 
 _PYTHON: Final = "{python}"
 
 
 def launch_facts(
-    launch: CaseLaunch, launcher: str, around: Mapping[str, tuple[str, ...]]
+    launch: CaseLaunch, launcher: str, around: Mapping[str, tuple[str, ...]], masker: Masker
 ) -> LaunchFacts:
-    """Write down how a case is launched, secrets masked.
+    """Write down how a case is launched, as far as others may read it.
 
     ``around`` is what the ``launcher`` is told beside the command, by name. A container is among
     the options; the arguments are the trainer's own.
@@ -66,23 +68,40 @@ def launch_facts(
     folder = command.working_directory
     return LaunchFacts(
         launcher=launcher,
-        arguments=tuple(map(general, masked_arguments(command.arguments))),
+        arguments=tuple(masker.arguments([*map(general, command.arguments)])),
         environment={
-            name: general(value) for name, value in masked_environment(command.environment).items()
+            name: masker.variable(name, general(value))
+            for name, value in command.environment.items()
         },
         working_directory=None if folder is None else general(folder),
-        options={
-            name: general(" ".join(_masked_option(name, values)))
-            for name, values in options.items()
-            if values
-        },
+        options=dict(
+            _masked_options({n: [*map(general, v)] for n, v in options.items() if v}, masker)
+        ),
     )
 
 
-def _masked_option(name: str, values: tuple[str, ...]) -> list[str]:
-    """Mask an option by its own name too, as it stands behind the last dot of a manifest's."""
-    own = name.rpartition(".")[2]
-    return masked_arguments([masked_environment({own: value})[own] for value in values])
+def _masked_options(options: Mapping[str, list[str]], masker: Masker) -> Iterator[tuple[str, str]]:
+    """Mask options, each by its own name too, which stands behind the last dot of a manifest's.
+
+    There the arguments of a command are numbered, and its variables are below ``env``.
+    """
+    for parent, named in groupby(options, lambda name: name.rpartition(".")[0]):
+        names = list(named)
+        own = [name.rpartition(".")[2] for name in names]
+        values = [options[name] for name in names]
+        if all(map(str.isdigit, own)):
+            masked = [[one] for one in masker.arguments([" ".join(value) for value in values])]
+        elif parent.endswith(".env"):
+            masked = [
+                [masker.variable(name, " ".join(value))]
+                for name, value in zip(own, values, strict=True)
+            ]
+        else:
+            masked = [
+                [masker.mask(" ".join(value))] if names_secret(name) else masker.arguments(value)
+                for name, value in zip(own, values, strict=True)
+            ]
+        yield from zip(names, map(" ".join, masked), strict=True)
 
 
 def _checkouts(system_directory: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.masking import masked_arguments, masked_environment, masked_script
+from pytest_dlperf.launch.masking import MASKER
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
@@ -37,7 +37,7 @@ def dry_run_lines(
     for case in cases:
         yield case.id
         try:
-            commands, job = planned(case), masked_script(shown(case))
+            commands, job = planned(case), MASKER.script(shown(case))
         except (CannotMeasureError, BrokenError) as error:
             yield f"  cannot be launched: {error}"
         else:
@@ -52,8 +52,8 @@ def dry_run_lines(
 
 
 def _node_line(command: NodeCommand) -> str:
-    words = masked_arguments(command.arguments)
-    environment = masked_environment(command.environment)
+    words = MASKER.arguments(command.arguments)
+    environment = MASKER.environment(command.environment)
     if environment:
         words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
     folder = command.working_directory

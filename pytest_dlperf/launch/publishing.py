@@ -1,0 +1,133 @@
+"""What of a command and its environment may leave the session directory.
+
+Others read results, baselines and reports. There a variable has its value only if its name is known
+to be harmless; in the place of other values and of all secrets stands a digest, which tells later
+nights whether it changed, and nobody what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import stat
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_dlperf.config.options import DIGEST_KEY_VARIABLE
+from pytest_dlperf.files.writing import destination, make_folder
+from pytest_dlperf.launch.masking import MASK, Masker
+from pytest_dlperf.launch.secret_names import names_secret
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_KEY_FILE: Final = Path("pytest-dlperf", "digest-key")
+_KEY_LENGTH: Final = 32
+"""Characters that a key has at least: with fewer, who knows one value could guess it."""
+_DIGITS: Final = 4
+"""Hexadecimal digits, of the key's name and of a digest. So few tell that a value has changed, and
+not which of thousands of guesses it was, even to who has the key."""
+
+_TUNES: Final = re.compile(
+    r"(?:"
+    r"ACCELERATE|ASCEND|CCL|CUBLAS|CUDA|CUDNN|DALI|DEEPSPEED|DS|FI|FLAGS|GLOO|GOMP"
+    r"|GPU|HCCL|HIP|HOROVOD|HSA|I_MPI|JAX|KMP|LIBTPU|MEGATRON|MIOPEN|MKL|MPICH|MV2|NCCL|NUMEXPR"
+    r"|NUMBA|NVIDIA|NVSHMEM|NVTE|OMPI_MCA|OMP|OPENBLAS|PET|PJRT|PMIX_MCA|PSM2|PSM3|PT_HPU"
+    r"|PYTORCH|RAY|RCCL|ROCR|SHARP|TF_CPP|TF_CUDNN|TF_ENABLE|TF_FORCE|TF_GPU|TPU|TRITON|UCC|UCX"
+    r"|VECLIB|XLA|XPU|ZE"
+    r")_.*"
+    r"|DLPERF_STEPS.*|PADDLE.*|PYTHON.*|TORCH.*|COMPLIANCE_FILE|HF_DATASETS_OFFLINE|HF_HOME|HF_HUB_OFFLINE|HOME"
+    r"|LANG|LC_ALL|LD_LIBRARY_PATH|LD_PRELOAD|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|NNODES"
+    r"|NODE_RANK|NPROC_PER_NODE|PATH|RANK|TF_DETERMINISTIC_OPS|TF_XLA_FLAGS|TMPDIR"
+    r"|TOKENIZERS_PARALLELISM|TRANSFORMERS_OFFLINE|TZ|WANDB_DISABLED|WANDB_MODE|WORLD_SIZE"
+    r"|XDG_CACHE_HOME"
+)
+"""Names of variables that tune a training, and hold no secret."""
+
+
+class _Harmless(NamedTuple):
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+    def allows(self, name: str) -> bool:
+        """Say whether values of a name may be shown; of a secret's only if it is named in full."""
+        tunes = _TUNES.fullmatch(name) or name.startswith(self.prefixes)
+        return name in self.names or (bool(tunes) and not names_secret(name))
+
+
+def published(key: bytes, public: Collection[str] = ()) -> Masker:
+    """Return what masks all that leaves the session directory.
+
+    ``public`` are further names of variables whose values may be shown, or how names begin and
+    ``*``.
+    """
+    prefixes = tuple(sorted({name[:-1] for name in public if name.endswith("*")}))
+    key_name = hashlib.sha256(b"name of " + key).hexdigest()[:_DIGITS]
+
+    def digest(secret: str) -> str:
+        content = secret.encode("utf-8", "surrogateescape")
+        return f"{MASK}{key_name}{hmac.new(key, content, 'sha256').hexdigest()[:_DIGITS]}"
+
+    return Masker(digest, _Harmless(frozenset(public), prefixes).allows)
+
+
+def digest_key(environment: Mapping[str, str] = os.environ) -> bytes:
+    """Return the key of digests: a variable's, or that of a file of the user's own.
+
+    Digests of one key can be compared. The file is made where it is missing. Where that fails, the
+    key is the session's: then no night tells by a digest that something has changed.
+
+    Raises:
+        UsageError: The key is too short, or others may read or have chosen the file.
+    """
+    key = environment.get(DIGEST_KEY_VARIABLE, "").strip().encode("utf-8", "surrogateescape")
+    place = DIGEST_KEY_VARIABLE
+    if not key:
+        home = environment.get("XDG_CONFIG_HOME", "")
+        file = (
+            Path(home if Path(home).is_absolute() else Path("~/.config").expanduser()) / _KEY_FILE
+        )
+        try:
+            key = _key_of(file)
+        except OSError:
+            return os.urandom(_KEY_LENGTH)
+        place = str(file)
+    if len(key) < _KEY_LENGTH:
+        raise UsageError(
+            f"{place} holds a key of {len(key)} characters; it takes {_KEY_LENGTH}, which "
+            "'openssl rand -hex 32' prints"
+        )
+    return key
+
+
+@cache
+def session_key() -> bytes:
+    """Return the key of this process; see ``digest_key``."""
+    return digest_key()
+
+
+def _key_of(file: Path) -> bytes:
+    """Read the key, after making one where there is none."""
+    if not file.exists():
+        make_folder(file.parent)
+        place = destination(file.parent, is_folder=True) / f".{file.name}-{os.urandom(8).hex()}"
+        place.touch(mode=0o600, exist_ok=False)
+        try:
+            place.write_text(f"{os.urandom(_KEY_LENGTH).hex()}\n", encoding="ascii")
+            with suppress(FileExistsError):
+                os.link(place, file)  # whole from the start, and of two sessions one's
+        finally:
+            place.unlink()
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or status.st_mode & 0o077:
+            raise UsageError(
+                f"{file} has to be yours, and not readable by others; remove it, or chmod 600"
+            )
+        return opened.read(1024).strip()
