@@ -44,14 +44,16 @@ _REST: Final = re.compile(r".*", re.DOTALL)
 _TOKEN: Final = re.compile(
     # A quote that is left open goes on to the end.
     r"(?P<word>(?:\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|'[^']*(?:'|\Z)|\\[^\n]|[^\s;&|<>()\"'\\])+)"
-    r"|(?P<end>[;&|\n]+)|\\\n",
+    r"|(?P<end>[;&|\n]+)|(?P<input><<<)|\\\n",
     re.DOTALL,
 )
 _PLACES: Final = (
     # A password before a host, or the whole of what stands there; a port is none.
     re.compile(r"(?<=://)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/?#,;]|\Z))[^\s'\"]{0,2048})@"),
     re.compile(r"(?:(?<=tps://)|(?<=ttp://))(?P<secret>[^\s/?#'\"@:]{1,2048})@"),
-    re.compile(r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"@:]{1,256})@(?!sha\d+:)"),
+    re.compile(
+        r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"@:]{1,256})@(?!sha\d+:|\d+(?:\s|\Z))"
+    ),
     # Who knows the path of a webhook may write there.
     re.compile(
         r"(?<=://)(?:hooks\.|(?:\w[\w-]{0,63}\.){0,5}webhook|api\.telegram\.|hc-ping\.|ntfy\.)"
@@ -72,18 +74,21 @@ _MAX_DEPTH: Final = 4
 """So deep may scripts stand in quotes of scripts."""
 
 _OPTION: Final = re.compile(r"-[^=]*")
-_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]+")
+_VARIABLE: Final = re.compile(r"(?:-[ex])?([A-Z][A-Z0-9_]+)")
 """What is set by such a name is a variable, not an option."""
 _SETS_NEXT: Final = frozenset(("-genv", "-env", "setenv", "set", "config", "--global", "--local"))
 """Name and value follow."""
 _HANDS_ON: Final = frozenset(("-e", "--env", "-x"))
 """The name of a variable follows, maybe with a value."""
-_COMPOUND: Final = re.compile(r"[A-Za-z_]\w*[._-][\w.-]+")
+_BARE_NAME: Final = re.compile(r"[A-Za-z_]\w*[._-][\w.-]+|passw\w+|passphrase", re.IGNORECASE)
 _USER: Final = re.compile(r"(?:-[uUE]|--(?:[\w-]{1,99}-)?(?:user|login|cert))=?")
 _PASSWORD_OF_USER: Final = re.compile(r"[^:%]*[:%](?P<secret>(?![0-9]{1,9}\Z).+)", re.DOTALL)
 _ATTACHED_USER: Final = re.compile(r"-[uU](?=[^:%]+[:%])|--(?:[\w-]{1,99}-)?user=(?=[^:%]+[:%])")
 _SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
-_TAKES_INPUT: Final = re.compile(r"stdin|--with-token|sudo\s+-\w*S|chpasswd|<<<")
+_TAKES_INPUT: Final = re.compile(r"stdin|--with-token|sudo\s+-\w*S|passwd|=\$\((?:echo|printf)")
+_PRINTS: Final = ("echo", "printf", "yes")
+_TAKES_PASSWORDS: Final = ("htpasswd", "mkpasswd", "passwd", "wpa_passphrase")
+"""Programs whose arguments are passwords, and names of users."""
 _NO_SECRET_WORD: Final = re.compile(r"-.*|.*://.*|[0-9.:]*|\W*", re.DOTALL)
 _LOGIN_OF_HOST: Final = frozenset(
     ("apptainer", "docker", "helm", "nerdctl", "oras", "podman", "remote", "singularity", "skopeo")
@@ -95,6 +100,8 @@ _PASSWORD_OPTION: Final = (
     (re.compile(r"ldap\w+"), "-w"),
     (re.compile(r"redis-cli|https?|xh"), "-a"),
     (re.compile(r"openssl"), "-k"),
+    (re.compile(r"ssh-keygen"), "-N"),
+    (re.compile(r"curl"), "-b"),
     (re.compile(r"login"), "-p"),
 )
 """The option of a program or subcommand that takes a password, before a blank or at once."""
@@ -174,17 +181,16 @@ class _Line:
         """Begin another command."""
         self._earlier = self.before = ""
         self._options: set[str] = set()
-        self._login = self._printed = False
+        self.is_given = False
+        """Whether its words are secrets, but for options and addresses."""
 
     def secret_of(self, word: str) -> _Span | None:
         """Take the next word, and return the part of it that is a secret."""
         earlier, before = self._earlier, self.before
         self._earlier, self.before = before, word
         whole = _Span(0, len(word))
-        if self._is_named(earlier, before, word) or self._is_input(word):
-            return whole
-        if self._login and not _NO_SECRET_WORD.fullmatch(word):
-            self._login = before.startswith("-")  # the word may be the value of that
+        is_given = self.is_given and not _NO_SECRET_WORD.fullmatch(word)
+        if is_given or self._is_named(earlier, before, word):
             return whole
         password = _USER.fullmatch(before) and _PASSWORD_OF_USER.fullmatch(word)
         if not password and (attached := _ATTACHED_USER.match(word)):
@@ -206,17 +212,15 @@ class _Line:
         if earlier in _SETS_NEXT:
             return is_secret(before, word, self.may_be_shown)
         # Some programs take names and values in turn, others the name of a variable to hand on.
-        is_name = _COMPOUND.fullmatch(before) and earlier not in _HANDS_ON
+        is_name = _BARE_NAME.fullmatch(before) and earlier not in _HANDS_ON
         return bool(is_name) and not word.startswith("-") and is_secret(before, word)
-
-    def _is_input(self, word: str) -> bool:
-        return self._feeds and self._printed and not _NO_SECRET_WORD.fullmatch(word)
 
     def _note(self, before: str, word: str) -> None:
         program = word.rpartition("/")[2].lower()
-        self._printed |= program in ("echo", "printf")
         if program == "login" and before and not before.startswith("-"):
-            self._login = before.rpartition("/")[2] not in _LOGIN_OF_HOST
+            self.is_given = before.rpartition("/")[2] not in _LOGIN_OF_HOST
+        elif program in _TAKES_PASSWORDS or (self._feeds and program in _PRINTS):
+            self.is_given = True
         self._options.update(
             option for programs, option in _PASSWORD_OPTION if programs.fullmatch(program)
         )
@@ -255,6 +259,8 @@ def _of_words(text: str, may_be_shown: Callable[[str], bool] | None, depth: int)
     for token in _TOKEN.finditer(text):
         if token["end"]:
             line.end()
+        elif token["input"]:
+            line.is_given = True
         elif token["word"]:
             begin, end = token.span()
             quote = text[begin]
@@ -275,12 +281,13 @@ def _set(text: str, may_be_shown: Callable[[str], bool] | None) -> Iterator[_Spa
     begin = 0
     while found := _SET.search(text, begin):
         begin = found.end()
-        shown = may_be_shown if _VARIABLE.fullmatch(found["name"]) else None
+        variable = _VARIABLE.fullmatch(found["name"])
+        name, shown = (variable[1], may_be_shown) if variable else (found["name"], None)
         # Whether the name is one is asked first: each value is then looked at once.
-        if is_secret(found["name"], None, shown):
+        if is_secret(name, None, shown):
             value = _value(_TO_NEXT_NAME, text, begin)
             begin = value.end
-            if is_secret(found["name"], text[slice(*value)].strip("\"'\\"), shown):
+            if is_secret(name, text[slice(*value)].strip("\"'\\"), shown):
                 yield value
 
 

@@ -18,26 +18,27 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_NAME: Final = 200
 # In what is left of a name without what separates its words.
 _ANYWHERE: Final = re.compile(
-    r"PASSW|PASSPHRASE|PASSCODE|SECRET|CREDENTIAL|SSHPASS|AUTHORIZATION|COOKIE|BEARER"
+    r"PASSW|PASSPHRASE|PASSCODE|PASSKEY|SECRET|CREDENTIAL|SSHPASS|AUTHORIZATION|COOKIE|BEARER"
     r"|CONNECTIONSTRING|FROMLITERAL|MNEMONIC"
     r"|(?:ACCESS|ACCOUNT|API|APP|AUTH|BOT|CLIENT|DEPLOY|ENCRYPTION|LICENSE|MASTER|PRIV|PRIVATE"
     r"|REFRESH|SECURITY|SERVICE|SESSION|SHARED|SIGNING|SSH|STORAGE)(?:KEY|TOKEN)"
 )
 _AT_END: Final = re.compile(
-    r"(?P<of>.*?)(?:(?P<data>TOKEN|KEY|AUTH|SIG|SIGNATURE)|PASS|PW|PWD|CREDS?|JWT|DSN)"
-    r"|(?:PAT|PIN|PSK|OTP|SALT|SAS|SID)"
+    r"(?P<of>.*?)(?:TOKEN|KEY|AUTH|SIGNATURE|PASS|PW|PWD|PSWD|CREDS?|JWT|DSN|CONNSTR|PINCODE|HMAC)"
+    r"|CVV|MFA|OTP|PAT|PIN|PSK|SALT|SAS|SID|SIG|TOTP|(?P<several>TOKENS|KEYS)"
 )
-"""A last word, or the end of it; tokens and keys may be those of a text or a sample."""
+"""A last word, or the end of it."""
 _WITHOUT_SECRET: Final = frozenset({"BYPASS", "COMPASS", "ENCOMPASS", "MONKEY", "SURPASS"})
 _OF_DATA: Final = re.compile(
-    r"ANSWER|ASSISTANT|ATTENTION|AUDIO|BACKWARD|BATCH|BLANK|BOI|BOS|CACHE|CAPTION|CATEGORY"
-    r"|CHOSEN|CLASS|CLS|COLUMN|CONFIG|CONTENT|CORE|CPU|DATA|DATASET|DECODER|DICT|DOCUMENT"
-    r"|ENCODER|END|EOD|EOI|EOS|EOT|EVAL|FEATURE|FEATURES|FIELD|FIRST|FOREIGN|FORWARD|GPU|GROUP"
-    r"|HASH|IMAGE|IMG|INDEX|INPUT|ITEM|JPG|JSON|LABEL|LAST|LATENT|LOSS|MASK|MAX|MESSAGE|MESSAGES"
-    r"|METRIC|MIDDLE|MIN|MONITOR|MULTI|NEWLINE|NUM|ONE|OUTPUT|PAD|PADDING|PARTITION|PER"
-    r"|PLACEHOLDER|PNG|PREFIX|PRIMARY|PROMPT|QUERY|RANK|REJECTED|RESPONSE|SAMPLE|SEP|SEPARATOR"
-    r"|SEQUENCE|SHARD|SINGLE|SORT|SOURCE|SPECIAL|SPEECH|STAGE|START|STATE|STOP|SUFFIX|TARGET"
-    r"|TEXT|THINK|TITLE|TOOL|TRAIN|TWO|UNK|URL|USE|VALUE|VIDEO|VISION|WARMUP"
+    r"ADDED|ANSWER|ASSISTANT|ATTENTION|AUDIO|BACKWARD|BATCH|BLANK|BOI|BOS|CACHE|CAPTION|CATEGORY"
+    r"|CHOSEN|CLASS|CLS|COLUMN|COMMON|CONFIG|CONTENT|CORE|CPU|DATA|DATASET|DECODER|DICT|DOCUMENT"
+    r"|DROP|ENCODER|END|EOD|EOI|EOS|EOT|EVAL|EXCLUDE|EXTRA|FEATURE|FEATURES|FIELD|FIRST|FOREIGN"
+    r"|FORWARD|GENERATED|GPU|GROUP|HASH|IGNORE|IMAGE|IMG|INCLUDE|INDEX|INPUT|ITEM|JPG|JSON|KEEP"
+    r"|LABEL|LAST|LATENT|LOSS|MASK|MAX|MESSAGE|MESSAGES|METRIC|MIDDLE|MIN|MONITOR|MULTI|NEW"
+    r"|NEWLINE|NUM|ONE|OPTIONAL|OUTPUT|PAD|PADDING|PARTITION|PER|PLACEHOLDER|PNG|PREFIX|PRIMARY"
+    r"|PROMPT|QUERY|RANK|REJECTED|REQUIRED|RESPONSE|SAMPLE|SEP|SEPARATOR|SEQUENCE|SHARD|SINGLE"
+    r"|SORT|SOURCE|SPECIAL|SPEECH|STAGE|START|STATE|STOP|SUFFIX|TARGET|TEXT|THINK|TITLE|TOOL"
+    r"|TOTAL|TRAIN|TWO|UNIQUE|UNK|URL|USE|VALUE|VIDEO|VISION|VISUAL|VOCAB|WARMUP"
 )
 """What tokens, keys and passes are of that are no secrets."""
 _BEHIND: Final = re.compile(
@@ -66,39 +67,37 @@ def is_secret(
     """
     if value is not None and _NOTHING.fullmatch(value):
         return False
-    told, of_number = _told(name[-_MAX_NAME:])
-    if value is not None and _NUMBER.fullmatch(value):
-        return of_number
-    return told if may_be_shown is None else not may_be_shown(name)
-
-
-def names_secret(name: str) -> bool:
-    """Say whether a name is one of secrets."""
-    return is_secret(name, None)
+    if names_secret(name[-_MAX_NAME:]):
+        return may_be_shown is None or not may_be_shown(name)
+    return (
+        may_be_shown is not None
+        and (value is None or not _NUMBER.fullmatch(value))
+        and not may_be_shown(name)
+    )
 
 
 @lru_cache(maxsize=4096)
-def _told(name: str) -> tuple[bool, bool]:
-    """Say whether values of the name are secrets, and whether numbers among them are."""
+def names_secret(name: str) -> bool:
+    """Say whether a name is one of secrets."""
     words = [word.upper() for word in _WORD.findall(name)]
-    if "WEBHOOK" in words:
-        return True, False
+    joined = "".join(words)
+    if "WEBHOOK" in joined:
+        return True  # its address is the secret
     if not words or _ABOUT.fullmatch(words[-1]) or name in ("PWD", "OLDPWD"):
-        return False, False
-    if _ANYWHERE.search("".join(words)):
-        return True, True
+        return False
+    if _ANYWHERE.search(joined):
+        return True
     # The last word says what a thing is, or the one before what it is for.
     cut = next((at for at, word in enumerate(words) if at and word in _PREPOSITION), len(words))
-    found = [_told_by_last(words), _told_by_last(words[:cut])]
-    return any(told for told, _ in found), any(of_number for _, of_number in found)
+    return _ends_as_secret(words) or _ends_as_secret(words[:cut])
 
 
-def _told_by_last(words: list[str]) -> tuple[bool, bool]:
+def _ends_as_secret(words: list[str]) -> bool:
     end = len(words)
     while end > 1 and _BEHIND.fullmatch(words[end - 1]):
         end -= 1
     last, before = words[end - 1], "".join(words[max(end - 2, 0) : end - 1])
     found = _AT_END.fullmatch(last)
-    if found is None or last in _WITHOUT_SECRET or _OF_DATA.fullmatch(found["of"] or before):
-        return False, False
-    return True, found["data"] is None
+    if found is None or last in _WITHOUT_SECRET or (found["several"] and not before):
+        return False
+    return not _OF_DATA.fullmatch(found["of"] or before)

@@ -73,7 +73,7 @@ def launch_facts(
             name: masker.variable(name, general(value))
             for name, value in command.environment.items()
         },
-        working_directory=None if folder is None else general(folder),
+        working_directory=None if folder is None else masker.script(general(folder)),
         options=dict(
             _masked_options({n: [*map(general, v)] for n, v in options.items() if v}, masker)
         ),
