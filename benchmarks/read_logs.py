@@ -1,7 +1,7 @@
 """What it costs to read a large log: ours beside ``grep -c`` and beside a reader of all lines.
 
 Also what five declared metrics cost, which stand on the line of each step, in windows of usual
-length and of all steps.
+length and of all steps; and how the cost grows with the bytes before the first step.
 
 Writes a log of its own, NCCL's chatter for the most part with one record of a training step in
 every 2,600 bytes, and reads it with each reader in a process of its own, start-up included. Run
@@ -22,6 +22,7 @@ import sysconfig
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -131,18 +132,36 @@ def median_costs(commands: Mapping[str, Command], repeats: int) -> dict[str, Cos
     return found
 
 
-def compare(path: Path, records: int, repeats: int) -> None:
-    """Read a log in all ways and print the table."""
-    head = WARMUP + SETTLING + MEASURED
+def reader_of(path: Path, name: str, last: int) -> Command:
+    """Return what reads a log up to its ``last`` record in a process of its own."""
     script = Path(log_readers.__file__).resolve()
     here = str(script.parents[1])
     # Without site, so that its files cost neither reader; values and expressions are packages.
     packages = os.pathsep.join((here, sysconfig.get_path("platlib")))
+    command = [sys.executable, "-S", str(script), name, str(path), str(last)]
+    return command, {"PYTHONPATH": packages}
 
-    def reader(name: str, last: int) -> Command:
-        command = [sys.executable, "-S", str(script), name, str(path), str(last)]
-        return command, {"PYTHONPATH": packages}
 
+def compare_late(path: Path, size: int) -> None:
+    """Print what twice the bytes before the first step cost: a hole of a sparse file."""
+    records = write_log(path, 1_000_000)
+    steps = path.read_bytes()
+    taken = []
+    for hole in (size // 2, size):
+        with path.open("wb") as log:
+            log.seek(hole)
+            log.write(b"\n" + steps)
+        taken.append(cost(*reader_of(path, "declared", records)).cpu_s)
+    print(
+        f"steps behind {size / 1e6:,.0f} MB take {taken[1]:.1f} s, {taken[1] / taken[0]:.2f} x "
+        "those behind half as many bytes"
+    )
+
+
+def compare(path: Path, records: int, repeats: int) -> None:
+    """Read a log in all ways and print the table."""
+    head = WARMUP + SETTLING + MEASURED
+    reader = partial(reader_of, path)
     grep = ["grep", "-c", "Iteration: ", str(path)]
     floors = {f"grep -c ({locale})": (grep, {"LC_ALL": locale}) for locale in ("C", "C.UTF-8")}
     rows = median_costs(
@@ -185,10 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size-mb", type=int, default=1000, help="size of the log, in 10^6 bytes")
     parser.add_argument("--repeats", type=int, default=3, help="runs per reader")
+    parser.add_argument(
+        "--late-mb", type=int, default=4000, help="bytes before the first step, in 10^6"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="read_logs_") as folder:
         log = Path(folder, "run.log")
         compare(log, write_log(log, options.size_mb * 1_000_000), options.repeats)
+        compare_late(log, options.late_mb * 1_000_000)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import browser
 import pytest
+from growth import calls_of
 from playwright.sync_api import Page
 from results_makers import EVEN, MEMORY, even_case, measured_case, session
 from suites import Suite
 
 from pytest_dlperf.command.main import main
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.results.file import to_json, write_json
 
@@ -264,3 +266,31 @@ def test_the_page_shows_everything_at_every_width(folder: Path) -> None:
                 assert box is not None, width
                 assert box["x"] >= 0, width
                 assert box["x"] + box["width"] <= width
+
+
+def test_four_times_the_cases_take_four_times_the_calls(folder: Path) -> None:
+    """Whatever differs between them, with all reports."""
+
+    def calls(cases: int) -> int:
+        for name, level in (("a", 1.0), ("b", 1.1)):
+            results = []
+            for batch in range(1, cases + 1):
+                own = {"number": str(batch), "side": name, "of its own": f"{name}{batch}"}
+                fingerprint = Fingerprint(
+                    machine={"device": "H200"},
+                    software=own,
+                    commits={"trainer": f"{name}{batch}"},
+                    launch=LaunchFacts(
+                        launcher="ssh",
+                        arguments=("train.py", f"--new-{batch}", name),
+                        environment={f"OF_{batch}": name},
+                    ),
+                )
+                case_id = f"paddle-resnet50-fp32-b{batch}-1n1g"
+                results.append(even_case(100 * level + batch, case_id, fingerprint=fingerprint))
+            write_json(folder / f"{name}.json", session(*results, name=name * 32))
+        reports = ["--markdown", "m.md", "--html", "p.html"]
+        return calls_of(lambda: main(["compare", "a.json", "b.json", *reports]))
+
+    calls(1)  # imports
+    assert calls(200) < 5 * calls(50)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters.processes import LONG_S
 from launches import places
 from suites import Suite
 
-from pytest_dlperf.formats.log_format import LogFormat, Ranks
+from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs import limits
+from pytest_dlperf.logs.reader import Memory, Region
+from pytest_dlperf.logs.records import Record, records
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
@@ -144,3 +149,53 @@ def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "invalid"
     assert f"{limits.PIECE_LIMIT_S:g} s of processor time" in run["reason"]
+
+
+class Counts(dict[int, int]):
+    """How many records stand before each region; counts how often it is gone through."""
+
+    searches = 0
+
+    def values(self) -> Any:
+        self.searches += 1
+        return super().values()
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_a_region_without_a_step_costs_one_look_however_many_stand_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
+) -> None:
+    """As where gigabytes of other lines stand before the first step."""
+    looks: list[int] = []
+    memories: list[Memory] = []
+
+    def counted(region: Region, log_format: LogFormat) -> Iterator[Record]:
+        if not memories:
+            region.memory.counted = Counts()
+            memories.append(region.memory)
+        looks.append(region.offset)
+        return records(region, log_format)
+
+    for module in ("throughput", "neighbours", "ranked"):
+        monkeypatch.setattr(f"pytest_dlperf.logs.{module}.records", counted)
+    log = tmp_path / "late.log"
+    step = "" if every else r"(?P<step>[0-9]+) "
+    taken = {}
+    for size in (2**21, 2**22):
+        with log.open("wb") as file:
+            file.seek(size)
+            file.write(b"".join(b"\nstep %d took 0.5 s" % number for number in range(1, 20)))
+        memories.clear()
+        looks.clear()
+        late = dataclasses.replace(
+            reading(log),
+            log_format=custom_format(
+                "late", record=f"step {step}.*took (?P<seconds>[0-9.]+)", step_every=every
+            ),
+            buffer_size=2**12,
+        )
+        assert late.finish().metrics["throughput"] == 8
+        taken[size] = len(looks)
+        assert isinstance(memories[0].counted, Counts)
+        assert memories[0].counted.searches <= 1
+    assert taken[2**22] - taken[2**21] == 2**21 / 2**12

@@ -102,7 +102,9 @@ def _records_in_lines(
     samples = log_format.samples_of_step
     is_moment = time_group is not None and timing.kind is TimeKind.MOMENT
     counted = region.memory.counted
-    count = counted.get(region.offset, max(counted.values(), default=0))
+    count = counted.get(region.offset, 0)
+    if every is not None and region.offset not in counted:
+        count = max(counted.values(), default=0)
     check = UnitCheck(log_format, record)
     for begin, match in _matches(region, record):
         step = match[step_group]
@@ -126,7 +128,8 @@ def _records_in_lines(
         epoch = b"" if epoch_group is None else match[epoch_group] or b""
         rank = b"" if rank_group is None else match[rank_group] or b""
         yield begin + start, begin + end, step, epoch, rank, time
-    counted[region.offset + region.end] = count
+    if every is not None:
+        counted[region.offset + region.end] = count
 
 
 def _matches(

@@ -372,12 +372,13 @@ class LogReading:
             first = next(iter(records(region, self._format)), None)
             facts.look(region, region.end if first is None else first[1], in_header=True)
             self._in_header = first is None
-            if first is not None:
-                facts.settle()
-                self.first_step = first_step(self._format, first[2])
-            elif facts.contradiction is not None:
-                # Without a step, the log may well be another system's.
+            if first is None:
+                # Without a step, a log that contradicts its case may well be another system's.
+                if facts.contradiction is None:
+                    facts.note_devices(region, region.end)
                 return None
+            facts.settle()
+            self.first_step = first_step(self._format, first[2])
         self._time.look(region)
         try:
             stop = self._collector.feed(region, self._scan)
