@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from fuzz_training import Step, Trainer
+from fuzz_training import Step, Trainer, comma_stamp
 
 from pytest_dlperf.formats.log_format import custom_format
 
@@ -77,10 +77,6 @@ def _unprefixed(text: str) -> float:
 def _milliseconds(text: str, case: Case) -> float:
     del case
     return float(text) / 1000
-
-
-def _comma_stamp(step: Step) -> str:
-    return f"{step.now:%Y-%m-%d %H:%M:%S},{step.now.microsecond // 1000:03d}"
 
 
 NEVER_WHOLE: Final = "(?!)"
@@ -194,7 +190,7 @@ DECLARED: Final = (
         r"step: +(?P<step>\d+) .*tps: (?P<tokens_per_second>[\d,]+) ",
         r"[1-9][0-9]{0,2}(?:,[0-9]{3})*",
         lambda step, time: (
-            f"[rank0]:[titan] {_comma_stamp(step)} - root - INFO - step: {step.printed:2}  loss:  "
+            f"[rank0]:[titan] {comma_stamp(step)} - root - INFO - step: {step.printed:2}  loss:  "
             f"3.24405  memory:  9.46GiB(64.99%)  tps: {time}  tflops: 0.52"
         ),
         lambda step: (
@@ -219,7 +215,7 @@ DECLARED: Final = (
         r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) - root - INFO - step: +(?P<step>\d+) ",
         DATED,
         lambda step, time: f"{time} - root - INFO - step: {step.printed:2}  loss:  3.24405",
-        _comma_stamp,
+        comma_stamp,
         epochs=False,
         least_seconds=0.2,
     ),
@@ -246,7 +242,7 @@ DECLARED: Final = (
         r"at (?P<timestamp>\d+-\d+-\d+ [\d:,]+) ended (?P<step>\d+)\b",
         DATED,
         lambda step, time: f"at {time} ended {step.printed}",
-        _comma_stamp,
+        comma_stamp,
         declares={"ranks": "local"},
         epochs=False,
         least_seconds=0.2,
@@ -355,7 +351,7 @@ DECLARED: Final = (
         r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) loss: [\d.]+",
         DATED,
         lambda _, time: f"{time} loss: 3.1",
-        _comma_stamp,
+        comma_stamp,
         declares={"step_every": 10},
         numbered=False,
         epochs=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from fuzz_training import Step, Trainer, Training
+from fuzz_training import Step, Trainer, Training, comma_stamp
 
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
@@ -24,15 +24,11 @@ def _paddle_line(step: Step) -> tuple[str, str]:
     time = f"{step.seconds:2.4f}"
     return (
         (
-            f"{_comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
+            f"{comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
             f"6.92724, acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {time} sec"
         ),
         time,
     )
-
-
-def _comma_stamp(step: Step) -> str:
-    return f"{step.now:%Y-%m-%d %H:%M:%S},{step.now.microsecond // 1000:03d}"
 
 
 def _paddle_head(training: Training, rank: int) -> list[str]:
@@ -99,7 +95,7 @@ def _plsc_line(step: Step) -> tuple[str, str]:
     rate = f"{training.case.global_batch / (step.mean * (1 - training.waits)):.2f}"
     return (
         (
-            f"INFO {_comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
+            f"INFO {comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
             f"lr:0.10000000 loss:44.003868 qps:{rate}"
         ),
         rate,

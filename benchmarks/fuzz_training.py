@@ -43,6 +43,11 @@ class Step(Struct, frozen=True):
     training: Training
 
 
+def comma_stamp(step: Step) -> str:
+    """Write the time of a step as Python's logging does: a comma before the milliseconds."""
+    return f"{step.now:%Y-%m-%d %H:%M:%S},{step.now.microsecond // 1000:03d}"
+
+
 class Training(Struct, frozen=True, kw_only=True):
     """What happened."""
 

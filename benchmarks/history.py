@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,11 @@ from statistics import median
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from histories import drift_lines
+
+from pytest_dlperf.history.case_history import histories_of, history_of
 from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.nights import machines_of, nights_of
 from pytest_dlperf.history.rows import seconds_of
@@ -45,7 +50,6 @@ from pytest_dlperf.model.measurement import (
 )
 from pytest_dlperf.model.metric import Metric, RuleName, throughput
 from pytest_dlperf.model.results import CaseResult, Results, TestRecord
-from pytest_dlperf.reports import history_words
 
 CASES = 115
 RUNS = 5
@@ -205,7 +209,7 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
         compare(f"366 nights of {CASES} cases; floor: bare queries", page)
         compare("… floor: a JSON file of these rows alone", {**page, "floor": page["json"]})
     whole = interleaved(
-        1, page=lambda: histories_of(file, last), lines=lambda: who_drifts(file, last)
+        1, page=lambda: histories_of(file, last), lines=lambda: drift_lines(file, last)
     )
     print(f"what the page asks, with change points, drift and noise: {whole['page']:.0f} ms")
     print(f"who drifts, as a session's end may ask: {whole['lines']:.0f} ms")
@@ -241,13 +245,6 @@ def explain_all(file: Path, cases: Sequence[Case], night: Results) -> None:
         with History.read(file) as history:
             if explain(history, subject, tonight) is None:
                 raise AssertionError(f"nothing is told of {case.id}")
-
-
-def who_drifts(file: Path, results: Results) -> list[str]:
-    """What a session's end tells, with the opening of the database."""
-    with History.open(file) as history:
-        found = drifts_of(history, results)
-        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
 
 
 def writing(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.reports.tables import aligned, listed, padded, stacked, wrapped
-from pytest_dlperf.reports.texts import columns, named
+from pytest_dlperf.reports.texts import columns
 
 ROWS = [("case", "median", "verdict"), ("one", "399.98", "pass"), ("another", "7", "regressed")]
 

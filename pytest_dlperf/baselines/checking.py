@@ -11,6 +11,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
@@ -135,10 +136,11 @@ def _coverage(
 
 def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Problem]:
     if names:
-        listed = ", ".join(names[:_NAMES_SHOWN])
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         have = "1 case has" if len(names) == 1 else f"{len(names)} cases have"
-        message = f"{have} no {what}: {listed}{more} (--dlperf-create-baselines records them)"
+        message = (
+            f"{have} no {what}: {named(names, _NAMES_SHOWN)} (--dlperf-create-baselines records "
+            "them)"
+        )
         yield Problem(place=f"{file}:1", message=message)
 
 

@@ -35,9 +35,9 @@ from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.plugin.cases import own_metrics
-from pytest_dlperf.reports.texts import in_full, named, printable
+from pytest_dlperf.reports.texts import in_full, printable
 
 if TYPE_CHECKING:
     import argparse

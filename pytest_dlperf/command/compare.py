@@ -12,6 +12,7 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
 from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.reports.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
@@ -20,7 +21,7 @@ from pytest_dlperf.reports.comparison import (
     side_names,
 )
 from pytest_dlperf.reports.tables import GAP, stacked, wrapped
-from pytest_dlperf.reports.texts import named, printable
+from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.results.comparison import Conclusion, compare_results
 from pytest_dlperf.results.reading import read_results
 

@@ -15,10 +15,10 @@ from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.model.numbers import counted, quantity
+from pytest_dlperf.model.numbers import counted, named, quantity
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.reports.tables import wrapped
-from pytest_dlperf.reports.texts import cut, named, printable
+from pytest_dlperf.reports.texts import cut, printable
 from pytest_dlperf.survey.alike import named_numbers
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.first_system import Shipped, written

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from msgspec import Struct
@@ -17,7 +18,7 @@ from pytest_dlperf.plugin.start import ending_session
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Mapping
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.formats.log_format import LogFormat
@@ -126,9 +127,9 @@ class _Reader:
         self.project = Project(
             settings=settings,
             tests=_tests(config),
-            more_files=_flat(hook.pytest_dlperf_system_files(config=config)),
-            more_formats=_flat(hook.pytest_dlperf_log_formats(config=config)),
-            notifiers=_flat(hook.pytest_dlperf_notifiers(config=config)),
+            more_files=tuple(chain.from_iterable(hook.pytest_dlperf_system_files(config=config))),
+            more_formats=tuple(chain.from_iterable(hook.pytest_dlperf_log_formats(config=config))),
+            notifiers=tuple(chain.from_iterable(hook.pytest_dlperf_notifiers(config=config))),
         )
         return int(pytest.ExitCode.OK)
 
@@ -144,7 +145,3 @@ class _InOneProcess:
         config.option.dist = "no"
         config.option.maxschedchunk = 1
         return (yield)
-
-
-def _flat(lists: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    return tuple(item for items in lists for item in items)

@@ -16,6 +16,7 @@ from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.work import RateScope
@@ -184,9 +185,7 @@ def _notes(others: Sequence[LogReading]) -> list[str]:
         if each.state is LogState.BROKEN and each.steps.furthest
     ]
     if silent := [str(each.node) for each in others if not each.position]:
-        left_out = len(silent) - _NODES_SHOWN
-        more = f" and {left_out} more" if left_out > 0 else ""
-        nodes = f"node{'s' * (len(silent) > 1)} {', '.join(silent[:_NODES_SHOWN])}{more}"
+        nodes = f"node{'s' * (len(silent) > 1)} {numbers.named(silent, _NODES_SHOWN)}"
         notes.append(f"nothing was printed on {nodes}")
     return notes
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, is_named_as_log, place_log
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.model.results import IgnoredLog
 
 if TYPE_CHECKING:
@@ -145,12 +146,10 @@ class _Finder:
         except ValueError as error:
             if len(cases) == 1 and not is_named_as_log(path.name):
                 return cases[0]
-            some = ", ".join(case.id for case in cases[:_CASES_NAMED])
-            more = len(cases) - _CASES_NAMED
+            some = named([case.id for case in cases], _CASES_NAMED)
             raise given.error(
                 f"{path} does not say which case it is of: {error}. Name it, "
                 f"--dlperf-logs CASE={given.places}; {system.id} has {some}"
-                f"{f' and {more} more' if more > 0 else ''}"
             ) from error
         return self._cases[placed]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ABSENT: Final = "-"
 """Stands for a number that is not there."""
@@ -83,3 +86,9 @@ def detectable_loss(value: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a number of things: ``1 case``, ``2 cases``."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Name the first of several things: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

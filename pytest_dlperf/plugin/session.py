@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +32,7 @@ from pytest_dlperf.plugin.workers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
@@ -98,8 +99,12 @@ class DlperfSession:
         hook = self._config.hook
         suite = load_suite(
             self._settings,
-            more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
-            more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
+            more_files=list(
+                chain.from_iterable(hook.pytest_dlperf_system_files(config=self._config))
+            ),
+            more_formats=list(
+                chain.from_iterable(hook.pytest_dlperf_log_formats(config=self._config))
+            ),
             lazily=self._runs_no_tests,
         )
         if not self._runs_no_tests:
@@ -162,7 +167,11 @@ class DlperfSession:
             suite,
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
-            queues=_flat(hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)),
+            queues=list(
+                chain.from_iterable(
+                    hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)
+                )
+            ),
             say=live.say,
             show=live.show,
         )
@@ -339,10 +348,8 @@ def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launc
     """Ask all plugins for their launchers; ``python`` is what the cluster has supervise runs."""
     from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
 
-    return _flat(
-        config.hook.pytest_dlperf_launchers(config=config, python=python or DEFAULT_PYTHON)
+    return list(
+        chain.from_iterable(
+            config.hook.pytest_dlperf_launchers(config=config, python=python or DEFAULT_PYTHON)
+        )
     )
-
-
-def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
-    return [item for items in lists for item in items]

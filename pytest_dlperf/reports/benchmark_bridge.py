@@ -12,8 +12,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.report import Note, Report
 from pytest_dlperf.results.file import metric_entry
 
@@ -71,7 +71,7 @@ class BenchmarkBridge(Report):
                 session.disabled = True
         left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
         if left_out:
-            named = texts.named(left_out, 5)
+            named = numbers.named(left_out, 5)
             yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
 
 

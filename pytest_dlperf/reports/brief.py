@@ -153,7 +153,7 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[str]:
     why = f": {texts.in_short(reasons[0])}" if reasons else ""
     different = {alike(reason, result.case) for result in cases for reason in reasons}
     more = "; and other reasons" if len(different) > 1 else ""
-    named = texts.named([result.case.id for result in cases], CASES_NAMED)
+    named = numbers.named([result.case.id for result in cases], CASES_NAMED)
     yield f"{numbers.counted(len(cases), 'case')} {status.value}: {named}{why}{more}"
 
 

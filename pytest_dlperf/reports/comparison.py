@@ -228,7 +228,7 @@ def _markdown_differences(view: ComparisonView) -> Iterator[str]:
 def _markdown_where(row: DifferenceRow) -> str:
     if not row.where:
         return ""
-    return f"{row.where}: {texts.named([code(case_id) for case_id in row.case_ids], SHOWN)}"
+    return f"{row.where}: {numbers.named([code(case_id) for case_id in row.case_ids], SHOWN)}"
 
 
 def _cell(fact: str) -> str:

@@ -109,7 +109,7 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
         cases = [result.case.id for result in results if status_of(result) is status]
         if cases:
             title = f"{len(cases)} of {len(results)} cases {status.value}"
-            yield title, texts.named(cases, 20)
+            yield title, numbers.named(cases, 20)
 
 
 def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:

@@ -82,7 +82,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
     def names(self, write: Callable[[str], str] = str) -> str:
         """Name the first cases, and count the others."""
-        return texts.named([write(result.case.id) for result in self.cases], CASES_NAMED)
+        return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)
 
     def lines(self, tonight: str) -> list[str]:
         """Say what was measured or why not, and since when; what differs is told apart."""

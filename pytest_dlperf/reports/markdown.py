@@ -13,7 +13,6 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
     counts,
@@ -193,7 +192,7 @@ def _absent(cases: Sequence[CaseResult]) -> str:
         first, *others = dict.fromkeys(reasons_of.values())
         like_it = f"; and {len(others)} more like it" if others else ""
         why = f" ({inline(first)}{like_it})" if first else ""
-        named = texts.named(list(map(code, reasons_of)), 10)
+        named = numbers.named(list(map(code, reasons_of)), 10)
         lines.append(f"**{status_name}**{why}: {named}")
     return _some(lines)
 

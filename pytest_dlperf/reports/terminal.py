@@ -335,5 +335,5 @@ def counts_line(
     colours |= {"red"} if faults else {"yellow"} if interrupted else set()
     worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
     begin = "interrupted: " if interrupted else ""
-    failed = f"; failed: {texts.printable(texts.named(faults, 1))}" if faults else ""
+    failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
     return Line(f"{begin}{case_counts(results, strict=strict)}{failed}", ("bold", worst))

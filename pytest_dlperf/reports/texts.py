@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.model.numbers import ABSENT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # What the engine of a CI obeys in what is printed: GitHub, Gitea and Forgejo a line that begins
 # with two colons, whatever blanks stand before them; GitHub, Azure Pipelines and TeamCity
@@ -37,12 +34,6 @@ def in_full(reason: str, indent: int) -> str:
     """Write a reason as it is, the lines below the first one indented."""
     head, *below = plain(reason).split("\n")
     return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
-
-
-def named(names: Sequence[str], most: int) -> str:
-    """Name the first of several things: ``a, b and 3 more``."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def person(by: str | None) -> str:

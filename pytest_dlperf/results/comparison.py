@@ -21,6 +21,7 @@ from pytest_dlperf.gate.noise import (
 )
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Source
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.results.shared_differences import shared_differences
 
 if TYPE_CHECKING:
@@ -214,8 +215,8 @@ def compare_results(first: Results, second: Results) -> Comparison:
             else:
                 not_compared.setdefault(found, []).append(case_id)
     if not compared:
-        named = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
-        raise UsageError(f"A and B have no case that can be compared: {named}")
+        reasons = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
+        raise UsageError(f"A and B have no case that can be compared: {reasons}")
     not_compared["only in A"] = [case_id for case_id in ours if case_id not in theirs]
     not_compared["only in B"] = [case_id for case_id in theirs if case_id not in ours]
     return Comparison(
@@ -341,9 +342,7 @@ def _missing(result: CaseResult) -> str:
 
 
 def _named(names: Iterable[str]) -> str:
-    names = list(names)
-    more = [f"and {len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
-    return ", ".join([*names[:_MAX_NAMES], *more]) or "none at all"
+    return named(list(names), _MAX_NAMES) or "none at all"
 
 
 # ----------------------------------------------------------------------------- intervals
