@@ -16,6 +16,7 @@ from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 from pytest_dlperf.config.assignments import Assignment, resolve
 from pytest_dlperf.config.cluster import JobKind, Kubernetes
 from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
@@ -173,6 +174,18 @@ def test_a_changed_secret_differs_without_being_shown(tmp_path: Path) -> None:
     # Of digests of another key nothing can be said.
     assert names(first, with_secret("correct-horse-battery", b"other" * 8)) == []
     assert names(first, with_secret("hunter2hunter2", b"other" * 8)) == []
+
+
+def test_a_system_file_names_variables_that_others_may_read(tmp_path: Path) -> None:
+    site = "environment: {SITE: north, SITES: a}\n  public_environment: [SITE]"
+    environment = facts(
+        tmp_path, text=SYSTEM_FILE.replace("devices: cpu", f"devices: cpu\n  {site}")
+    ).environment
+    assert environment["SITE"] == "north"
+    assert environment["SITES"].startswith("***")
+    everything = SYSTEM_FILE.replace("devices: cpu", "devices: cpu\n  public_environment: ['*']")
+    with pytest.raises(YamlError, match=r"launch\.public_environment\[0\]: found '\*'"):
+        facts(tmp_path, text=everything)
 
 
 def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:

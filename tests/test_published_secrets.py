@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,7 +125,25 @@ def test_a_key_that_others_could_know_is_refused(tmp_path: Path) -> None:
         digest_key(home)
 
 
-def test_without_a_place_for_a_key_each_session_has_its_own(tmp_path: Path) -> None:
+def test_without_a_place_for_a_key_each_process_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "pytest-dlperf").write_text("no folder")
-    home = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert digest_key(home) != digest_key(home)
+    keys = {digest_key({"XDG_CONFIG_HOME": str(tmp_path)}) for _ in range(2)}
+    ask = f"import {digest_key.__module__} as one; print(one.digest_key().hex())"
+    own = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "DLPERF_DIGEST_KEY": ""}
+    printed = subprocess.check_output([sys.executable, "-c", ask], env=own, text=True)
+    keys.add(bytes.fromhex(printed))
+    assert len(keys) == 2
+    assert {len(key) for key in keys} == {32}
+
+
+def test_a_mistake_in_the_key_is_told_before_anything_runs(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g"])
+    monkeypatch.setenv("DLPERF_DIGEST_KEY", "hunter2")
+    result = suite.run("-k", "tiny and throughput")
+    result.assert_outcomes(failed=1)
+    told = str(result.stdout)
+    assert "DLPERF_DIGEST_KEY holds a key of 7 characters" in told
+    assert "hunter2" not in told
+    assert tiny.starts() == []

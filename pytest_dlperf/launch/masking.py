@@ -80,7 +80,7 @@ _SETS_NEXT: Final = frozenset(("-genv", "-env", "setenv", "set", "config", "--gl
 """Name and value follow."""
 _HANDS_ON: Final = frozenset(("-e", "--env", "-x"))
 """The name of a variable follows, maybe with a value."""
-_BARE_NAME: Final = re.compile(r"[A-Za-z_]\w*[._-][\w.-]+|passw\w+|passphrase", re.IGNORECASE)
+_BARE_NAME: Final = re.compile(r"(?=\w*?[._-]|passw|passphrase)[a-z_][\w.-]*", re.IGNORECASE)
 _USER: Final = re.compile(r"(?:-[uUE]|--(?:[\w-]{1,99}-)?(?:user|login|cert))=?")
 _PASSWORD_OF_USER: Final = re.compile(r"[^:%]*[:%](?P<secret>(?![0-9]{1,9}\Z).+)", re.DOTALL)
 _ATTACHED_USER: Final = re.compile(r"-[uU](?=[^:%]+[:%])|--(?:[\w-]{1,99}-)?user=(?=[^:%]+[:%])")

@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 _KEY_FILE: Final = Path("pytest-dlperf", "digest-key")
 _KEY_LENGTH: Final = 32
 """Characters that a key has at least: with fewer, who knows one value could guess it."""
+_OWN_KEY: Final = os.urandom(_KEY_LENGTH)
+"""This process's, where no other can be had."""
 _DIGITS: Final = 4
 """Hexadecimal digits, of the key's name and of a digest. So few tell that a value has changed, and
 not which of thousands of guesses it was, even to who has the key."""
@@ -80,7 +81,7 @@ def digest_key(environment: Mapping[str, str] = os.environ) -> bytes:
     """Return the key of digests: a variable's, or that of a file of the user's own.
 
     Digests of one key can be compared. The file is made where it is missing. Where that fails, the
-    key is the session's: then no night tells by a digest that something has changed.
+    key is this process's: then no night tells by a digest that something has changed.
 
     Raises:
         UsageError: The key is too short, or others may read or have chosen the file.
@@ -95,7 +96,7 @@ def digest_key(environment: Mapping[str, str] = os.environ) -> bytes:
         try:
             key = _key_of(file)
         except OSError:
-            return os.urandom(_KEY_LENGTH)
+            return _OWN_KEY
         place = str(file)
     if len(key) < _KEY_LENGTH:
         raise UsageError(
@@ -103,12 +104,6 @@ def digest_key(environment: Mapping[str, str] = os.environ) -> bytes:
             "'openssl rand -hex 32' prints"
         )
     return key
-
-
-@cache
-def session_key() -> bytes:
-    """Return the key of this process; see ``digest_key``."""
-    return digest_key()
 
 
 def _key_of(file: Path) -> bytes:

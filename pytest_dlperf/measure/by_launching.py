@@ -16,7 +16,7 @@ from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
-from pytest_dlperf.launch.publishing import published, session_key
+from pytest_dlperf.launch.publishing import digest_key, published
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
@@ -152,7 +152,7 @@ class LaunchMeasurer:
     def _masker(self, launch: CaseLaunch) -> Masker:
         """Return what masks what others may read; a mistake in its key is told before a run."""
         return published(
-            session_key(), (*self.cluster.public_environment, *launch.spec.public_environment)
+            digest_key(), (*self.cluster.public_environment, *launch.spec.public_environment)
         )
 
     def _measurement(
