@@ -28,7 +28,7 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.reports.brief import LONGEST_TEXT, ten_seconds
+from pytest_dlperf.reports.brief import LONGEST_TEXT, brief_of
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
@@ -49,7 +49,7 @@ FAILED = explained(
 def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
     known = replace(TORCH, name="nccl", last_good="2.14")
     why = replace(SINCE_TUESDAY, differences=(DELAY, known))
-    brief = ten_seconds(make.session(moved_case(case_id(1), -9.9, why)))
+    brief = brief_of(make.session(moved_case(case_id(1), -9.9, why)))
     for text in (brief.text, brief.markdown):
         assert "--step-delay-ms" in text
         assert "nccl" not in text
@@ -57,7 +57,7 @@ def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
 
 def test_a_gain_says_what_came_with_it() -> None:
     gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
-    text = ten_seconds(make.session(gain)).text
+    text = brief_of(make.session(gain)).text
     assert "--step-delay-ms: accepted -, tonight 1000, came with the gain" in text
 
 
@@ -74,13 +74,13 @@ def test_a_drift_that_is_an_alarm_is_told_once() -> None:
         cluster="office",
         estimator="steady",
     )
-    text = ten_seconds(make.session(result), drifts=[(series, drift)]).text
+    text = brief_of(make.session(result), drifts=[(series, drift)]).text
     assert "drifting since Tuesday" in text
     assert "-14.0 %" not in text
 
 
 def test_a_single_loss_is_told_in_full() -> None:
-    brief = ten_seconds(
+    brief = brief_of(
         make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),
         page="https://ours.example/night.html",
     )
@@ -123,7 +123,7 @@ def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
     # Where a case ran is its own.
     ran_elsewhere = replace(SINCE_TUESDAY, differences=(*SINCE_TUESDAY.differences, hosts))
     cases.append(moved_case(case_id(12), -11.2, ran_elsewhere))
-    brief = ten_seconds(make.session(*cases, *GOOD))
+    brief = brief_of(make.session(*cases, *GOOD))
 
     title = "12 cases regressed -9.9 to -11.2 % since Tuesday"
     assert brief.subject == f"dlperf office: {title}: throughput"
@@ -137,7 +137,7 @@ def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
 def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first() -> None:
     other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
     other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="50"),))
-    brief = ten_seconds(
+    brief = brief_of(
         make.session(
             *GOOD,
             moved_case(case_id(1), -9.9),
@@ -166,7 +166,7 @@ def test_other_metrics_of_a_case_are_named_beside_the_worst() -> None:
     memory = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
-    brief = ten_seconds(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
+    brief = brief_of(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
     assert "reference 1000.00; also peak_memory +6.0 %\n" in brief.text
 
 
@@ -191,7 +191,7 @@ def test_what_alarms_nobody_has_a_line_each_below() -> None:
     results = replace(
         results, unfit_hosts={"node3": ("no GPU answers",)}, baseline_changes=(change,)
     )
-    brief = ten_seconds(results, drifts=[(series, drift)])
+    brief = brief_of(results, drifts=[(series, drift)])
 
     quiet = brief.text.split("\n\n")[1].splitlines()
     facts = (
@@ -218,7 +218,7 @@ def test_a_strict_session_tells_of_what_it_fails() -> None:
             for n in (4, 5)
         ),
     )
-    text = ten_seconds(replace(results, strict=True)).text
+    text = brief_of(replace(results, strict=True)).text
     assert f"\nenvironment_shift -3.0 %: {case_id(3)}\n" in text
     assert "\n2 cases skipped: throughput\n" in text
     assert "and 1 more like it\n" in text
@@ -240,7 +240,7 @@ def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
         )
         for n in range(1, 201)
     )
-    brief = ten_seconds(make.session(*chain(*cases), environment=SURROUNDINGS))
+    brief = brief_of(make.session(*chain(*cases), environment=SURROUNDINGS))
 
     assert len(brief.text) <= LONGEST_TEXT
     assert len(brief.markdown) <= 2 * LONGEST_TEXT
@@ -258,7 +258,7 @@ def test_texts_of_others_become_no_markup_and_no_command() -> None:
         make.unmeasured_case(case_id(2), Verdict.FAILED, hostile),
         environment={"commit": hostile, "ci_run": f"javascript:{hostile}"},
     )
-    brief = ten_seconds(replace(results, cluster=hostile))
+    brief = brief_of(replace(results, cluster=hostile))
 
     for text in (brief.subject, brief.text, brief.markdown):
         assert "##[" not in text

@@ -27,7 +27,7 @@ from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.drafting import (
     BY_THREE_LINES,
     PRINTED_BY_US,
-    Asked,
+    DraftBasis,
     draft,
     trains_on_cpus,
 )
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
     if needs_trial and command is not None:
         log = _trial(options, command, machine, plan)
         base = _base_of_log(log) or base
-    asked = Asked(
+    basis = DraftBasis(
         base=base,
         command=command,
         log=log,
@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
         is_program=is_program_of(base, script),
         lacking=missing if base == _base_of_log(log) else (),
     )
-    _system(asked, log_file, plan)
+    _system(basis, log_file, plan)
     if needs_trial and log is None and command is not None:
         batch = f"global_batch={command.batch}" if command.batch_is_global else ""
         if command.batch is None:
@@ -178,7 +178,7 @@ def run(options: argparse.Namespace) -> int:
             plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
         plan.script = command.script or "the script"
         plan.lines = [line.format(facts=batch) for line in _LINES]
-    _cluster(options, asked, plan)
+    _cluster(options, basis, plan)
     style = Style(sys.stdout)
     style.show(_write(options, plan, style))
     return FINE
@@ -314,15 +314,15 @@ def _trial(
 # ----------------------------------------------------------------------------------- write
 
 
-def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
-    if asked.command is None and asked.log is None:
+def _system(basis: DraftBasis, log_file: Path | None, plan: _Plan) -> None:
+    if basis.command is None and basis.log is None:
         says = (
-            f"# The example of 'pytest-dlperf systems {asked.base}', which says what has to be set."
+            f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be set."
         )
-        text = f"{says}\n{comment_of(asked.base)[1]}"
+        text = f"{says}\n{comment_of(basis.base)[1]}"
         plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
     else:
-        drafted = draft(asked)
+        drafted = draft(basis)
         text = drafted.text()
         plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
     try:
@@ -332,25 +332,25 @@ def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
         found = "\n".join(f"  {problem.message}" for problem in error.problems)
         raise UsageError(f"the system file would not be valid:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
-    if asked.command is not None and asked.is_program and asked.command.positional:
+    if basis.command is not None and basis.is_program and basis.command.positional:
         plan.unsure.append(
-            f"{' '.join(asked.command.positional)!r} of the command is left out: the system says "
-            f"such arguments itself, see 'pytest-dlperf systems {asked.base}'"
+            f"{' '.join(basis.command.positional)!r} of the command is left out: the system says "
+            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
         )
-    if asked.command is not None:
-        _add_machine(asked, system, plan)
+    if basis.command is not None:
+        _add_machine(basis, system, plan)
     elif log_file is not None:
         plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
-        if asked.base == "torchrun" or asked.base not in PRINTED_BY_US:
+        if basis.base == "torchrun" or basis.base not in PRINTED_BY_US:
             plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
 
 
-def _add_machine(asked: Asked, system: System, plan: _Plan) -> None:
-    machine = asked.machine
+def _add_machine(basis: DraftBasis, system: System, plan: _Plan) -> None:
+    machine = basis.machine
     where = f"{counted(machine.gpus, 'GPU')} here" if machine.gpus else "no GPU here"
-    if asked.gpus_of_hosts:
-        where += f", {asked.gpus_of_hosts} on each host"
-    if trains_on_cpus(asked):
+    if basis.gpus_of_hosts:
+        where += f", {basis.gpus_of_hosts} on each host"
+    if trains_on_cpus(basis):
         where += ": it trains on CPUs, whose times are noisy"
     elif machine.has_slurm:
         where += "; Slurm"
@@ -373,15 +373,15 @@ def _add_machine(asked: Asked, system: System, plan: _Plan) -> None:
         )
 
 
-def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
+def _cluster(options: argparse.Namespace, basis: DraftBasis, plan: _Plan) -> None:
     """Plan the files of a cluster, if the numbers are not those of this machine alone."""
     if Path(".git").exists():
         plan.files[Path("baselines/.gitignore")] = _IGNORED
     name = options.cluster
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise UsageError(f"--cluster: {name!r} is not a name; write letters, digits, '_', '.', '-'")
-    if name is None and (options.ci is not None or asked.nodes > 1):
-        name = asked.machine.cluster or "my-cluster"
+    if name is None and (options.ci is not None or basis.nodes > 1):
+        name = basis.machine.cluster or "my-cluster"
     if name is None:
         return
     plan.files[Path("baselines") / name / "cluster.yaml"] = (

@@ -116,14 +116,14 @@ class JsonRecord(Keyed, frozen=True):
 
     def _read(self, text: bytes, begin: int, spans: dict[str, _Span]) -> int | None:
         """Go through an object; return where it ends, or ``None`` where it is none."""
-        opened = [_Opened(b"{", b"")]
+        brackets = [_OpenBracket(b"{", b"")]
         position = begin + 1
-        while opened:
+        while brackets:
             token = _TOKEN.match(text, position)
             if token is None:
                 return None
             position = token.end()
-            inner = opened[-1]
+            inner = brackets[-1]
             mark = token["mark"]
             if mark is None:
                 group = token.lastgroup or "bare"
@@ -131,11 +131,11 @@ class JsonRecord(Keyed, frozen=True):
                 if key is not None and token[group] not in _NOTHING:
                     spans.setdefault(key, token.span(group))
             elif mark in _CLOSES:
-                if len(opened) == _DEEPEST:
+                if len(brackets) == _DEEPEST:
                     return None
-                opened.append(_Opened(mark, inner.path))
+                brackets.append(_OpenBracket(mark, inner.path))
             elif mark == _CLOSES[inner.mark]:
-                opened.pop()
+                brackets.pop()
             elif mark == b",":
                 inner.go_on()
             elif mark != b":":
@@ -143,7 +143,7 @@ class JsonRecord(Keyed, frozen=True):
         return position
 
 
-class _Opened:
+class _OpenBracket:
     """An object, a list or a call that has not been closed."""
 
     __slots__ = ("_index", "_key", "_prefix", "mark")

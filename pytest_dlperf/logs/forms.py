@@ -28,7 +28,7 @@ _POINTS: Final = range(1, 7)
 _DIGIT: Final = re.compile(rb"[0-9]")
 
 
-class _Seen(Struct):
+class _FormSummary(Struct):
     """The numbers of one form: how many, the least and the greatest with text and place."""
 
     count: int
@@ -43,7 +43,7 @@ class NumberForms:
     def __init__(self) -> None:
         """Begin without a number."""
         self._values = array("d")
-        self._forms: dict[tuple[int, bool, bytes], _Seen] = {}
+        self._forms: dict[tuple[int, bool, bytes], _FormSummary] = {}
 
     def take(self, text: bytes, value: float, offset: int) -> None:
         """Take a number as it is printed, and where."""
@@ -54,16 +54,16 @@ class NumberForms:
         # What is rounded to as few decimals as it needs never ends with a zero.
         is_fixed = decimals > 1 and number.endswith(b"0")
         found = value, text, offset
-        seen = self._forms.get(form)
-        if seen is None:
-            self._forms[form] = _Seen(1, found, found, is_fixed)
+        of_form = self._forms.get(form)
+        if of_form is None:
+            self._forms[form] = _FormSummary(1, found, found, is_fixed)
             return
-        seen.count += 1
-        seen.is_fixed = seen.is_fixed or is_fixed
-        if value < seen.least[0]:
-            seen.least = found
-        elif value > seen.greatest[0]:
-            seen.greatest = found
+        of_form.count += 1
+        of_form.is_fixed = of_form.is_fixed or is_fixed
+        if value < of_form.least[0]:
+            of_form.least = found
+        elif value > of_form.greatest[0]:
+            of_form.greatest = found
 
     def check(self) -> None:
         """Refuse a number of another form that is far from the others.
@@ -77,7 +77,7 @@ class NumberForms:
         if 2 * self._forms[usual].count <= len(self._values):
             return
         median = statistics.median(self._values)
-        for form, seen in self._forms.items():
+        for form, of_form in self._forms.items():
             if form == usual:
                 continue
             decimals, is_odd, prefix = form
@@ -86,7 +86,7 @@ class NumberForms:
             least = _NEAR if cannot_be else FAR
             if not cannot_be and (prefix if not alike else decimals):
                 continue
-            for value, text, offset in (seen.least, seen.greatest):
+            for value, text, offset in (of_form.least, of_form.greatest):
                 times = max(value / median, median / value)
                 if not (alike or is_odd) and not any(
                     0.5 * each < times < 2 * each for each in _WORTHS

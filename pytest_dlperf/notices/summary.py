@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.posting import clipped
-from pytest_dlperf.reports.brief import ten_seconds
+from pytest_dlperf.reports.brief import brief_of
 from pytest_dlperf.reports.case_status import (
     counts,
     is_measured,
@@ -48,7 +48,7 @@ def notice_of(
     ``faults`` are what else made it fail, such as a report that could not be written; ``drifts`` is
     what the history shows, ``page`` where the page lies.
     """
-    brief = ten_seconds(results, drifts=drifts, page=page)
+    brief = brief_of(results, drifts=drifts, page=page)
     return Notice(
         subject=brief.subject,
         text="\n".join([brief.text.rstrip(), *map(plain, faults)]),

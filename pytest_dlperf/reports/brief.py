@@ -52,7 +52,7 @@ class Brief(Struct, frozen=True, kw_only=True):
     """The same as GitHub-flavoured Markdown."""
 
 
-class _Told(Struct, frozen=True, kw_only=True):
+class _BriefContent(Struct, frozen=True, kw_only=True):
     """What both forms of the text say, from top to bottom."""
 
     headline: str
@@ -72,7 +72,7 @@ class _Told(Struct, frozen=True, kw_only=True):
         return _cut(f"and {count}, the worst: {self.left[0].title}")
 
 
-def ten_seconds(
+def brief_of(
     results: Results, *, drifts: Sequence[tuple[Series, Drift]] = (), page: str | None = None
 ) -> Brief:
     """Tell a session shortly.
@@ -82,7 +82,7 @@ def ten_seconds(
     """
     night = words.dated(results.started, results.started)
     groups = bad_groups(results)
-    told = _Told(
+    content = _BriefContent(
         headline=f"{texts.printable(results.cluster)}, {night}: {headline(results)}",
         groups=groups[:GROUPS_SHOWN],
         left=groups[GROUPS_SHOWN:],
@@ -90,10 +90,12 @@ def ten_seconds(
         places=_places(results, page),
         tonight=results.started,
     )
-    while told.groups and len(_text(told)) > LONGEST_TEXT:
-        *shown, last = told.groups
-        told = replace(told, groups=shown, left=[last, *told.left])
-    return Brief(subject=_subject(results, groups), text=_text(told), markdown=_markdown(told))
+    while content.groups and len(_text(content)) > LONGEST_TEXT:
+        *shown, last = content.groups
+        content = replace(content, groups=shown, left=[last, *content.left])
+    return Brief(
+        subject=_subject(results, groups), text=_text(content), markdown=_markdown(content)
+    )
 
 
 # ------------------------------------------------------------------------- quiet lines
@@ -208,15 +210,15 @@ def _places(results: Results, page: str | None) -> list[tuple[str, str]]:
     return [*told, *([("commit", words.short_commit(commit))] if commit else [])]
 
 
-def _text(told: _Told) -> str:
-    blocks = [told.headline]
-    for group in told.groups:
+def _text(content: _BriefContent) -> str:
+    blocks = [content.headline]
+    for group in content.groups:
         below = [group.names()] if len(group.cases) > 1 else []
-        below += [*map(_cut, group.lines(told.tonight)), *_differences(group)]
-        below += filter(None, [_cut(group.accepted(told.tonight))])
+        below += [*map(_cut, group.lines(content.tonight)), *_differences(group)]
+        below += filter(None, [_cut(group.accepted(content.tonight))])
         blocks.append("\n".join([_cut(group.title), *(f"  {line}" for line in below)]))
-    places = (f"{name}: {place}" for name, place in told.places)
-    blocks += [told.more, "\n".join(told.quiet), "\n".join(places)]
+    places = (f"{name}: {place}" for name, place in content.places)
+    blocks += [content.more, "\n".join(content.quiet), "\n".join(places)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -225,13 +227,13 @@ def _differences(group: Group) -> Iterator[str]:
         yield from words.difference_lines(group.suspects, group.judgement, most=DIFFERENCES_SHOWN)
 
 
-def _markdown(told: _Told) -> str:
-    items = [_item(group, told.tonight) for group in told.groups]
+def _markdown(content: _BriefContent) -> str:
+    items = [_item(group, content.tonight) for group in content.groups]
     blocks = [
-        f"**{inline(told.headline)}.**",
-        bullets([*items, *([inline(told.more)] if told.more else [])]),
-        bullets(map(inline, told.quiet)),
-        " · ".join(_linked(name, place) for name, place in told.places),
+        f"**{inline(content.headline)}.**",
+        bullets([*items, *([inline(content.more)] if content.more else [])]),
+        bullets(map(inline, content.quiet)),
+        " · ".join(_linked(name, place) for name, place in content.places),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 

@@ -51,7 +51,7 @@ _GENERIC: Final = (
 )
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class DraftBasis(Struct, frozen=True, kw_only=True):
     """What a draft is made of."""
 
     base: str
@@ -70,50 +70,50 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Metrics of the base that the log does not show."""
 
 
-def draft(asked: Asked) -> FirstSystem:
+def draft(basis: DraftBasis) -> FirstSystem:
     """Draft a system file."""
     unsure: dict[str, str] = {}
-    command, log = asked.command, asked.log
-    keys = _keys(asked)
-    if asked.lacking:
-        keys["metrics"] = keys.get("metrics", {}) | dict.fromkeys(asked.lacking)
-        unsure["metrics"] = f"the log shows no {', no '.join(asked.lacking)}"
-    model = asked.model or _model_of(None if asked.is_program else command)
-    if asked.model is None:
+    command, log = basis.command, basis.log
+    keys = _keys(basis)
+    if basis.lacking:
+        keys["metrics"] = keys.get("metrics", {}) | dict.fromkeys(basis.lacking)
+        unsure["metrics"] = f"the log shows no {', no '.join(basis.lacking)}"
+    model = basis.model or _model_of(None if basis.is_program else command)
+    if basis.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
     source = command.text if command is not None else log.kind if log is not None else ""
-    launch = _launch(asked)
+    launch = _launch(basis)
     return FirstSystem(
         comments=[
             f"Made by 'pytest-dlperf init' from {source}.",
-            f"It says what differs from what 'pytest-dlperf systems {asked.base}' shows.",
+            f"It says what differs from what 'pytest-dlperf systems {basis.base}' shows.",
         ],
         keys={
-            "extends": asked.base,
+            "extends": basis.base,
             "model": model,
             **keys,
             **({"launch": launch} if launch else {}),
         },
-        case=_case(asked, unsure),
+        case=_case(basis, unsure),
         unsure=unsure,
     )
 
 
-def trains_on_cpus(asked: Asked) -> bool:
+def trains_on_cpus(basis: DraftBasis) -> bool:
     """Tell whether a training will use no GPU, as far as it can be known."""
-    machine = asked.machine
-    has_gpus = machine.gpus or machine.has_slurm or asked.gpus_of_hosts
+    machine = basis.machine
+    has_gpus = machine.gpus or machine.has_slurm or basis.gpus_of_hosts
     # A log alone may come from anywhere, and those programs train on GPUs.
-    return asked.command is not None and not has_gpus and not asked.is_program
+    return basis.command is not None and not has_gpus and not basis.is_program
 
 
-def _keys(asked: Asked) -> dict[str, Any]:
-    log, command = asked.log, asked.command
+def _keys(basis: DraftBasis) -> dict[str, Any]:
+    log, command = basis.log, basis.command
     keys: dict[str, Any] = {}
     starter = log.starter if log is not None else None
     # What is printed by us, or by who is known, needs no format of its own.
     is_own = starter is not None and not isinstance(starter.format, Shipped)
-    if starter is not None and is_own and asked.base in BY_THREE_LINES:
+    if starter is not None and is_own and basis.base in BY_THREE_LINES:
         if starter.unit != "samples/s":
             keys["unit"] = starter.unit
         if starter.format != "dlperf":
@@ -127,7 +127,7 @@ def _keys(asked: Asked) -> dict[str, Any]:
                 **others,
             }
     is_of_tokens = command is not None and command.sequence_length is not None
-    if is_of_tokens and asked.base in (*PRINTED_BY_US, "jax"):
+    if is_of_tokens and basis.base in (*PRINTED_BY_US, "jax"):
         keys["unit"] = "tokens/s"
     steps = command.steps if command is not None else None
     if steps is not None and 5 <= steps <= _FEW_STEPS:  # noqa: PLR2004 - of fewer nothing is left
@@ -136,25 +136,25 @@ def _keys(asked: Asked) -> dict[str, Any]:
     elif steps is None and log is not None and log.starter is not None:
         keys["window"] = window_keys(log.starter.window)
     keys["repeats"] = _REPEATS
-    if trains_on_cpus(asked):
+    if trains_on_cpus(basis):
         keys["tolerance_percent"] = _CPU_TOLERANCE
-        if "metrics" not in keys and asked.base in (*PRINTED_BY_US, "jax"):
+        if "metrics" not in keys and basis.base in (*PRINTED_BY_US, "jax"):
             keys["metrics"] = {"peak_memory": {"tolerance_percent": 15}}
     return keys
 
 
-def _launch(asked: Asked) -> dict[str, Any]:
-    command = asked.command
+def _launch(basis: DraftBasis) -> dict[str, Any]:
+    command = basis.command
     if command is None:
         return {}
     launch: dict[str, Any] = {}
-    if trains_on_cpus(asked):
+    if trains_on_cpus(basis):
         launch["devices"] = "cpu"
-    if asked.base in _BY_LAUNCHER.get(command.launcher, ()):
+    if basis.base in _BY_LAUNCHER.get(command.launcher, ()):
         launch["arguments"] = command.arguments
-    elif asked.is_program and command.others:
+    elif basis.is_program and command.others:
         launch["arguments"] = command.others
-    elif asked.is_program:
+    elif basis.is_program:
         pass
     else:
         launch["command"] = [*_STARTS.get(command.launcher, ()), *command.arguments]
@@ -190,9 +190,9 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
 """How a launcher starts a script on each node of a run."""
 
 
-def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
-    command = asked.command
-    starter = asked.log.starter if asked.log is not None else None
+def _case(basis: DraftBasis, unsure: dict[str, str]) -> dict[str, Any]:
+    command = basis.command
+    starter = basis.log.starter if basis.log is not None else None
     case: dict[str, Any] = {"precision": "fp32"}
     if command is not None and command.precision is not None:
         case["precision"] = command.precision
@@ -205,19 +205,19 @@ def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
         unsure["precision"] = _NOBODY
     ways = dict(command.ways) if command is not None else {}
     ways = ways or (dict(starter.work.layout.ways) if starter is not None else {})
-    case |= _work(asked, unsure, one="batch_per_replica" if ways else "batch_per_device")
+    case |= _work(basis, unsure, one="batch_per_replica" if ways else "batch_per_device")
     if ways:
         case["parallel"] = ways
-    case["topologies"] = _topologies(asked, unsure)
+    case["topologies"] = _topologies(basis, unsure)
     if case["topologies"][0] != "1n1g":
         case["reference"] = case["topologies"][0] if len(case["topologies"]) > 1 else "none"
     return case
 
 
-def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
+def _work(basis: DraftBasis, unsure: dict[str, str], *, one: str) -> dict[str, int]:
     """Say batch and length of a case; ``one`` is what the batch of one replica is called."""
-    command = asked.command
-    starter = asked.log.starter if asked.log is not None else None
+    command = basis.command
+    starter = basis.log.starter if basis.log is not None else None
     if command is not None and command.batch is not None:
         work = {"global_batch" if command.batch_is_global else one: command.batch}
         if not command.batch_is_global and not command.batch_is_of_device:
@@ -232,30 +232,30 @@ def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
         length = starter.work.sequence_length
         if length == 1:
             unsure["sequence_length"] = _NOBODY
-    if length is None and asked.base not in (*PRINTED_BY_US, "jax"):
+    if length is None and basis.base not in (*PRINTED_BY_US, "jax"):
         # What such a program trains on needs one, and a session would not begin without.
-        example = re.search(r"\bsequence_length: ([0-9]+)", comment_of(asked.base)[1])
+        example = re.search(r"\bsequence_length: ([0-9]+)", comment_of(basis.base)[1])
         if example is not None:
             length = int(example[1])
             unsure["sequence_length"] = f"{_NOBODY}; it is that of an example"
     return work if length is None else {**work, "sequence_length": length}
 
 
-def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:
-    command, machine = asked.command, asked.machine
-    log = asked.log.starter.topology if asked.log is not None and asked.log.starter else None
+def _topologies(basis: DraftBasis, unsure: dict[str, str]) -> list[str]:
+    command, machine = basis.command, basis.machine
+    log = basis.log.starter.topology if basis.log is not None and basis.log.starter else None
     devices = command.devices_per_node if command is not None else None
-    if asked.base == "jax":
+    if basis.base == "jax":
         devices = None  # one process has all of a node
     if devices is None and command is None and log is not None:
-        doubts = asked.log.starter.unsure  # type: ignore[union-attr] # not None, see above
+        doubts = basis.log.starter.unsure  # type: ignore[union-attr] # not None, see above
         if "topologies" in doubts:
             unsure["topologies"] = doubts["topologies"]
         return [str(log)]
     if devices is None:
-        devices = asked.gpus_of_hosts or machine.gpus or machine.gpus_of_nodes or 1
+        devices = basis.gpus_of_hosts or machine.gpus or machine.gpus_of_nodes or 1
         unsure["topologies"] = "devices of a node: the command does not say how many"
-    nodes = max(asked.nodes, command.nodes if command is not None else 1)
+    nodes = max(basis.nodes, command.nodes if command is not None else 1)
     return [f"{each}n{devices}g" for each in dict.fromkeys((1, nodes))]
 
 
