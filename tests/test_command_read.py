@@ -544,7 +544,7 @@ def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_pa
         (["pipe"], "written to a file first"),
         (["empty.log"], "it is empty"),
         (["packed.log"], "packed by gzip"),
-        (["binary.log"], "it is no text"),
+        (["binary.log"], "it is not text"),
         (["utf16.log"], "iconv"),
         (["a.log", "a.log", "--write", "new.yaml"], "name one"),
         (["a.log", "--write", "a.log"], "a.log exists"),

@@ -57,7 +57,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, estimator: Es
                 window=make.WINDOW,
                 estimator=estimator,
             ).finish()
-            assert refused(run) == "the log cannot be read: it is no regular file"
+            assert refused(run) == "the log cannot be read: it is not a regular file"
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -547,9 +547,9 @@ def test_a_log_of_another_format_is_called_by_its_name(
 def test_steps_that_are_no_numbers(tmp_path: Path) -> None:
     loose = custom_format("mine", record=r"it (?P<step>\S*) (?P<seconds>\S+)")
     run = make.measured(tmp_path, "it one 0.5\n", loose)
-    assert refused(run) == "step 'one' is no whole number (line 1)"
+    assert refused(run) == "step 'one' is not a whole number (line 1)"
     run = make.measured(tmp_path, f"it {'9' * 5000} 0.5\n", loose)
-    assert "is no whole number (line 1)" in refused(run)
+    assert "is not a whole number (line 1)" in refused(run)
 
 
 def test_windows_that_are_none_are_the_callers_mistake(tmp_path: Path) -> None:
@@ -557,5 +557,5 @@ def test_windows_that_are_none_are_the_callers_mistake(tmp_path: Path) -> None:
         Window(warmup_steps=-1, measured_steps=5),
         Window(warmup_steps=0, measured_steps=0),
     ):
-        with pytest.raises(ValueError, match="is no window"):
+        with pytest.raises(ValueError, match="is not a valid window"):
             make.measured(tmp_path, b"", "dllogger", window=window)

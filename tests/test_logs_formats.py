@@ -60,7 +60,7 @@ def test_declared_defaults() -> None:
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"record": "it (?P<step>"}, "is no regular expression: missing"),
+        ({"record": "it (?P<step>"}, "is not a regular expression: missing"),
         ({"record": "(?P<step>x)*(?P<seconds>y)*"}, "matches the empty text"),
         ({"record": r"\Ait (?P<step>\d+) (?P<seconds>\d+)"}, "write ^, the begin of a line"),
         ({"record": r"it (?P<seconds>\d+)"}, "no group 'step'; write"),

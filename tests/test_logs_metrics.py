@@ -477,9 +477,9 @@ def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("5,86", "'5,86' is no number"),
+        ("5,86", "'5,86' is not a number"),
         ("1e999", "'1e999' is too large for a number"),
-        ("--3", "'--3' is no number"),
+        ("--3", "'--3' is not a number"),
         ("-3", "peak_memory is -3 MB; needed is a finite number above zero"),
         ("0", "peak_memory is 0 MB; needed is a finite number above zero"),
     ],

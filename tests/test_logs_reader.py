@@ -132,7 +132,7 @@ def test_a_date_without_year_goes_on_in_the_next_one() -> None:
         assert clock.seconds == days * 86400
     with pytest.raises(BrokenContractError, match="time runs backwards"):
         clock.read(b"0304 23:00:00")
-    with pytest.raises(BrokenContractError, match="is no date"):
+    with pytest.raises(BrokenContractError, match="is not a date"):
         clock.read(b"0230 23:00:00")
 
 

@@ -157,7 +157,7 @@ def test_a_fact_is_one_group_under_a_known_name(suite: Suite) -> None:
         ("'local batch size ([0-9]+)'", "'local batch size [0-9]+'",
          "needs one group, around the value of batch_per_replica, and has 0"),
         ("      tp: ", "      tq: ", "'tq' is not a fact of a case; those are precision, nodes, "),
-        ("'sequence length ([0-9]+)'", "'sequence length ([0-9]+'", "is no regular expression"),
+        ("'sequence length ([0-9]+)'", "'sequence length ([0-9]+'", "is not a regular expression"),
     ):  # fmt: skip
         assert SYSTEM.count(old) == 1
         suite.system_file(SYSTEM.replace(old, new))

@@ -119,12 +119,12 @@ def test_without_a_launcher_it_trains_alone() -> None:
 def test_a_mistake_on_the_command_line_is_named() -> None:
     # All in one process, since importing torch takes longer than everything else here.
     mistakes = {
-        "--batch-per-device=0": "argument --batch-per-device: '0' is no whole number from 1 on",
-        "--image-size=32": "argument --image-size: '32' is no whole number from 33 on",
-        "--warmup-steps=-1": "argument --warmup-steps: '-1' is no whole number from 0 on",
-        "--measured-steps=ten": "argument --measured-steps: 'ten' is no whole number from 1 on",
+        "--batch-per-device=0": "argument --batch-per-device: '0' is not a whole number from 1 on",
+        "--image-size=32": "argument --image-size: '32' is not a whole number from 33 on",
+        "--warmup-steps=-1": "argument --warmup-steps: '-1' is not a whole number from 0 on",
+        "--measured-steps=ten": "argument --measured-steps: 'ten' is not a whole number from 1 on",
         "--precision=fp16": "argument --precision: invalid choice: 'fp16'",
-        "--step-delay-ms=nan": "argument --step-delay-ms: 'nan' is no number of milliseconds",
+        "--step-delay-ms=nan": "argument --step-delay-ms: 'nan' is not a number of milliseconds",
         "--epochs=1": "unrecognized arguments: --epochs=1",
     }
     code = f"""

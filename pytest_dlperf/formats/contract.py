@@ -50,5 +50,5 @@ def whole_number(text: bytes, *, what: str, offset: int) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < _UNCOUNTABLE:
-        raise BrokenContractError(f"{what} {shown(text)} is no whole number", offset=offset)
+        raise BrokenContractError(f"{what} {shown(text)} is not a whole number", offset=offset)
     return number

@@ -139,7 +139,7 @@ def declared_metric(
     if metric.sanity is not None and metric.sanity.finite and not _shows_nan(record):
         raise ValueError(
             f"the group 'value' of {record!r} takes no NaN, which would be overlooked; write "
-            "(?P<value>[-+.0-9A-Za-z]+), or 'sanity: {finite: false}' if NaN is no mistake"
+            "(?P<value>[-+.0-9A-Za-z]+), or 'sanity: {finite: false}' if NaN is allowed"
         )
     if printed_in is None:
         printed_in = metric.unit

@@ -208,7 +208,7 @@ def _engine(pattern: str) -> Callable[[bytes | bytearray, int, int], list[_Span]
     engine = _re2.RE2(b"(?m)" + pattern.encode(), options)
     if not engine.ok():
         said = engine.error().decode(errors="replace")
-        raise ValueError(f"{pattern!r} is no expression that can be searched for: {said}")
+        raise ValueError(f"{pattern!r} cannot be searched for: {said}")
     return partial(engine.Match, _re2.RE2.Anchor.UNANCHORED)
 
 
@@ -235,7 +235,7 @@ def compiled(expression: str) -> Expression:
             f"{expression!r} will not mean the same everywhere: {warning}"
         ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
-        raise ValueError(f"{expression!r} is no regular expression: {error}") from error
+        raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
     found = Expression(expression, pattern.groupindex, pattern.groups)
     # Python's engine is at hand, but may take for ever where what is repeated is a group.
     search = found.finditer if _REPEATED_GROUP.search(expression) else pattern.finditer

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Ranks(str, Enum):
-    """Who prints into a log."""
+    """The ranks that print into a log."""
 
     ONE = "one"
     """One process only, for the whole run."""

@@ -60,7 +60,7 @@ def _in_seconds(text: bytes) -> bytes:
 
 
 def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
-    """Write a printed moment as a stamp: what is no date or time of day, as seconds.
+    """Write a printed moment as a stamp: a number that is neither date nor time of day, as seconds.
 
     As many decimals are kept as were printed.
     """
@@ -69,12 +69,12 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
     plain = _in_seconds(text)
     number = _DECIMAL.fullmatch(plain)
     if number is None:
-        raise BrokenContractError(f"{shown(text)} is no number of {timing.value}", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is not a number of {timing.value}", offset=offset)
     whole, part = number["whole"], number["part"] or b""
     if timing is Timing.EPOCH_MILLISECONDS and not _LEAST_EPOCH < int(whole) < _GREATEST_EPOCH:
         raise BrokenContractError(
-            f"{text.decode()!r} is no time of these years in milliseconds since 1970; seconds are "
-            "of the group timestamp",
+            f"{text.decode()!r} is not a time of these years in milliseconds since 1970; seconds "
+            "are of the group timestamp",
             offset=offset,
         )
     if timing is Timing.ELAPSED_SECONDS:

@@ -82,7 +82,7 @@ def _fact(name: str, pattern: bytes, declared: Callable[[Case], object], **more:
 #
 # Numbers and steps are bounded, so that no text can become an integer of thousands of digits.
 _STEP = rb"[0-9]{1,15}"
-# Wide enough for nan, inf and signs: what is no proper time must be seen, not skipped.
+# Wide enough for nan, inf and signs: a malformed time must match, to be refused.
 _NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
 # Alternatives, the first of which begins with a character, cost less than an optional group.
 _COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m(?:\x1b\[[0-9;]{0,20}m){0,3}|)"

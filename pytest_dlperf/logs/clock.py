@@ -73,11 +73,11 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
     """
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise BrokenContractError(f"{shown(text)} is no time stamp", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is not a time stamp", offset=offset)
     if match["number"] is not None:
         if len(match["number"]) > _SECONDS_DIGITS:
             raise BrokenContractError(
-                f"{shown(text)} is no number of seconds of these years; milliseconds since 1970 "
+                f"{shown(text)} is not a number of seconds of these years; milliseconds since 1970 "
                 "are of the group epoch_milliseconds",
                 offset=offset,
             )
@@ -85,7 +85,7 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
         return Stamp(_nanoseconds(int(match["number"]), part), StampKind.NUMBER, len(part))
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
     if hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004 - a clock
-        raise BrokenContractError(f"{shown(text)} is no time of day", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is not a time of day", offset=offset)
     part = match["part"] or b""
     seconds = (hour * 60 + minute) * 60 + second
     if match["zone"] is not None:
@@ -108,7 +108,7 @@ def _days(text: bytes, offset: int | None, year: bytes | int, month: bytes, day:
     try:
         return date(int(year), int(month), int(day)).toordinal()
     except ValueError as error:
-        raise BrokenContractError(f"{shown(text)} is no date: {error}", offset=offset) from None
+        raise BrokenContractError(f"{shown(text)} is not a date: {error}", offset=offset) from None
 
 
 def _nanoseconds(seconds: int, part: bytes) -> int:

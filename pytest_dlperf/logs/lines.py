@@ -138,7 +138,7 @@ class Sieve:
         self._pause = _HEAD
 
     def lines(self, region: Region) -> bytes | None:
-        """Return the lines of a region that may hold a record; ``None`` where that is no help."""
+        """Return the lines of a region that may hold a record; ``None`` if that is no faster."""
         if self._pause or not self._texts:
             self._pause = max(self._pause - 1, 0)
             return None

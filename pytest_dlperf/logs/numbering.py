@@ -243,7 +243,7 @@ class StepOrder:
 
 
 def first_step(log_format: LogFormat, printed: bytes) -> int | None:
-    """Number the step of a log's first record; ``None`` where it is no number."""
+    """Number the step of a log's first record; ``None`` where it is not a number."""
     if not printed.isdigit():
         return None
     number = int(printed[:15])

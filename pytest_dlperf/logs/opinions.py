@@ -1,7 +1,7 @@
 """What the logs of a run's nodes say together: one number, or why there is none.
 
 The number is taken of the logs that ``log.node`` of the system names. The others are a second
-opinion, as far as they show steps: of two that disagree, nobody knows which is right. Where every
+opinion, as far as they show steps: of two that disagree, either may be right. Where every
 rank prints, a node whose log shows no step has not trained.
 """
 

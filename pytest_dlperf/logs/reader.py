@@ -64,7 +64,7 @@ class LogFile(io.FileIO):
     _known: tuple[int, bytes] = (0, b"")
 
     def __init__(self, path: Path | str) -> None:
-        """Open the log at once, also where ``path`` is a pipe that nobody writes into."""
+        """Open the log at once, even where ``path`` is a pipe without a writer."""
         try:
             super().__init__(path, opener=_open_at_once)
         except OSError as error:
@@ -87,7 +87,7 @@ class LogFile(io.FileIO):
         self._known = begin, os.pread(self.fileno(), position - begin, begin)
 
     def change(self, path: Path | str) -> str | None:
-        """Say if the log is no longer what it was when it was remembered; else ``None``."""
+        """Say how the log has changed since it was remembered; ``None`` if it has not."""
         begin, known = self._known
         end = begin + len(known)
         found = os.fstat(self.fileno())
@@ -115,7 +115,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _no_regular_file(path: Path | str) -> OSError:
-    return OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    return OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 class RegionReader:
@@ -179,7 +179,7 @@ class RegionReader:
             )
 
     def _drop_given(self) -> None:
-        """Make room, once whoever was given a region is done with it."""
+        """Make room, once the caller is done with the last region."""
         given, self._given = self._given, 0
         if given:
             view = memoryview(self._buffer)

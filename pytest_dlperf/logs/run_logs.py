@@ -100,7 +100,7 @@ class RunLogs:
             for label, step in each.steps.awaited.items()
             if step or each.node in needed
         }
-        return awaited if needed else {(0, ""): 0}  # somebody has to begin
+        return awaited if needed else {(0, ""): 0}  # one log has to begin
 
     @property
     def any_lags(self) -> bool:

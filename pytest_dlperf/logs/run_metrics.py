@@ -119,7 +119,7 @@ def _number(
 
 
 def _ordered(reduce: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
-    """Make one number of all; NaN where one is no number, or they have no sum."""
+    """Make one number of all; NaN where one is not a number, or they have no sum."""
     return math.nan if math.isnan(sum(values)) else reduce(values)
 
 

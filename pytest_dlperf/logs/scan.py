@@ -88,7 +88,7 @@ class Numbers:
             text = match["step"] or b""
             step = int(text[:_LONGEST_STEP]) + shift if text.isdigit() else None
             if step is None or match[self._group] is None:
-                self._refuse(f"{shown(text)} is no step", offset + match.start())
+                self._refuse(f"{shown(text)} is not a step", offset + match.start())
             elif window[0] < step <= window[1]:
                 self._add(match, offset, step)
         return found
@@ -142,7 +142,7 @@ class Numbers:
         try:
             value, prefix = printed_number(text)
         except ValueError:
-            self._refuse(f"{shown(text)} is no number", offset + match.start())
+            self._refuse(f"{shown(text)} is not a number", offset + match.start())
             return
         if cut := self._cut(match, at):
             self._refuse(

@@ -27,7 +27,7 @@ class KeptStep(NamedTuple):
     step: int
     text: bytes
     turned: bool
-    """Whether an epoch begins with it, whose pause is no part of a step."""
+    """Whether an epoch begins with it, whose pause does not belong to a step."""
 
 
 def slowest_text(log_format: LogFormat, case: Case, texts: Sequence[tuple[bytes, int]]) -> bytes:
@@ -49,7 +49,7 @@ def step_times(log_format: LogFormat, case: Case, kept: Sequence[KeptStep]) -> d
     gap = max(gaps, default=1)
     if gap > 1:
         raise NoStepTimesError(
-            f"the log prints every {gap} steps, and a mean over them is no step's time; print "
+            f"the log prints every {gap} steps, and a mean over them is not a step's time; print "
             "each step"
         )
     if log_format.covers is Covers.SINCE_START:

@@ -78,7 +78,7 @@ class Ends(NamedTuple):
     is_sampled: bool = False
     """Whether it is printed of some only, and the others are taken for alike."""
     has_turned: bool = False
-    """Whether epochs begin between the two: what passes there is no step's time."""
+    """Whether epochs begin between the two: that time is not part of a step."""
 
 
 class Collector(Protocol):

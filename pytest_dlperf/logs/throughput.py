@@ -99,9 +99,7 @@ class LogReading:
     def __post_init__(self) -> None:
         """Begin before the first byte."""
         if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
-            raise ValueError(
-                f"{self.window} is no window: at least one step is measured, after none or more"
-            )
+            raise ValueError(f"{self.window} is not a valid window: measure one step or more")
         self.log_format = self.log_format.of(self.case)
         self._step_times = [metric for metric in self.metrics if metric.name in STEP_TIMES]
         # What is looked for in the log; a second definition may go by another number of a line.

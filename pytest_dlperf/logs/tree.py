@@ -218,7 +218,7 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
                 if _NAME.fullmatch(entry.name):
                     index.ignored.append(IgnoredLog(entry.path, "it is a folder, named as a log"))
                 # Files of further ranks and nodes lie in a folder beside their run's log, and
-                # whoever wants those of the control arm names a folder in there.
+                # those of the control arm are read by naming a folder in there.
                 is_of_run = entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX)
                 identity = _identity(entry.stat())
                 if not is_of_run and entry.name != CONTROL_ARM and identity not in seen:

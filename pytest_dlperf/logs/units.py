@@ -143,7 +143,7 @@ def _check_whole(timing: Timing, match: AnyMatch) -> None:
     end = match.end(timing.value)
     rest = _GOES_ON.match(match.string, end)
     if rest is None or (rest[0][:1] in b",kKMG" and match.end() > end):
-        # What the expression itself takes behind the group is known to whoever wrote it.
+        # The author of the expression knows what it takes behind the group.
         return
     number = (match[timing.value] + rest[0]).decode(errors="replace")
     raise BrokenContractError(

@@ -116,11 +116,11 @@ class Witness:
         """Check that records without a time have one.
 
         Raises:
-            BrokenContractError: Nobody has seen when the log's lines came.
+            BrokenContractError: It is unknown when the log's lines came.
         """
         if self.stamps is not None and not self._arrivals.known:
             raise BrokenContractError(
-                "the record has no time, so it counts when its lines came, and nobody knows: "
+                "the record has no time, so it counts when its lines came, and that is unknown: "
                 f"{readable(str(arrivals_of(self._path)))} is missing, or is not of this log. "
                 "Launch the run, or give the record a group of its time, such as 'seconds'"
             )
@@ -203,7 +203,7 @@ class Witness:
         return Observed(steps, seconds, least, most, WitnessKind.ARRIVALS)
 
     def _without_pauses(self, seen: Observed, ends: Ends) -> Sequence[Observed]:
-        """Leave out what a few steps take longer than all others: a checkpoint is no step's time.
+        """Leave out what a few steps take longer than all others: a checkpoint does not count.
 
         Which of them did is not known where many come at once, so this moves one bound only.
         """
@@ -366,7 +366,7 @@ def _stamp_of(text: bytes, at: int) -> tuple[int, int] | None:
 def _at_pace(near: Sequence[_Stamped], pace: float, grain: int) -> Sequence[_Stamped]:
     """Give a few records next to each other that come at the pace of the window; else none.
 
-    Whoever adds stamps to what comes through a buffer stamps many lines at once.
+    A program that stamps buffered output stamps many lines at once.
     """
     interval = abs(near[-1].step - near[0].step) / max(len(near) - 1, 1)
     if not interval:

@@ -1,7 +1,7 @@
 """Notices for chats: Slack, Teams and Mattermost, by their incoming webhooks, and plain JSON.
 
-What logs and files say stands where each chat takes text as text: it makes no link, mentions nobody
-and formats nothing.
+Quotes of logs and files go where a chat takes plain text, so that they make no link, no mention and
+no format.
 """
 
 from __future__ import annotations

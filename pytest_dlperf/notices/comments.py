@@ -75,7 +75,7 @@ class Comments(Notifier):
 
     @abstractmethod
     def _base(self) -> str | None:
-        """Return the address of all comments; ``None`` where this is no pull request's run."""
+        """Return the address of all comments; ``None`` where the run is not of a pull request."""
 
     @abstractmethod
     def _headers(self) -> Mapping[str, str]:
@@ -87,7 +87,7 @@ class Comments(Notifier):
 
     @abstractmethod
     def _author_of(self, comment: Mapping[str, Any]) -> object:
-        """Return who wrote a comment."""
+        """Return the author of a comment."""
 
     @abstractmethod
     def _address_of(self, base: str, comment: int) -> str:
@@ -132,7 +132,7 @@ class Comments(Notifier):
         try:
             return json.loads(answer) if answer else None
         except ValueError:
-            raise NoticeError(f"{host_of(address)} answers with what is no JSON") from None
+            raise NoticeError(f"{host_of(address)} does not answer with JSON") from None
 
     def _variable(self, *names: str) -> str:
         """Give the first of these variables that is set; the empty text if none is."""

@@ -132,7 +132,7 @@ class Mail(Notifier):
         message["To"] = ", ".join(self._receivers)
         message["Date"] = formatdate(localtime=True)
         message["Message-ID"] = make_msgid(domain=socket.getfqdn())
-        # RFC 3834: so that nobody's absence notice comes back.
+        # RFC 3834: no absence notice comes back.
         message["Auto-Submitted"] = "auto-generated"
         subject, text = _whole(notice.subject), _whole(notice.text)
         link = f"\n\n{notice.ci_run}" if notice.ci_run and notice.ci_run not in text else ""

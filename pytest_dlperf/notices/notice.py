@@ -24,10 +24,10 @@ class Notice(Struct, frozen=True, kw_only=True):
     text: str
     """Plain text of some lines, without the subject."""
     markdown: str
-    """The same for GitHub, GitLab and Mattermost: what logs and files say is no markup in it."""
+    """The same for GitHub, GitLab and Mattermost: quotes of logs and files are escaped."""
     cluster: str | None
     is_red: bool
-    """Whether somebody has to look."""
+    """Whether it needs action."""
     is_due: bool = True
     """Whether this session is one of those that ``--dlperf-notify-on`` asks for."""
     ci_run: str | None = None
@@ -37,7 +37,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Notifier:
-    """Tells somebody of a session. Override ``send``.
+    """Tells people of a session. Override ``send``.
 
     The methods are called on xdist's controller only, in a thread of their own, and given up after
     some seconds. Raise a ``NoticeError`` for what the user is to read: of other errors only the
@@ -53,7 +53,7 @@ class Notifier:
         """Tell that a session has begun: its first test of a case runs."""
 
     def send(self, notice: Notice) -> bool | None:
-        """Tell of a session. Return ``False`` where there was nobody to tell.
+        """Tell of a session. Return ``False`` where nothing was sent.
 
         Raises:
             NoticeError: It could not be told.

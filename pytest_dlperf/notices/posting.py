@@ -112,7 +112,7 @@ def call(
 def _body(payload: Any) -> tuple[bytes | None, str]:
     if payload is None or isinstance(payload, bytes):
         return payload, "text/plain; charset=utf-8"
-    # Half of a character, as broken logs have it, is no JSON: it is written as its code.
+    # JSON has no lone surrogates, as broken logs have: they are escaped.
     return json.dumps(payload, ensure_ascii=True).encode(), "application/json; charset=utf-8"
 
 

@@ -31,7 +31,7 @@ class Outcome(Struct):
 
     @property
     def line(self) -> str | None:
-        """The line that says why nobody was told."""
+        """The line that says why the notice was not sent."""
         fault = self.fault
         return fault and printable(f"no notice was sent by {self.notifier.name}: {fault}")
 
@@ -73,7 +73,7 @@ def _all_at_once(
         for thread in threads:
             thread.join(max(until - time.monotonic(), 0))
     except KeyboardInterrupt:
-        limit_s = 0  # who is impatient does not wait for a chat
+        limit_s = 0  # Ctrl-C skips pending notices
     for number, thread in enumerate(threads):
         if thread.is_alive():
             why = f"it was given up after {limit_s:.0f} s" if limit_s else "it was broken off"

@@ -62,7 +62,7 @@ def notice_of(
 
 
 def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]:
-    """Look for slow changes in the history; nobody misses them where it cannot be read."""
+    """Look for slow changes in the history; none where it cannot be read."""
     from pytest_dlperf.history.case_history import drifts_of
     from pytest_dlperf.history.store import History, HistoryError
 

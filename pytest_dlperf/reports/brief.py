@@ -1,7 +1,7 @@
 """The night in ten seconds: what mails, chats and comments say of a session.
 
 What is bad comes first, by the size of the loss; cases that share metric, age and cause are told
-together. Below it stands, a line each, what is worth knowing and alarms nobody. It stays short,
+together. Below it, a line each, stand facts that need no action. It stays short,
 however bad the night was.
 """
 
@@ -104,7 +104,7 @@ def brief_of(
 def _quiet_lines(
     results: Results, groups: Sequence[Group], drifts: Sequence[tuple[Series, Drift]]
 ) -> Iterator[str]:
-    """Yield what alarms nobody and is worth knowing, a line each."""
+    """Yield a line for each fact that needs no action."""
     told = {result.case.id for group in groups for result in group.cases}
     rest = [result for result in results.cases if result.case.id not in told]
     for status in (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.IMPROVED):

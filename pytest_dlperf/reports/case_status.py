@@ -52,7 +52,7 @@ class CaseStatus(str, Enum):
 
     @property
     def is_alarm(self) -> bool:
-        """Tell whether a test of the case failed, and somebody has to look."""
+        """Whether a test of the case failed and needs action."""
         return self.rank <= CaseStatus.LOST.rank
 
     @property

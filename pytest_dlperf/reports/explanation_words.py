@@ -33,7 +33,7 @@ DIFFERENCES_SHOWN: Final = 5
 """Differences that a message lists; the results file has all of them."""
 
 UNKNOWN: Final = "unknown"
-"""Stands for a side of a difference of which nobody knows."""
+"""Stands for an unknown side of a difference."""
 LONGEST_LINE: Final = 400
 """Characters of a line of texts that have to stay short."""
 
@@ -157,7 +157,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when, by which commit, and how long ago it was good; empty if nobody knows."""
+    """Say since when, by which commit, and how long ago it was good; empty if unknown."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -244,7 +244,7 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
 
 
 def told_difference(difference: Difference) -> ToldDifference:
-    """Put a difference into words, ``unknown`` for a side of which nobody knows."""
+    """Put a difference into words, with ``unknown`` for a missing side."""
     known = (difference.accepted, difference.last_good, difference.tonight)
     accepted, last_good, tonight = _shortened(known)
     is_between = difference.last_good not in (None, difference.accepted)

@@ -118,7 +118,7 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
     ]
     if not found:
         return None
-    seen = [percent for percent in found if percent < 100]  # noqa: PLR2004 - nobody loses more
+    seen = [percent for percent in found if percent < 100]  # noqa: PLR2004 - no loss is larger
     blind = len(found) - len(seen)
     unseen = f"none by {blind} of {len(found)} verdicts" if blind else ""
     if not seen:

@@ -90,7 +90,7 @@ class Group(Struct, frozen=True, kw_only=True):
         return list(filter(None, (self.measured(), self.reason(), since)))
 
     def accepted(self, tonight: str) -> str:
-        """Say who accepted the number that they were held against; empty if nobody knows."""
+        """Name the person who accepted the reference number; empty if unknown."""
         said = words.accepted_by(self.acceptance, tonight)
         return f"reference accepted {said}" if said else ""
 

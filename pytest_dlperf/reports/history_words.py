@@ -1,6 +1,6 @@
 """Put what the history shows of a metric into words, the same in terminal, page and command.
 
-Texts may hold what results files say: who prints them makes them safe.
+Texts may quote results files: the caller that prints them escapes them.
 """
 
 from __future__ import annotations

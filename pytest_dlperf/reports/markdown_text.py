@@ -1,4 +1,4 @@
-"""GitHub-flavoured Markdown: text that nobody has checked, tables, and a page with a limit.
+"""GitHub-flavoured Markdown: untrusted text, tables, and a page with a limit.
 
 Names, reasons and lines of logs may hold anything. Nothing of them may become markup, HTML, a
 link, a mention or a reference, nor end the cell, list or block that it stands in: ``inline``,

@@ -90,7 +90,7 @@ def not_written_by_others(error: OSError) -> Note:
 
 
 def fault(error: Exception) -> str:
-    """Describe an unforeseen error, with the line that whoever looks into it asks for."""
+    """Describe an unforeseen error, with the line of code that raised it."""
     return f"{type(error).__name__}: {error} ({_line_of(error)})"
 
 

@@ -28,7 +28,7 @@ def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
 
 
 def suspicion_lines(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Yield what somebody may have to look into: where losses come from, then odd scaling."""
+    """Yield remarks that may need action: where losses come from, then odd scaling."""
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
     trainings = by_training(whole).items()
     for name, members in trainings:
@@ -80,7 +80,7 @@ def _oddities(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
 
 
 def _unwitnessed(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Say once what nobody can know of logs that exist already."""
+    """Say once what existing logs cannot show."""
     measured = (r.measurement for r in results if r.measurement is not None)
     runs = [run for each in measured if each.available_runs is not None for run in each.runs]
     alone = sum(run.witness is WitnessKind.NONE for run in runs)

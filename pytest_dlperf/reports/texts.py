@@ -44,7 +44,7 @@ def person(by: str | None) -> str:
 
 
 def reason(why: str) -> str:
-    """Write why somebody accepted a number, who may have had much to say."""
+    """Write why a number was accepted, cut where that is long."""
     # Unlike of a log, the first lines count.
     return cut(printable(" ".join(why.split())), _LONGEST_REASON)
 

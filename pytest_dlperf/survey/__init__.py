@@ -1,1 +1,1 @@
-"""What a log is and holds, said before anybody has declared it."""
+"""Identify logs, commands and folders before a system file declares them."""

@@ -1,7 +1,7 @@
 """Sort the lines of a log by what they look like: the same text around other numbers.
 
 Lines that repeat, with a number that rises, are a trainer's; this is how they are found in a log
-that nobody has described.
+of an unknown format.
 """
 
 from __future__ import annotations

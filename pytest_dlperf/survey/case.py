@@ -53,7 +53,7 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     wanted: Wanted,
     facts: Sequence[FoundFact],
 ) -> tuple[Case, str, dict[str, str]]:
-    """Make the case that a log says it is of; where its batch comes from; and what is not sure."""
+    """Derive the case from a log; return it with the source of its batch and what is uncertain."""
     if wanted.case is not None and wanted.global_batch is None:
         return wanted.case, "as --case says", {}
     doubts: dict[str, str] = {}

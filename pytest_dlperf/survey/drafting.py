@@ -111,7 +111,7 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
     log, command = basis.log, basis.command
     keys: dict[str, Any] = {}
     starter = log.starter if log is not None else None
-    # What is printed by us, or by who is known, needs no format of its own.
+    # What we print, or a known trainer prints, needs no format of its own.
     is_own = starter is not None and not isinstance(starter.format, Shipped)
     if starter is not None and is_own and basis.base in BY_THREE_LINES:
         if starter.unit != "samples/s":

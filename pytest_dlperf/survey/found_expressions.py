@@ -1,4 +1,4 @@
-"""Write the expressions that find steps, metrics and facts in a log that nobody has described."""
+"""Write the expressions that find steps, metrics and facts in a log of an unknown format."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def _epoch_of(columns: Sequence[Column], step: int | None) -> int | None:
         turns = [row for row, (first, second) in enumerate(pairwise(epochs)) if second > first]
         if turns:
             return at if any(numbers[row + 1] < numbers[row] for row in turns) else None
-        # In the first epoch nobody can tell; a step of so many is one of an epoch.
+        # The first epoch does not show it; a step of so many is one of an epoch.
         has_total = step + 1 < len(columns) and columns[step + 1].before.strip() == "/"
         is_local = "batch" in name_of(columns[step]).lower() or at == step - 1
         return at if (has_total or is_local) and "global" not in columns[step].before else None

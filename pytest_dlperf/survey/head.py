@@ -1,4 +1,4 @@
-"""Look at the head of a log, and its end, to say what it holds before anybody has said what it is.
+"""Read the head and the end of a log to find out what it holds, without a declared format.
 
 However large the log is, the cost stays that of a few megabytes.
 """
@@ -48,7 +48,7 @@ _PACKED: Final = {
 
 
 class NoLogError(Exception):
-    """A file that holds no text; the message says what it seems to be."""
+    """The file is not text; the message says what it seems to be."""
 
 
 class StepsOfLog(Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class HeadOfLog:
         odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
         holes = begin.count(0)
         if odd > _BINARY * len(begin) and holes < len(begin):
-            raise NoLogError("it is no text")
+            raise NoLogError("it is not text")
 
     @property
     def begin(self) -> bytes:

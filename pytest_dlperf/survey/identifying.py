@@ -51,7 +51,7 @@ class Identified(Struct, frozen=True, kw_only=True):
     case: Case
     """The run that it is taken for."""
     batch_source: str
-    """Where the batch of the case comes from; empty where nobody knows it."""
+    """Where the batch of the case comes from; empty if unknown."""
     steps: StepsOfLog
     facts: Sequence[FoundFact] = ()
     cases: Sequence[Case] = ()

@@ -223,7 +223,7 @@ def _image_size(text: str) -> int:
 
 def _whole_number(text: str, *, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
 
 
@@ -233,7 +233,7 @@ def _milliseconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds from 0 on")
     return value
 
 

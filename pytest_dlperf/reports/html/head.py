@@ -54,7 +54,7 @@ class HeadGroup(Struct, frozen=True, kw_only=True):
 
 
 class Fold(Struct, frozen=True, kw_only=True):
-    """Lines that stand in the head when somebody opens them."""
+    """Lines of the head that are folded until a reader opens them."""
 
     summary: str
     lines: tuple[str, ...]
@@ -69,7 +69,7 @@ class HeadFact(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """What a person reads at seven, from top to bottom; ``foot`` is what nobody asks for then."""
+    """The head of the page, from top to bottom; ``foot`` has the facts of least interest."""
 
     facts: tuple[HeadFact, ...]
     groups: tuple[HeadGroup, ...]
@@ -133,7 +133,7 @@ def _head_group(group: Group, tonight: str, *, strict: bool) -> HeadGroup:
 
 
 def _suspicions(results: Results, histories: Histories, told: set[str]) -> Iterator[str]:
-    """Yield what somebody should look into; the cases that were ``told`` have said enough."""
+    """Yield further remarks; the cases in ``told`` are covered already."""
     for host, faults in sorted(results.unfit_hosts.items()):
         yield f"host {host} cannot be used: {'; '.join(faults)}"
     for status in (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.IMPROVED):
