@@ -67,7 +67,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 env={
-                    **{name: os.environ[name] for name in os.environ if name not in _SET_BY_A_FORK},
+                    **_lasting(os.environ),
                     "OPENBLAS_NUM_THREADS": "1",  # a process with threads should not fork
                 },
                 stdin=subprocess.DEVNULL,
@@ -138,6 +138,16 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in environment.items()
         if name.startswith(("PYTHON", "LANG", "LC_")) and name not in _SET_BY_A_FORK
+    }
+
+
+def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that say nothing of the test that starts the server, nor of a fork."""
+    here = str(Path.cwd())
+    return {
+        name: value
+        for name, value in environment.items()
+        if here not in value and name not in _SET_BY_A_FORK
     }
 
 
