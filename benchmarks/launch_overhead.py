@@ -36,11 +36,11 @@ from launch_scale import Cost, cost_of, line_of, played, reckoned
 from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
-from pytest_dlperf.launch.plan import plan_run, run_dir
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.launch.plan import Place, plan_run, run_dir
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.measure.whole_run import logs_of
 from pytest_dlperf.model.case import Topology

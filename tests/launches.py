@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand, plan_run, run_dir
+from pytest_dlperf.launch.plan import NodeCommand, Place, plan_run, run_dir
 from pytest_dlperf.launch.record import LaunchOutcome
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
@@ -51,7 +51,7 @@ def run_spec(
     case: Case,
     window: Window,
     log: Path,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> LaunchOutcome:
     """Plan a case and run it to its end."""
     topology = case.topology
@@ -71,6 +71,6 @@ def run_spec(
             log=log,
         ),
         time_limit_s=spec.time_limit_s,
-        on_wait=say,
+        say=say,
     )
     return run_on_hosts(LocalLauncher(), order)

@@ -23,7 +23,14 @@ from fault_matrix.places import MARKS, place_of
 from fault_matrix.session import NODES, Session
 from pythons import old_python
 
-from pytest_dlperf.launch import channel, clients, gang, remote_call, run, supervisor_client
+from pytest_dlperf.launch import (
+    channel,
+    clients,
+    connected_gang,
+    remote_call,
+    run,
+    supervisor_client,
+)
 from pytest_dlperf.plugin import workers
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -115,8 +122,8 @@ def test_all_limits_fit_into_the_promise() -> None:
         workers.END_LIMIT_S + workers.LOOK_S,
         clients.GRACE_S + clients.KILL_GRACE_S,
         run.DEATH_LIMIT_S,
-        run.SETTLE_S + run.PEER_GRACE_S,
-        channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S + remote_call.END_LIMIT_S,
+        connected_gang.SETTLE_S + run.PEER_GRACE_S,
+        channel.HEARTBEAT_TIMEOUT_S + connected_gang.LOST_SWEEP_LIMIT_S + remote_call.END_LIMIT_S,
     ):
         assert seconds <= PROMISE_S - 0.3
 

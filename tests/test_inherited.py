@@ -18,11 +18,11 @@ from clusters.slurm import Slurm
 from clusters.ssh import SshHosts
 from launches import THIS_MACHINE
 
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher, LocalLauncher, SlurmLauncher, SshLauncher
-from pytest_dlperf.launch.plan import NodeCommand
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.launch.plan import NodeCommand, Place
+from pytest_dlperf.launch.run import run_on_hosts
 
 TELL: Final = "import json, os; print('environment', json.dumps(dict(os.environ)))"
 OUTER: Final = (

@@ -28,13 +28,13 @@ from launches import THIS_MACHINE, run_commands, run_spec
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
 from pytest_dlperf.launch import launchers, supervisor_client
 from pytest_dlperf.launch import run as run_module
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.plan import NodeCommand, Place
 from pytest_dlperf.launch.record import LaunchOutcome, Stop
 from pytest_dlperf.launch.remote_call import sent_modules, source_of
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.node import folder as node_folder

@@ -13,14 +13,14 @@ from launches import places
 
 from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.launch import gang
-from pytest_dlperf.launch.gang import once_all
+from pytest_dlperf.launch import connected_gang
+from pytest_dlperf.launch.gang import RunOrder, once_all
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.launch.record import Record
 from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Window
@@ -101,7 +101,7 @@ class LostAtOnce(Launcher):
         del host
         size = next(word for word in program if word.isdigit())
         script = (
-            f"head -c {size} >/dev/null; echo '{{\"ready\": true}}'\n"
+            f'head -c {size} >/dev/null; echo \'{{"ready": "3.6"}}\'\n'
             "while read -r word rest; do case $word in\n"
             'prepare) echo \'{"prepared": true, "port": 29500}\' ;;\n'
             "start) echo '{\"started\": 1}'; exit ;;\n"
@@ -113,7 +113,7 @@ class LostAtOnce(Launcher):
 def test_what_is_true_of_many_hosts_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang, "SWEEP_LIMIT_S", 0.1)
+    monkeypatch.setattr(connected_gang, "SWEEP_LIMIT_S", 0.1)
     hosts = [Host(name=f"gpu{number:02}", address=f"10.0.0.{number}") for number in range(1, 13)]
     order = RunOrder(
         places=places(*(tmp_path / f"{host.name}.log" for host in hosts), hosts=hosts),

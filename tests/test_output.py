@@ -14,11 +14,12 @@ import pytest
 from clusters.processes import LONG_S
 from launches import places
 
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import LaunchOutcome, Stop
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.node.relay import MERGED_S, Relay
 

@@ -18,10 +18,11 @@ from launches import THIS_MACHINE, places
 
 from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_dir
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from clusters.processes import wait_until
+from launches import places
 from msgspec.structs import replace
 
 from pytest_dlperf.config.cluster import JobKind, Kubernetes, Volume
@@ -21,8 +22,8 @@ from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
 from pytest_dlperf.launch.kubernetes.manifests import group_of, manifest_of, names_of, template_of
 from pytest_dlperf.launch.kubernetes.pods import Pod, Seen
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
-from pytest_dlperf.launch.news import NodeNews
 from pytest_dlperf.launch.queue import Job, NodeEnd, Phase, SilentQueueError
+from pytest_dlperf.launch.queued_gang import QueuedNode
 from pytest_dlperf.launch.sbatch import SbatchQueue
 from pytest_dlperf.node.member import Meeting, filled
 
@@ -277,13 +278,14 @@ def test_a_killed_supervisor_is_the_end_of_its_node(
     reports = tmp_path / "node0.reports"
     told = [{"started": 4711}, report, {"asked": True}]
     reports.write_text("".join(f"{json.dumps(one)}\n" for one in told))
-    news = NodeNews(0, reports, tmp_path / "node0.log")
+    [place] = places(tmp_path / "node0.log")
+    node = QueuedNode(0, place, reports)
 
-    news.refresh()
+    node.refresh()
 
-    assert news.is_done
-    assert news.failed_by_itself
-    assert [text.partition(",")[0] for text in news.problems] == [problem]
+    assert node.is_done
+    assert node.failed_by_itself
+    assert [text.partition(",")[0] for text in node.close()] == [f"host of node 0: {problem}"]
 
 
 @pytest.mark.parametrize("is_asked_first", [True, False])
@@ -294,19 +296,21 @@ def test_a_node_fails_by_itself_unless_its_engine_had_asked_it_to_end(
     told = [{"started": 4711}, {"asked": True}, {"ended": 143}]
     told = told if is_asked_first else [told[0], told[2], told[1]]
     reports.write_text("".join(f"{json.dumps(one)}\n" for one in told))
-    news = NodeNews(0, reports, tmp_path / "node0.log")
-    news.refresh()
-    assert news.failed
-    assert news.failed_by_itself is not is_asked_first
+    [place] = places(tmp_path / "node0.log")
+    node = QueuedNode(0, place, reports)
+    node.refresh()
+    assert node.failed
+    assert node.failed_by_itself is not is_asked_first
 
 
 def test_of_an_end_without_any_reason_no_node_is_blamed(tmp_path: Path) -> None:
-    news = NodeNews(0, tmp_path / "node0.reports", tmp_path / "node0.log")
-    news.end = NodeEnd(exit_code=None)
-    assert news.failed
-    assert not news.failed_by_itself
-    news.end = NodeEnd(exit_code=None, reason="pod p-0: Evicted")
-    assert news.failed_by_itself
+    [place] = places(tmp_path / "node0.log")
+    node = QueuedNode(0, place, tmp_path / "node0.reports")
+    node.end = NodeEnd(exit_code=None)
+    assert node.failed
+    assert not node.failed_by_itself
+    node.end = NodeEnd(exit_code=None, reason="pod p-0: Evicted")
+    assert node.failed_by_itself
 
 
 # -------------------------------------------------------------------------- what cancels

@@ -17,10 +17,11 @@ from launches import places
 from suites import Suite
 
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs import limits
 from pytest_dlperf.logs.reader import Memory, Region

@@ -17,7 +17,8 @@ from launches import places
 
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
-from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
+from pytest_dlperf.launch.node_progress import NodeState
+from pytest_dlperf.launch.supervisor_client import SupervisorClient
 
 PREPARED = {"prepared": True, "port": 4711}
 
@@ -70,7 +71,7 @@ def reported(tmp_path: Path) -> Iterator[Callable[..., SupervisorClient]]:
     [
         ([], NodeState.CONNECTING),
         ([{"ready": "3.6"}], NodeState.READY),
-        ([{"ready": "3.6"}, {"busy": True}], NodeState.BUSY),
+        ([{"ready": "3.6"}, {"busy": "somebody"}], NodeState.BUSY),
         ([{"ready": "3.6"}, {"cannot_prepare": "why"}], NodeState.UNUSABLE),
         ([{"ready": "3.6"}, PREPARED], NodeState.PREPARED),
         ([{"ready": "3.6"}, PREPARED, {"cannot_start": None}], NodeState.NOT_STARTED),
@@ -92,7 +93,7 @@ def test_what_is_printed_on_the_way_is_no_report(reported: Callable[..., Supervi
 
 
 def test_a_report_out_of_turn_moves_nothing(reported: Callable[..., SupervisorClient]) -> None:
-    client = reported({"ready": "3.6"}, {"started": 7}, {"ready": "3.6"}, {"busy": True})
+    client = reported({"ready": "3.6"}, {"started": 7}, {"ready": "3.6"}, {"busy": "somebody"})
     assert client.state is NodeState.BUSY
 
 
@@ -104,7 +105,7 @@ def test_only_what_was_prepared_and_not_cleaned_up_needs_a_sweep(
         reported(ready, *lines).needs_sweep
         for lines in (
             [],
-            [{"busy": True}],
+            [{"busy": "somebody"}],
             [PREPARED],
             [PREPARED, {"started": 7}],
             [PREPARED, {"started": 7}, {"ended": 1}],
@@ -142,14 +143,14 @@ def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
         {"supervisor_killed": "was killed by SIGABRT"},
         {"clean": True},
     )
-    assert (by_guardian.is_killed, by_guardian.needs_sweep) == (True, False)
-    assert "processes 7, 8 of an earlier run" in str(by_guardian.told)
+    assert (by_guardian.killed is not None, by_guardian.needs_sweep) == (True, False)
+    assert "processes 7, 8 of an earlier run" in str(by_guardian.earlier)
     [problem] = by_guardian.close()
     assert "its supervisor was killed by SIGABRT" in problem
     alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"clean": True})
-    assert (alone.is_killed, "guardian" in alone.close()[0]) == (True, True)
+    assert (alone.killed is not None, "guardian" in alone.close()[0]) == (True, True)
     failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"clean": True})
-    assert (failed.is_killed, failed.told) == (False, None)
+    assert (failed.killed, failed.earlier) == (None, None)
     assert "docker rm x: exit status 1" in failed.close()[0]
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import select
 import subprocess
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Any, Final, final
+from typing import IO, TYPE_CHECKING, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+from pytest_dlperf.launch.node_progress import read_report
 from pytest_dlperf.launch.remote_call import describe_exit, last_words, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import supervisor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.node_progress import Report
 
 HEARTBEAT_TIMEOUT_S: Final = 3.5
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
@@ -81,20 +82,14 @@ class Channel:
                 orders.write(order)
                 orders.flush()
 
-    def receive(self) -> list[dict[str, Any]]:
+    def receive(self) -> list[Report]:
         """Take what has been reported; wait for it if need be."""
         received = os.read(self.fileno(), 65536)
         self._heard_at = time.monotonic()
         self.closed = self.closed or not received
         *lines, self._received = (self._received + received).split(b"\n")
-        reports = []
-        for line in lines:
-            # A login shell may greet first.
-            with contextlib.suppress(ValueError):
-                report = json.loads(line)
-                if isinstance(report, dict):
-                    reports.append(report)
-        return reports
+        # A login shell may greet first.
+        return [report for line in lines if (report := read_report(line)) is not None]
 
     def check_heartbeat(self, now: float) -> None:
         """Cut the connection to a distant supervisor that has been silent for too long."""

@@ -15,10 +15,9 @@ from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.leases import Lease
-from pytest_dlperf.launch.plan import example_nodes, node_log
+from pytest_dlperf.launch.plan import Place, example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.run import run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
 
 if TYPE_CHECKING:
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.launch.run import RunOrder
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, to_builtins
 
@@ -17,13 +17,12 @@ from pytest_dlperf.node import member, supervisor
 from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.config.assignments import LaunchVariables
-    from pytest_dlperf.launch.news import NodeNews
+    from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.queue import Queue
-    from pytest_dlperf.launch.run import RunOrder
 
 MARGIN_S: Final = 600.0
 """The engine's own limit is so much longer than the run's: to come up, and to clean up."""
@@ -40,7 +39,7 @@ class JobTerms(Struct, frozen=True, kw_only=True):
 
     ``purpose`` is for people. ``queue_limit_s`` counts from the submission to the start of the
     programs. ``hosts`` are the only ones, if there are any. ``check`` finds fault with what the
-    look at a host has found, and says what.
+    look at a host, given by its name, has found.
     """
 
     purpose: str
@@ -48,7 +47,7 @@ class JobTerms(Struct, frozen=True, kw_only=True):
     variables: LaunchVariables
     hosts: tuple[str, ...]
     queue_limit_s: float
-    check: Callable[[NodeNews], str | None]
+    check: Callable[[str, Mapping[str, Any]], str | None]
 
 
 def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Job:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -51,6 +52,22 @@ class Node(Struct, frozen=True, kw_only=True):
     first_port: int | str
     device_ids: tuple[int, ...]
     folder: str
+    accelerators: Accelerators = field(default_factory=Accelerators)
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The place of one node of a run, before it is known what it runs.
+
+    ``device_ids`` are the devices that it uses, by their place among the ``accelerators`` of the
+    host, ``locked_devices`` those that nobody else may use meanwhile who locks under the same
+    ``lock_scope`` on that machine. Its output, errors included, goes to ``log``.
+    """
+
+    host: Host
+    device_ids: tuple[int, ...]
+    locked_devices: tuple[int, ...]
+    lock_scope: str
+    log: Path
     accelerators: Accelerators = field(default_factory=Accelerators)
 
 

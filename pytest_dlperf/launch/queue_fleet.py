@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec import Struct
 
@@ -14,22 +14,21 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.job_plan import JobTerms, job_of
 from pytest_dlperf.launch.plan import example_nodes
 from pytest_dlperf.launch.preflight import fingerprint_of, host_report
-from pytest_dlperf.launch.submitted import run_submitted
+from pytest_dlperf.launch.queued_gang import QueuedGang
+from pytest_dlperf.launch.run import run_gang
 from pytest_dlperf.model.errors import CannotMeasureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.leases import Lease
-    from pytest_dlperf.launch.news import NodeNews
-    from pytest_dlperf.launch.plan import Node
+    from pytest_dlperf.launch.plan import Node, Place
     from pytest_dlperf.launch.preflight import HostReport, Requirements
     from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.launch.run import RunOrder
-    from pytest_dlperf.launch.supervisor_client import Place
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
 
@@ -113,7 +112,8 @@ class QueueFleet(Fleet):
                 f"job of {self.queue.name} each node starts its own program; launch it over ssh, "
                 "or inside an allocation of Slurm"
             )
-        return run_submitted(self.queue, order, self._terms(order, case, needed, variables))
+        terms = self._terms(order, case, needed, variables)
+        return run_gang(lambda signals: QueuedGang(self.queue, order, terms, signals), order)
 
     def shown(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
@@ -127,15 +127,12 @@ class QueueFleet(Fleet):
     ) -> JobTerms:
         found = self._found.setdefault((case.id, needed.key), _Found())
 
-        def check(news: NodeNews) -> str | None:
-            if news.found is None:
-                return None
-            if news.host not in found.reports:
+        def check(name: str, look: Mapping[str, Any]) -> str | None:
+            if name not in found.reports:
                 devices = case.topology.devices_per_node
-                host = Host(name=news.host, address=news.host, devices=devices)
-                found.hosts[news.host] = host
-                found.reports[news.host] = host_report(host, needed, news.found)
-            return found.reports[news.host].fault
+                host = found.hosts[name] = Host(name=name, address=name, devices=devices)
+                found.reports[name] = host_report(host, needed, look)
+            return found.reports[name].fault
 
         return JobTerms(
             purpose=case.id,

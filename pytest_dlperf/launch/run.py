@@ -1,18 +1,13 @@
-"""One run on its hosts, from the first connection until nothing of it is left."""
+"""One run, from before its first node is reached until nothing of it is left."""
 
 from __future__ import annotations
 
-import math
 import time
-import uuid
 from typing import TYPE_CHECKING, Final, final
 
-from msgspec import Struct
-
 from pytest_dlperf.launch import channel, supervisor_client
-from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, once_all
-from pytest_dlperf.launch.inherited import SLURM
-from pytest_dlperf.launch.plan import SCRATCH, Node
+from pytest_dlperf.launch.connected_gang import ConnectedGang
+from pytest_dlperf.launch.gang import InterruptedRunError, once_all
 from pytest_dlperf.launch.record import (
     LaunchOutcome,
     Record,
@@ -25,14 +20,14 @@ from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.launch.gang import Gang, RunOrder
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.node_progress import NodeProgress
+    from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.signals import DeferredSignals
-    from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
-    from pytest_dlperf.launch.watch import RunWatch
 
 PEER_GRACE_S: Final = 1.5
 """The other nodes may go on for so long after one has failed, to write their own errors."""
@@ -48,35 +43,14 @@ LOOK_S: Final = 0.2
 LOOK_S_PER_NODE: Final = 0.002
 LONGEST_LOOK_S: Final = 1.0
 """With many nodes it is longer, up to this: each has a log."""
-SETTLE_S: Final = 0.3
-"""A program's last output may arrive so long after the news of its end."""
-
-
-class RunOrder(Struct, frozen=True, kw_only=True):
-    """One run: where its nodes go, what they will run there, and how long it may take.
-
-    ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
-    ``head_only`` it says so of node 0 alone, whose program starts the others' itself.
-    ``time_limit_s`` counts from the start of the programs. ``scratch`` is the folder on each host
-    in which runs make their own.
-    """
-
-    places: tuple[Place, ...]
-    plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
-    time_limit_s: float
-    scratch: str = SCRATCH
-    head_only: bool = False
-    files: Mapping[str, str] = {}
-    """What the nodes' folders get, by name."""
-    row: int = 0
-    """How many ports in a row have to be free on all nodes."""
-    watch: RunWatch | None = None
-    on_wait: Callable[[str], None] | None = None
-    wait_limit_s: float = math.inf
-    """A run may wait so long for hosts that others hold."""
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
+    """Run all nodes to their end, over connections that the launcher makes; see ``run_gang``."""
+    return run_gang(lambda signals: ConnectedGang(launcher, order, signals), order)
+
+
+def run_gang(make: Callable[[DeferredSignals], Gang], order: RunOrder) -> LaunchOutcome:
     """Run all nodes to their end; nothing of the run is left when this returns.
 
     The same holds when it is left by an exception. Signals wait until then (``deferred_signals``).
@@ -90,30 +64,18 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
     """
     if not order.places:
         raise ValueError("a run needs one node at least")
-    with deferred_signals() as received:
-        return _Run(launcher, order, received).outcome()
+    with deferred_signals() as signals:
+        return _Run(make(signals), order, signals).outcome()
 
 
 @final
 class _Run:
-    """A run from the first connection until its last process is gone."""
+    """A run of a gang: its deadline, its watch, its first failure and its record."""
 
-    def __init__(self, launcher: Launcher, order: RunOrder, signals: DeferredSignals) -> None:
-        self._launcher = launcher
+    def __init__(self, gang: Gang, order: RunOrder, signals: DeferredSignals) -> None:
+        self._gang = gang
         self._order = order
         self._signals = signals
-        self._gang = Gang(
-            launcher,
-            order.places,
-            run_id=uuid.uuid4().hex,
-            scratch=order.scratch,
-            head_only=order.head_only,
-            files=order.files,
-            row=order.row,
-            signals=signals,
-            say=order.on_wait,
-            wait_limit_s=order.wait_limit_s,
-        )
         self._commands: Sequence[NodeCommand] = ()
         self._record: Record | None = None
         self._errors: list[str] = []
@@ -128,15 +90,13 @@ class _Run:
         started = time.monotonic()
         try:
             try:
-                self._gang.gather()
-                self._start()
+                self._gang.start(self._begin)
+                started = time.monotonic()
+                self._wait(started + self._order.time_limit_s)
             except BrokenError as error:
                 self._errors.append(str(error))
             except InterruptedRunError:
                 pass
-            else:
-                started = time.monotonic()
-                self._wait(started + self._order.time_limit_s)
         finally:
             self._end()
             outcome = self._outcome(time.monotonic() - started)
@@ -144,9 +104,19 @@ class _Run:
                 outcome = self._record.end(outcome)
         return outcome
 
+    def _begin(self, nodes: Sequence[Node]) -> Sequence[NodeCommand]:
+        """Plan what these nodes run, and keep it."""
+        self._commands = self._order.plan(nodes)
+        record = Record(self._gang.engine, self._commands, self._order.time_limit_s)
+        record.begin()
+        self._record = record
+        return self._commands
+
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         errors = [*self._stopped.problems(self._signals), *self._errors]
-        codes = [client.exit_code for client in self._gang.clients]
+        if self._stopped.stop is Stop.EXITED:
+            errors += self._gang.reasons(self._first_failed)
+        codes = [node.final_exit_code for node in self._gang.nodes]
         codes += [None] * (len(self._order.places) - len(codes))
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
@@ -158,45 +128,11 @@ class _Run:
             first_failed=self._first_failed,
         )
 
-    def _start(self) -> None:
-        order = self._order
-        nodes = [
-            Node(
-                host=client.place.host.name,
-                address=client.place.host.address,
-                port=client.port or 0,
-                device_ids=client.place.device_ids,
-                accelerators=client.place.accelerators,
-                first_port=self._gang.first_port,
-                folder=self._gang.folder(rank),
-            )
-            for rank, client in enumerate(self._gang.clients)
-        ]
-        self._commands = order.plan(nodes)
-        self._gang.is_started = True
-        record = Record(self._launcher.name, self._commands, order.time_limit_s)
-        record.begin()
-        self._record = record
-        started = self._gang.clients[: len(self._commands)]
-        # A program that starts the others itself may do so as steps of the job around it.
-        inherits = SLURM if order.head_only else ()
-        for client, command in zip(started, self._commands, strict=True):
-            client.start(
-                command,
-                inherits=(*inherits, *self._launcher.sets),
-                in_front=self._gang.in_front,
-            )
-        self._gang.listen(
-            CONNECT_LIMIT_S, until=once_all(started, lambda client: client.start_is_known)
-        )
-        for client in started:
-            client.check_started(CONNECT_LIMIT_S)
-
     # ------------------------------------------------------------------ while it lives
 
     @property
-    def _working(self) -> list[SupervisorClient]:
-        return self._gang.clients[: len(self._commands)]
+    def _working(self) -> Sequence[NodeProgress]:
+        return self._gang.nodes[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:
         """Wait for the programs to end, for the watch to end the run, or for the deadline.
@@ -205,16 +141,12 @@ class _Run:
         """
         look_at = 0.0
         look_s = min(max(LOOK_S, LOOK_S_PER_NODE * len(self._commands)), LONGEST_LOOK_S)
-        all_done = once_all(self._working, lambda client: client.is_done)
+        all_done = once_all(self._working, lambda node: node.is_done)
         failed, changed = False, True
         while not self._signals:
             failed = failed or (changed and self._any_failed())
             if failed:
-                self._note_death()
-                self._first_failed = self._first_failed or tuple(
-                    rank for rank, client in enumerate(self._working) if client.failed
-                )
-                self._note_log_sizes()
+                self._note_failure()
             if changed and all_done():
                 return
             if failed:
@@ -241,40 +173,44 @@ class _Run:
             changed = self._gang.take_reports()
 
     def _any_failed(self) -> bool:
-        idle = self._gang.clients[len(self._commands) :]
-        return any(client.failed for client in self._working) or any(
-            client.is_gone for client in idle
-        )
+        idle = self._gang.nodes[len(self._commands) :]
+        return any(node.failed for node in self._working) or any(node.is_gone for node in idle)
 
     def _any_gone(self) -> bool:
-        return any(client.needs_sweep or client.is_killed for client in self._gang.clients)
+        return any(node.needs_sweep or node.killed for node in self._gang.nodes)
+
+    def _note_failure(self) -> None:
+        """Keep which nodes were the first to fail, when, and how far their logs were."""
+        if self._died_at is None:
+            # A host that is lost has been silent before, and a supervisor that was stopped as well.
+            is_late = any(node.is_unattended for node in self._gang.nodes)
+            self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
+        if not self._first_failed:
+            failed = [rank for rank, node in enumerate(self._working) if node.failed]
+            alone = [rank for rank in failed if self._working[rank].failed_by_itself]
+            self._first_failed = tuple(alone or failed)
+        self._note_log_sizes()
 
     def _end(self) -> None:
         if self._stopped.stop is Stop.COMPLETE:
             self._log_sizes_when_complete = sizes_of(self._logs)
-        elif any(client.is_broken_off for client in self._gang.clients):
+        elif any(node.is_broken_off for node in self._gang.nodes):
             self._note_log_sizes()
         grace_s = supervisor_client.TERMINATION_GRACE_S
-        if self._commands and all(client.is_done for client in self._working):
+        if self._commands and all(node.is_done for node in self._working):
             grace_s = min(grace_s, STRAGGLERS_GRACE_S)
         if self._died_at is not None:
             grace_s = min(grace_s, max(0.0, self._died_at + DEATH_LIMIT_S - time.monotonic()))
-        self._gang.end(grace_s)
-        self._errors += self._gang.problems
-
-    def _note_death(self) -> None:
-        if self._died_at is None:
-            # A host that is lost has been silent before, and a supervisor that was stopped as well.
-            is_late = any(client.is_unattended for client in self._gang.clients)
-            self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
+        known = "; ".join(self._errors)
+        self._errors += [problem for problem in self._gang.end(grace_s) if problem not in known]
 
     def _note_log_sizes(self) -> None:
         """Keep the sizes of the nodes' logs, unless they have been kept before."""
         if self._log_sizes_at_failure:
             return
-        if self._launcher.remote:
+        if self._gang.settle_s:
             # A program's last words and the news of its end come by ways of their own.
-            self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
+            self._gang.listen(self._gang.settle_s, until=lambda: False, patient=True)
         self._log_sizes_at_failure = sizes_of(self._logs)
 
     @property

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
+from pytest_dlperf.launch.connected_gang import CONNECT_LIMIT_S, ConnectedGang
+from pytest_dlperf.launch.gang import InterruptedRunError, RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
+from pytest_dlperf.launch.plan import NodeCommand, Place
 from pytest_dlperf.launch.signals import deferred_signals
-from pytest_dlperf.launch.supervisor_client import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,43 +36,34 @@ def try_command(
     """
     host = Host(name="localhost", address=ADDRESS)
     place = Place(host=host, device_ids=(), locked_devices=(), lock_scope="", log=log)
+    command = NodeCommand(
+        node_rank=0,
+        host=host.name,
+        address=host.address,
+        arguments=tuple(arguments),
+        environment=dict(environment),
+        working_directory=None,
+        log=log,
+    )
+    order = RunOrder(
+        places=(place,),
+        plan=lambda _: [command],
+        time_limit_s=limit_s,
+        wait_limit_s=CONNECT_LIMIT_S,
+    )
     with deferred_signals() as signals:
-        gang = Gang(
-            LocalLauncher(),
-            [place],
-            run_id=uuid.uuid4().hex,
-            scratch=SCRATCH,
-            head_only=False,
-            files={},
-            row=0,
-            signals=signals,
-            say=None,
-            wait_limit_s=CONNECT_LIMIT_S,
-        )
+        gang = ConnectedGang(LocalLauncher(), order, signals)
         try:
-            gang.gather()
-            (client,) = gang.clients
-            gang.is_started = True
-            command = NodeCommand(
-                node_rank=0,
-                host=host.name,
-                address=host.address,
-                arguments=tuple(arguments),
-                environment=dict(environment),
-                working_directory=None,
-                log=log,
-            )
-            client.start(command, inherits=())
-            gang.listen(CONNECT_LIMIT_S, until=lambda: client.start_is_known)
-            client.check_started(CONNECT_LIMIT_S)
+            gang.start(order.plan)
+            [node] = gang.nodes
             deadline = time.monotonic() + limit_s
-            while not client.is_done and not signals and time.monotonic() < deadline:
-                gang.listen(_LOOK_S, until=lambda: client.is_done)
+            while not node.is_done and not signals and time.monotonic() < deadline:
+                gang.listen(_LOOK_S, until=lambda: node.is_done)
                 if is_enough():
                     break
         except InterruptedRunError:
             return None  # the signal is raised when the block is left
         else:
-            return client.exit_code
+            return node.exit_code
         finally:
             gang.end()

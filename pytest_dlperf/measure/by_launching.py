@@ -330,7 +330,7 @@ class LaunchMeasurer:
             on_progress=show,
         )
         try:
-            order = launch.order(places, run=number, watch=watch, on_wait=self.say)
+            order = launch.order(places, run=number, watch=watch, say=self.say)
             outcome = self.fleet.run(order, case, launch.needed, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
             read = watch.finish(outcome.log_sizes_at_failure)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import Sight, contained, inside, seen_inside
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
-from pytest_dlperf.launch.run import RunOrder
 from pytest_dlperf.launch.step_lines import step_files
 from pytest_dlperf.logs.tree import log_path
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.slurm_container import Container
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.supervisor_client import Place
+    from pytest_dlperf.launch.plan import Node, NodeCommand, Place
     from pytest_dlperf.launch.watch import RunWatch
     from pytest_dlperf.model.case import Case
 
@@ -98,7 +97,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         *,
         run: int,
         watch: RunWatch | None = None,
-        on_wait: Callable[[str], None] | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> RunOrder:
         """Make the order for a run in these places."""
         spec, log = self.spec, self.log(run)
@@ -111,7 +110,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             head_only=spec.start_on is StartOn.HEAD,
             files={} if spec.steps is None else step_files(),
             watch=watch,
-            on_wait=on_wait,
+            say=say,
         )
 
     def _paths(self, kind: VariableKind) -> dict[str, str]:

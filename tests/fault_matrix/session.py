@@ -55,10 +55,10 @@ cases:
 """
 
 _IMPATIENT: Final = """\
-from pytest_dlperf.launch import channel, gang, run, supervisor_client
+from pytest_dlperf.launch import channel, connected_gang, run, supervisor_client
 supervisor_client.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
 channel.HEARTBEAT_TIMEOUT_S = 2.5
-gang.QUEUE_LIMIT_S = 5.0
+connected_gang.QUEUE_LIMIT_S = 5.0
 """
 
 _OPTIONS: Final = tuple(

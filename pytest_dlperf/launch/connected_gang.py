@@ -1,0 +1,363 @@
+"""Nodes of a run over a connection each: reached and locked at once, and ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import selectors
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Final, final
+
+from msgspec import UNSET
+
+from pytest_dlperf.launch import supervisor_client
+from pytest_dlperf.launch.gang import Gang, once_all
+from pytest_dlperf.launch.head_node import keeper_file, launch_agents
+from pytest_dlperf.launch.hosts import Host, describe_hosts
+from pytest_dlperf.launch.inherited import SLURM
+from pytest_dlperf.launch.launchers import played_address
+from pytest_dlperf.launch.leases import waited_in_vain
+from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
+from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder
+from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
+from pytest_dlperf.launch.supervisor_client import SupervisorClient
+from pytest_dlperf.node import guardian, keeper, processes, remains, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_dlperf.launch.gang import RunOrder
+    from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.remote_call import RemoteCall
+
+CONNECT_LIMIT_S: Final = 30.0
+"""Limit until a supervisor answers, unless the launcher queues."""
+QUEUE_LIMIT_S: Final = 30.0
+"""Some nodes of a run are kept for so long while others are still queued for."""
+QUEUE_SILENCE_S: Final = 3.0
+"""A run is queued for so long before the user hears of it."""
+SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
+"""Limit of a second connection that ends what a killed supervisor has left."""
+LOST_SWEEP_LIMIT_S: Final = 0.6
+"""The same where the host was lost: it is most likely still out of reach."""
+SETTLE_S: Final = 0.3
+"""A program's last output may arrive so long after the news of its end."""
+POLL_S: Final = 0.05
+CHECK_LIFE_S: Final = 0.25
+
+
+@final
+class ConnectedGang(Gang):
+    """The supervisors of one run, from the first connection until nothing of it is left."""
+
+    def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
+        """Reach nobody yet; signals that come are added to ``signals``."""
+        self.engine = launcher.name
+        self.settle_s = SETTLE_S if launcher.remote else 0.0
+        self.nodes: list[SupervisorClient] = []
+        self.signals = signals
+        self._launcher = launcher
+        self._order = order
+        self._id = uuid.uuid4().hex
+        self._keeper: tuple[str, str] | None = None
+        # In an allocation mpirun starts its daemons as steps, which Slurm ends with all below them.
+        if order.head_only and not (launcher.on_this_machine or launcher.needs_allocation):
+            text = source_of(keeper).decode("ascii")
+            self._keeper = keeper_file(order.scratch, self._id), text
+        self._first_port = 0
+        """The first port of the row, once the nodes are prepared."""
+        self._is_told = False
+        """Whether the user knows that the run waits."""
+        self._give_up_at = math.inf
+        self._reports = selectors.DefaultSelector()
+        self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
+        self._problems: list[tuple[Host, str]] = []
+        self._check_life_at = 0.0
+        self._over = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
+        if launcher.remote:
+            self._pulse.start()
+
+    def start(self, begin: Callable[[Sequence[Node]], Sequence[NodeCommand]]) -> None:
+        """Have all nodes ready at once, and then their programs started."""
+        self._gather()
+        commands = begin(self._nodes())
+        self.is_started = True
+        started = self.nodes[: len(commands)]
+        # A program that starts the others itself may do so as steps of the job around it.
+        inherits = SLURM if self._order.head_only else ()
+        for client, command in zip(started, commands, strict=True):
+            client.start(
+                command, inherits=(*inherits, *self._launcher.sets), in_front=self._in_front
+            )
+        self.listen(CONNECT_LIMIT_S, until=once_all(started, lambda client: client.start_is_known))
+        for client in started:
+            client.check_started(CONNECT_LIMIT_S)
+
+    def _nodes(self) -> list[Node]:
+        return [
+            Node(
+                host=client.place.host.name,
+                address=client.place.host.address,
+                port=client.port or 0,
+                device_ids=client.place.device_ids,
+                accelerators=client.place.accelerators,
+                first_port=self._first_port,
+                folder=self._folder(rank),
+            )
+            for rank, client in enumerate(self.nodes)
+        ]
+
+    def _gather(self) -> None:
+        """Have all nodes ready at once, however often it takes to find all of them free."""
+        again, self._give_up_at = False, time.monotonic() + self._order.wait_limit_s
+        while not self._reached(again=again):
+            again = True
+            self._wait_for(self._queued_for())
+            self._abandon(self.nodes)
+            self.nodes = []
+            self._pause()
+        while not self._locked():
+            busy = [client for client in self.nodes if client.state is NodeState.BUSY]
+            for client in self.nodes:
+                client.release()
+            # Another row may be free at once.
+            if busy:
+                held = (f"{client.place.host.name}: {client.holder}" for client in busy)
+                self._wait_for(
+                    f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}"
+                )
+                self._pause()
+
+    def _folder(self, rank: int) -> str:
+        """Name the folder of the run on a node."""
+        return node_folder(self._order.scratch, self._id, rank)
+
+    @property
+    def _in_front(self) -> Mapping[str, tuple[str, str]]:
+        """What variables of a head node's program begin with there, and their defaults."""
+        if self._keeper is None:
+            return {}
+        return launch_agents(self._launcher.python, self._keeper[0], self.nodes[0].marker)
+
+    def take_reports(self) -> bool:
+        """Take reports for a moment, or until one of them changes something; say whether one has.
+
+        For a moment only: a signal's handler does not end the waiting. Of a thousand nodes, one
+        shows a sign of life each millisecond, so that changes nothing and costs nothing else.
+        """
+        until = time.monotonic() + POLL_S
+        left_s, changed = POLL_S, False
+        while left_s > 0 and not changed:
+            for key, _ in self._reports.select(left_s):
+                client = key.data
+                changed = client.receive() or changed
+                if client.is_gone:
+                    self._ignore(client)
+            left_s = until - time.monotonic()
+        return self._any_lost() or changed
+
+    def _any_lost(self) -> bool:
+        """Give up who shows no sign of life; look for them a few times a second only."""
+        now = time.monotonic()
+        if now < self._check_life_at:
+            return False
+        self._check_life_at = now + CHECK_LIFE_S
+        for call, limit_s in self._sweeps.values():
+            call.let_go_after(limit_s)
+        found = False
+        for client in self.nodes:
+            if not client.is_gone:
+                client.check_life(now)
+                if client.is_gone:
+                    self._ignore(client)
+                    found = True
+        return found
+
+    def end(self, grace_s: float = supervisor_client.TERMINATION_GRACE_S) -> list[str]:
+        """End what is left of the run: politely at first, unless in a hurry; then for certain."""
+        try:
+            # A node that is queued for, or does not answer, would keep all others waiting.
+            self._abandon([client for client in self.nodes if client.port is None])
+            self._sweep()
+            self._end_in_order(grace_s)
+        finally:
+            for client in self.nodes:
+                client.kill()
+            all_ended = once_all(self.nodes, lambda client: client.is_gone)
+            self.listen(remains.REPORT_LIMIT_S, until=all_ended, patient=True)
+            self._over.set()
+            if self._launcher.remote:
+                self._pulse.join()
+            for client in self.nodes:
+                self._ignore(client)
+                self._note(client, *client.close())
+                if client.kept is not None:
+                    self._order.say(f"host {client.place.host.name}: {client.kept}")
+            self._sweep()
+            self._end_sweeps()
+            self._reports.close()
+        return self._problems_by_host()
+
+    def _end_in_order(self, grace_s: float) -> None:
+        """Ask for the end, and wait for it; with a second signal somebody is losing patience."""
+        deadline = time.monotonic() + grace_s
+        # Other nodes have nothing but what the first one's program has started: it is asked first.
+        waves = [self.nodes[:1], self.nodes[1:]] if self._order.head_only else [self.nodes]
+        for wave in waves:
+            for client in wave:
+                client.end()
+            ended = once_all(wave, lambda client: client.is_gone)
+            self.listen(
+                deadline - time.monotonic(),
+                until=lambda ended=ended: len(self.signals) > 1 or ended(),  # type: ignore[misc]
+                patient=True,
+            )
+
+    def _beat(self) -> None:
+        """Tell distant supervisors each second that somebody is there, in a thread of its own.
+
+        Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
+        own thread up for longer than a supervisor waits.
+        """
+        while not self._over.wait(guardian.HEARTBEAT_INTERVAL_S):
+            for client in tuple(self.nodes):
+                client.show_life()
+
+    # ------------------------------------------------------------------ before the start
+
+    def _reached(self, *, again: bool) -> bool:
+        """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
+        allow_connections(len(self._order.places))
+        for rank, place in enumerate(self._order.places):
+            client = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
+            self.nodes.append(client)
+            self._reports.register(client, selectors.EVENT_READ, client)
+        queues = self._launcher.queues
+        all_reached = once_all(self.nodes, lambda client: client.is_reached)
+        if queues:
+            self.listen(QUEUE_SILENCE_S, until=all_reached)
+            if not all_reached():
+                self._wait_for(self._queued_for())
+        self.listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
+        for client in self.nodes:
+            client.check_reached(None if queues else CONNECT_LIMIT_S)
+        return all(client.state is not NodeState.CONNECTING for client in self.nodes)
+
+    def _locked(self) -> bool:
+        """Take all hosts at once or none, so that two controllers never wait for each other."""
+        self._first_port = random.choice(PORT_ROWS)  # noqa: S311 - no secret
+        machines = set()
+        for rank, client in enumerate(self.nodes):
+            machine = "" if self._launcher.on_this_machine else client.place.host.name
+            held = (machine, played_address(client.place.host))
+            client.prepare(
+                sweep=self._marked(client),
+                folder=self._folder(rank),
+                files=self._order.files,
+                # Nodes that are one machine share its row.
+                row=(self._first_port, 0 if held in machines else self._order.row),
+                keeper=self._keeper,
+            )
+            machines.add(held)
+        self.listen(
+            CONNECT_LIMIT_S,
+            until=once_all(self.nodes, lambda client: client.preparation_is_known),
+        )
+        for client in self.nodes:
+            if client.earlier is not None:
+                self._order.say(f"host {client.place.host.name}: {client.earlier}")
+                client.earlier = None
+            client.check_prepared(CONNECT_LIMIT_S)
+        return all(client.state is NodeState.PREPARED for client in self.nodes)
+
+    def _queued_for(self) -> str:
+        queued = (c.place.host.name for c in self.nodes if c.state is NodeState.CONNECTING)
+        return f"{self._launcher.name} has queued the run for {', '.join(dict.fromkeys(queued))}"
+
+    def _wait_for(self, why: str) -> None:
+        """Tell once why the run has to wait, and raise when it has waited for too long."""
+        if not self._is_told:
+            self._order.say(f"waiting: {why}")
+            self._is_told = True
+        if time.monotonic() > self._give_up_at:
+            raise waited_in_vain(self._order.wait_limit_s, why)
+
+    def _pause(self) -> None:
+        """Wait as long as nobody else does, so that two that collide do not collide again."""
+        self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
+
+    # ------------------------------------------------------------------ the end
+
+    def _abandon(self, clients: Sequence[SupervisorClient]) -> None:
+        """Wait no longer for supervisors that have nothing to clean up."""
+        for client in clients:
+            self._ignore(client)
+            client.abandon()
+
+    def _ignore(self, client: SupervisorClient) -> None:
+        # It may have been ignored before, and its pipe closed since.
+        with contextlib.suppress(KeyError, ValueError):
+            self._reports.unregister(client)
+
+    def _sweep(self) -> None:
+        """Begin to end what supervisors have left that are gone, each once."""
+        for rank, client in enumerate(self.nodes):
+            if not client.needs_sweep or client.marker in self._sweeps:
+                continue
+            keeper_path = self._keeper and self._keeper[0]
+            order = client.sweep_order(self._marked(client), self._folder(rank), keeper_path)
+            limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
+            host = client.place.host
+            try:
+                call = start_remote(self._launcher.outside, host, source_of(sweep), order)
+            except OSError as error:
+                self._note(client, _not_swept(error.strerror or str(error)))
+            else:
+                self._sweeps[client.marker] = call, limit_s
+
+    def _end_sweeps(self) -> None:
+        """Wait for the sweeps; where one did not get there, somebody has to look."""
+        for client in self.nodes:
+            if client.marker in self._sweeps:
+                call, limit_s = self._sweeps[client.marker]
+                output, reason = call.result(limit_s)
+                reports = [read_report(line) or Report() for line in (output or b"").splitlines()]
+                # A host that is out of reach cleans up by itself, as long as its supervisor lives.
+                if client.lost is None and all(report.clean is UNSET for report in reports):
+                    self._note(client, _not_swept(reason))
+                for report in reports:
+                    if report.left:
+                        self._note(client, remains.unended(report.left))
+                    if report.at_end:
+                        self._note(client, report.at_end)
+
+    def _note(self, client: SupervisorClient, *problems: str) -> None:
+        self._problems += [(client.place.host, problem) for problem in problems]
+
+    def _problems_by_host(self) -> list[str]:
+        """Say what went wrong at the end: one message for all hosts of which the same is true."""
+        by_problem: dict[str, dict[str, Host]] = {}
+        for host, problem in self._problems:
+            name = host.name.rpartition("@")[2]
+            plain = Host(name=host.name, address=name)
+            by_problem.setdefault(problem, {})[host.name] = plain
+        return [
+            f"host{'s' * (len(hosts) > 1)} {describe_hosts(hosts.values())}: {problem}"
+            for problem, hosts in by_problem.items()
+        ]
+
+    def _marked(self, client: SupervisorClient) -> str:
+        # What node 0 started on other nodes carries its marker.
+        return f"{self._id}." if self._order.head_only else client.marker
+
+
+def _not_swept(reason: str) -> str:
+    return (
+        f"its supervisor is gone, and nobody could look for what it has left "
+        f"({reason}); end what has {processes.MARKER} in its environment there"
+    )

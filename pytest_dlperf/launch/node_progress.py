@@ -1,0 +1,244 @@
+"""How far one node of a run has come, by what it reports."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
+
+from pytest_dlperf.logs.arrivals import ArrivalsWriter
+from pytest_dlperf.node.remains import numbered, unended
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.launch.plan import Place
+
+T = TypeVar("T")
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One report of a node; what it does not say is ``UNSET``.
+
+    ``ready`` is the version of the node's Python, ``cannot_start`` is ``None`` where a working
+    directory is missing. ``arrivals`` are triples as in ``ArrivalsWriter.add``. ``look`` is what
+    ``node.probe`` has found, ``addresses`` those of all nodes, which have agreed on ports from
+    ``first`` on. ``left`` and ``earlier`` are numbers of processes.
+    """
+
+    ready: str | UnsetType = UNSET
+    busy: str | UnsetType = UNSET
+    row_taken: bool | UnsetType = UNSET
+    cannot_prepare: str | UnsetType = UNSET
+    prepared: bool | UnsetType = UNSET
+    port: int | UnsetType = UNSET
+    cannot_start: str | UnsetType | None = UNSET
+    started: int | UnsetType = UNSET
+    ended: int | UnsetType = UNSET
+    clean: bool | UnsetType = UNSET
+    left: list[int] | UnsetType = UNSET
+    arrivals: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
+    anchor: str = ""
+    lost: str | None = None
+    signal: str | UnsetType = UNSET
+    kept: str | UnsetType = UNSET
+    at_end: str | UnsetType = UNSET
+    earlier: list[int] | UnsetType = UNSET
+    supervisor_killed: str | UnsetType = UNSET
+    guardian_killed: bool | UnsetType = UNSET
+    deserted: bool | UnsetType = UNSET
+    alive: bool | UnsetType = UNSET
+    host: str | UnsetType = UNSET
+    look: dict[str, Any] | UnsetType = UNSET
+    addresses: tuple[str, ...] | UnsetType = UNSET
+    first: int | UnsetType = UNSET
+    asked: bool | UnsetType = UNSET
+
+
+def read_report(line: bytes) -> Report | None:
+    """Read a report; ``None`` where the line is another program's, such as a login shell's."""
+    try:
+        return convert(json.loads(line), Report)
+    except (ValueError, ValidationError):
+        return None
+
+
+class NodeState(Enum):
+    """The progress of a node of a run."""
+
+    CONNECTING = "nothing was heard yet"
+    QUEUED = "its engine has not started it, or it waits for the other nodes"
+    READY = "the supervisor waits for orders"
+    BUSY = "another run has locked a device of the host"
+    ROW_TAKEN = "a port of the row that the run asks for is not free"
+    UNUSABLE = "the host cannot be prepared"
+    PREPARED = "devices are locked, ports are held, the run's folder is there"
+    NOT_STARTED = "the program cannot be started"
+    RUNNING = "the program runs"
+    EXITED = "the program has ended, what it has started may live"
+    CLEANED_UP = "the supervisor has ended all that was below it, and is about to end"
+
+
+_CONNECTED: Final = frozenset(NodeState) - {NodeState.CONNECTING}
+_TO_CLEAN_UP: Final = frozenset(
+    {NodeState.PREPARED, NodeState.NOT_STARTED, NodeState.RUNNING, NodeState.EXITED}
+)
+_START_IS_KNOWN: Final = _TO_CLEAN_UP - {NodeState.PREPARED} | {NodeState.CLEANED_UP}
+
+_TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
+    "ready": (frozenset({NodeState.CONNECTING, NodeState.QUEUED}), NodeState.READY),
+    "busy": (frozenset({NodeState.READY}), NodeState.BUSY),
+    "row_taken": (frozenset({NodeState.READY}), NodeState.ROW_TAKEN),
+    "cannot_prepare": (frozenset({NodeState.READY}), NodeState.UNUSABLE),
+    "prepared": (frozenset({NodeState.READY}), NodeState.PREPARED),
+    "cannot_start": (frozenset({NodeState.QUEUED, NodeState.PREPARED}), NodeState.NOT_STARTED),
+    "started": (frozenset({NodeState.PREPARED}), NodeState.RUNNING),
+    "ended": (frozenset({NodeState.RUNNING}), NodeState.EXITED),
+    "clean": (_CONNECTED, NodeState.CLEANED_UP),
+}
+"""The state that a report leads to, and from which states. ``release`` leads back to ``READY``."""
+
+
+class NodeProgress(ABC):
+    """One node's program and the supervisor that it runs under, as far as they are known here."""
+
+    def __init__(self, place: Place, state: NodeState) -> None:
+        """Begin before the node does."""
+        self.place = place
+        self.state = state
+        self.port: int | None = None
+        """Held for the run, once the node is prepared."""
+        self.pid: int | None = None
+        """The number of the program's process, once it was started."""
+        self.exit_code: int | None = None
+        """The program's exit code, or the negative number of the signal that ended it."""
+        self.problem: str | None = None
+        """Why the node cannot be prepared, or its program not be started."""
+        self.holder: str | None = None
+        """Who held a device of the host when it was busy."""
+        self.earlier: str | None = None
+        """What of an earlier run was found on the node."""
+        self.kept: str | None = None
+        """What of the run's folder could not be removed, and why."""
+        self.is_asked = False
+        """Whether an engine had asked the node to end before its program did."""
+        self.killed: str | None = None
+        """The end of the supervisor, or of its guardian, if one was killed."""
+        self._left: list[int] = []
+        self._lost_output: str | None = None
+        self._at_end: list[str] = []
+        self._arrivals = ArrivalsWriter(place.log)
+
+    # ------------------------------------------------------------------ what is known of it
+
+    @property
+    @abstractmethod
+    def is_gone(self) -> bool:
+        """Whether nothing more will be reported: the supervisor has ended or is out of reach."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the program has ended."""
+        return self.is_gone or self.exit_code is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program has ended with an error, or nobody knows how it ended."""
+        return self.is_done and self.exit_code != 0
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """Whether it has failed, and is not known to have been ended by an engine."""
+        return self.failed and not self.is_asked
+
+    @property
+    def final_exit_code(self) -> int | None:
+        """The exit code, where anybody knows it."""
+        return self.exit_code
+
+    @property
+    def is_unattended(self) -> bool:
+        """Whether the supervisor is out of reach, or was killed or stopped."""
+        return self.killed is not None
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether the program was started and has not ended without an error."""
+        return self.pid is not None and self.exit_code != 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the node itself has reported."""
+        return self.state in _CONNECTED
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is known if the supervisor is there."""
+        return self.is_gone or self.is_connected
+
+    @property
+    def preparation_is_known(self) -> bool:
+        """Whether it is known if the node is ready to start its program."""
+        return self.is_gone or self.state in _CONNECTED - {NodeState.READY}
+
+    @property
+    def start_is_known(self) -> bool:
+        """Whether it is known if the program was started."""
+        return self.is_gone or self.state in _START_IS_KNOWN
+
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether its supervisor ended without having cleaned up, so that another one has to."""
+        return self.is_gone and self.state in _TO_CLEAN_UP
+
+    # ------------------------------------------------------------------ reports
+
+    def take(self, report: Report) -> bool:
+        """Take a report; say whether it is more than a sign of life, and output's time."""
+        if not isinstance(report.arrivals, UnsetType) and self.is_connected:
+            self._arrivals.add(report.arrivals, report.anchor)
+            self._lost_output = report.lost or self._lost_output
+            return False
+        for word, (before, after) in _TRANSITIONS.items():
+            if getattr(report, word) is not UNSET and self.state in before:
+                self.state = after
+        if not self.is_connected:
+            return False  # it was printed by something on the way
+        self.port = _said(report.port, self.port)
+        self.pid = _said(report.started, self.pid)
+        self.problem = _said(report.cannot_prepare, _said(report.cannot_start, self.problem))
+        self.holder = _said(report.busy, self.holder)
+        self.kept = _said(report.kept, self.kept)
+        self._left = _said(report.left, self._left)
+        if report.asked is True and self.exit_code is None and self.killed is None:
+            self.is_asked = True
+        self.exit_code = _said(report.ended, self.exit_code)
+        if report.earlier:
+            whose = "of an earlier run, whose supervisor and guardian were killed"
+            self.earlier = f"ended {numbered(report.earlier)} {whose}"
+        if not isinstance(report.at_end, UnsetType):
+            self._at_end.append(report.at_end)
+        if not isinstance(report.supervisor_killed, UnsetType):
+            self.killed = f"its supervisor {report.supervisor_killed}"
+        elif report.guardian_killed is True:
+            self.killed = "the guardian of its supervisor was killed"
+        return report.alive is UNSET
+
+    def close_log(self) -> list[str]:
+        """Seal the log's arrivals; say what output is lost, and what could not be cleaned up."""
+        self._arrivals.seal()
+        problems = []
+        if self._lost_output is not None:
+            problems.append(
+                f"some of the output is lost: cannot write the log {self.place.log}: "
+                f"{self._lost_output}"
+            )
+        problems += [f"at the end of the run, {problem}" for problem in self._at_end]
+        return [*problems, unended(self._left)] if self._left else problems
+
+
+def _said(now: T | UnsetType, before: T) -> T:
+    return before if isinstance(now, UnsetType) else now
