@@ -334,6 +334,18 @@ def test_who_waits_is_told_once_what_for(party: Callable[..., Party]) -> None:
     assert waiting.says("got") == "a=0,1,2,3,4,5,6,7 b=0,1,2,3,4,5,6,7"
 
 
+def test_leases_under_another_lock_are_no_reason_to_wait(folder: Path) -> None:
+    mine, other = (HostPool(folder, report=print, lock=name) for name in ("", "other"))
+    hosts = hosts_of("a:8")
+    with (
+        mine.leased(hosts, nodes=1, devices=8),
+        other.leased(hosts, nodes=1, devices=8),
+        pytest.raises(BrokenError, match="a under the lock other held by process"),
+        other.leased(hosts, nodes=1, devices=8, limit_s=0.0),
+    ):
+        pass
+
+
 def test_a_large_gang_is_not_starved_by_small_ones(party: Callable[..., Party]) -> None:
     first = party("h[1-4]")
     first.says("got")

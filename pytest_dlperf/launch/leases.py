@@ -61,12 +61,16 @@ class Lease(Struct, frozen=True, kw_only=True):
 class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
-    def __init__(self, place: Path | Callable[[], Path], *, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, place: Path | Callable[[], Path], *, report: Callable[[str], None], lock: str = ""
+    ) -> None:
         """Share the pool in a folder, which is made when needed and belongs to the pool alone.
 
         ``place`` may be a function that finds it, for one that may go while this process lives.
-        ``report`` gets warnings, such as of a state file that was set aside.
+        ``report`` gets warnings, such as of a state file that was set aside. Leases under another
+        ``lock`` are no reason to wait.
         """
+        self._lock = lock
         self._find = place if callable(place) else lambda: place
         self._report = report
 
@@ -93,7 +97,7 @@ class HostPool:
         Raises:
             BrokenError: They were not free for ``limit_s`` seconds, or the pool cannot be used.
         """
-        usable = _usable(hosts, nodes, devices)
+        usable = _usable(hosts, nodes, devices, self._lock)
         request = Claim(
             name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
             pid=os.getpid(),
@@ -264,10 +268,11 @@ def _check_is_due(folder: Path) -> bool:
     return not 0 <= age < _CHECK_S
 
 
-def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
+def _usable(hosts: Sequence[Host], nodes: int, devices: int, lock: str) -> dict[str, Host]:
     if nodes < 1 or devices < 1:
         raise BrokenError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
-    by_address = {host.address.lower(): host for host in hosts}
+    under = f" under the lock {lock}" if lock else ""
+    by_address = {f"{host.address.lower()}{under}": host for host in hosts}
     if len(by_address) < len(hosts):
         raise BrokenError(f"of {len(hosts)} hosts to lease, some have the same address")
     usable = {
