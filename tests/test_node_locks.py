@@ -15,6 +15,9 @@ from other_users import OTHER, as_other, in_child, needs_root
 from suites import Suite
 from trainers import TinySystem
 
+from pytest_dlperf.launch.fleet import THIS_MACHINE
+from pytest_dlperf.launch.leases import HostPool
+from pytest_dlperf.launch.pool_folder import users_pool
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 
 
@@ -87,3 +90,17 @@ def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite
     result.stdout.fnmatch_lines([f"waiting: {who}", f"*no hosts after 1 s: {who}; *wait-limit*"])
     assert result.ret == 1
     assert tiny.starts() == []
+
+
+@pytest.mark.in_process
+def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
+    suite: Suite,
+) -> None:
+    TinySystem(suite)
+    pool = HostPool(users_pool, report=print, lock=os.environ["DLPERF_LOCK"])
+    with pool.leased([THIS_MACHINE], nodes=1, devices=1):
+        result = suite.run(
+            "-q", "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
+        )  # fmt: skip
+    told = f"waiting for 1 of 1 hosts with 1 device(s): 127.0.0.1*held by process {os.getpid()} *"
+    result.stdout.fnmatch_lines([told, "*no hosts after 1 s: *"])

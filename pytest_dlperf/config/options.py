@@ -155,12 +155,12 @@ class Settings(NamedTuple):
         "run as a job",
         environment=True,
     )
-    wait_limit_s: float = option(
+    wait_limit_s: float | None = option(
         "wait-limit",
         "SECONDS",
-        "how long a run may wait for its hosts: for those that others hold, or in a queue",
+        "how long a run may wait for its hosts: for those that others hold, or in a queue; by "
+        "default a day, and an hour for this machine where no hosts are named",
         read=values.seconds,
-        default="86400",
         environment=True,
     )
     assignments: tuple[Assignment, ...] = option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.queue import Queue
+
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 86400.0
 
 
 def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
@@ -51,7 +54,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     if queue is not None:
         from pytest_dlperf.launch.queue_fleet import QueueFleet
 
-        return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s)
+        return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s or _DAY_S)
     launcher, hosts = launcher_and_hosts(settings, launchers, queues=list(by_name))
     return HostFleet(
         launcher,
@@ -62,7 +65,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
         pool=HostPool(users_pool, report=say, lock=settings.lock or ""),
         exclusive=not settings.share_hosts,
         lock=settings.lock or "",
-        wait_limit_s=settings.wait_limit_s,
+        wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts else _HOUR_S),
         shared_folder=shared_folder,
         say=say,
     )
