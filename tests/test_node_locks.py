@@ -16,8 +16,7 @@ from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.launch.fleet import THIS_MACHINE
-from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.launch.pool_folder import users_pool
+from pytest_dlperf.launch.leases import HostPool, users_pool
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 
 

@@ -13,8 +13,7 @@ import pytest
 from other_users import OTHER, as_other, needs_root, shared_folder
 
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.launch.pool_folder import users_pool
+from pytest_dlperf.launch.leases import HostPool, users_pool
 from pytest_dlperf.model.errors import BrokenError
 
 FIRST = f"pytest-dlperf-hosts-{os.geteuid()}"

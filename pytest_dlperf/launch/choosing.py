@@ -11,8 +11,7 @@ from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import HostFleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, is_this_machine
-from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.launch.pool_folder import users_pool
+from pytest_dlperf.launch.leases import HostPool, users_pool
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.config.slurm_container import Container
+CALL_LIMIT_S: Final = 30.0
+"""An engine's command may take so long to answer."""
 
 
 class SilentQueueError(BrokenError):
@@ -163,3 +167,36 @@ class Queue(ABC):
 
         It ends with 0 where there is no job of this name, too.
         """
+
+
+def output_of(command: Sequence[str], *, name: str, stdin: str = "", **environment: str) -> str:
+    """Give what a command of an engine prints, for the queue of this name.
+
+    Raises:
+        SilentQueueError: It has not ended after ``CALL_LIMIT_S`` seconds.
+        BrokenError: It cannot be started or has failed, with its last words.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the engine's
+            command,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=CALL_LIMIT_S,
+            # A signal to the tests is none to what they submit, or cancel.
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+    except OSError as error:
+        raise BrokenError(
+            f"cannot start {command[0]!r}: {error.strerror}; the launcher {name} needs its "
+            "engine's commands on this machine"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise SilentQueueError(f"{command[0]}: no answer for {CALL_LIMIT_S:g} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise BrokenError(f"{command[0]}: {'; '.join(said) or f'status {done.returncode}'}")
+    return done.stdout

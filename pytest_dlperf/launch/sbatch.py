@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import getpass
 import math
-import os
 import re
 import shlex
-import subprocess
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.inherited import PMI, SLURM
-from pytest_dlperf.launch.queue import JobState, Phase, Queue, SilentQueueError
+from pytest_dlperf.launch.queue import JobState, Phase, Queue, SilentQueueError, output_of
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.launch.queue import Job
-
-CALL_LIMIT_S: Final = 30.0
-"""Slurm's commands may take so long to answer."""
 
 _SCRIPT: Final = """\
 #!/bin/sh
@@ -79,7 +74,7 @@ class SbatchQueue(Queue):
         program = _program(job)
         program.write_bytes(job.program)
         try:
-            printed = _output([*self._sbatch(job)], stdin=self._script(job))
+            printed = _slurm(self._sbatch(job), stdin=self._script(job))
         except BrokenError:
             program.unlink()
             raise
@@ -97,7 +92,7 @@ class SbatchQueue(Queue):
         number, _, cluster = handle.partition(";")
         at = [f"--cluster={cluster}"] if cluster else []
         try:
-            told = _output(["scontrol", *at, "--oneliner", "show", "job", number])
+            told = _slurm(["scontrol", *at, "--oneliner", "show", "job", number])
         except BrokenError as error:
             if _GONE in str(error):
                 return JobState(phase=Phase.OVER, reason="Slurm has forgotten it")
@@ -132,7 +127,7 @@ class SbatchQueue(Queue):
         cluster = handle.partition(";")[2]
         at = [f"--clusters={cluster}"] if cluster else []
         try:
-            _output([*self.cancel_command(self._jobs[handle].name), *at])
+            _slurm([*self.cancel_command(self._jobs[handle].name), *at])
         except BrokenError as error:
             raise SilentQueueError(str(error)) from error
 
@@ -188,29 +183,5 @@ def _program(job: Job) -> Path:
     return job.folder / SbatchQueue.program_file
 
 
-def _output(command: Sequence[str], *, stdin: str = "") -> str:
-    """Give what one of Slurm's commands prints; a ``BrokenError`` says what it has against it."""
-    try:
-        done = subprocess.run(  # noqa: S603 - Slurm's
-            command,
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=CALL_LIMIT_S,
-            # A signal to the tests is none to what they submit, or cancel.
-            start_new_session=True,
-            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
-        )
-    except OSError as error:
-        raise BrokenError(
-            f"cannot start {command[0]!r}: {error.strerror}; the launcher sbatch needs Slurm's "
-            "commands on this machine"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise SilentQueueError(f"{command[0]}: no answer for {CALL_LIMIT_S:g} s") from error
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise BrokenError(f"{command[0]}: {'; '.join(said) or f'status {done.returncode}'}")
-    return done.stdout
+def _slurm(command: Sequence[str], *, stdin: str = "") -> str:
+    return output_of(command, name="sbatch", stdin=stdin, SLURM_TIME_FORMAT="standard")
