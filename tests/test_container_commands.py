@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
-    Sight,
+    VisiblePaths,
     contained,
     engine_of,
     inside,
@@ -41,7 +41,7 @@ COMMAND: Final = NodeCommand(
     working_directory="/data/checkout",
     log=Path("/logs/a.log"),
 )
-SIGHT: Final = Sight(always=("/suite/systems",), unless_said=("/data", "/data/checkout"))
+SIGHT: Final = VisiblePaths(always=("/suite/systems",), unless_said=("/data", "/data/checkout"))
 NAMES: Final = ("DLPERF_RUN_ID", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES", "HF_HOME")
 
 
@@ -177,7 +177,7 @@ def test_a_log_of_the_trainer_is_looked_for_where_both_see_it() -> None:
     with pytest.raises(UsageError, match=r"log\.file is 'a\.log' .*\{scratch_directory\}"):
         wrapped(podman, nowhere)
     with pytest.raises(UsageError, match="'/a:b' cannot be seen in a container"):
-        contained(podman, COMMAND, NODE, Sight(always=("/a:b",)), kind=None)
+        contained(podman, COMMAND, NODE, VisiblePaths(always=("/a:b",)), kind=None)
 
 
 def test_an_image_is_looked_into_as_the_trainer_would() -> None:

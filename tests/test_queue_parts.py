@@ -20,7 +20,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.launch import watchdog
 from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
 from pytest_dlperf.launch.kubernetes.manifests import group_of, manifest_of, names_of, template_of
-from pytest_dlperf.launch.kubernetes.pods import Pod, Seen
+from pytest_dlperf.launch.kubernetes.pods import Pod, PodHistory
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
 from pytest_dlperf.launch.queue import Job, NodeEnd, Phase, SilentQueueError
 from pytest_dlperf.launch.queued_gang import QueuedNode
@@ -237,7 +237,7 @@ def test_an_image_that_cannot_be_pulled_is_hopeless() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling trainer:1"}}
     status = {"phase": "Pending", "containerStatuses": [{"name": "trainer", "state": waiting}]}
 
-    state = Seen(2).state({}, [pod(0, {"phase": "Pending"}), pod(1, status)])
+    state = PodHistory(2).state({}, [pod(0, {"phase": "Pending"}), pod(1, status)])
 
     assert state.phase is Phase.QUEUED
     assert state.broken == "pod p-1: ImagePullBackOff: Back-off pulling trainer:1"
@@ -252,7 +252,7 @@ def test_how_a_pod_has_ended_is_told_in_the_engine_s_words() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
     running = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
     taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    seen = Seen(3)
+    seen = PodHistory(3)
 
     first = seen.state({}, [pod(0, ended(137, "OOMKilled")), pod(1, evicted), pod(2, running)])
     assert first.phase is Phase.RUNNING

@@ -250,7 +250,7 @@ ARGUMENTS_SHAPE: Final[Shape[tuple[str, ...]]] = ByKind(
 """Arguments: a list, which may be empty, or a text that is split."""
 
 _RUNTIME_SHAPE: Final = Choice([runtime.value for runtime in Runtime])
-_SAID: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
+_PARTS: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
     SLURM: {
         "srun": (ARGUMENTS_SHAPE, "Options of the srun that starts a node's step."),
         "sbatch": (ARGUMENTS_SHAPE, "Options of the sbatch that submits a run."),
@@ -279,7 +279,7 @@ def parts_shape(
         dict[str, Any],
         *(
             Key(key, shape.placed(partial(read, name, key)), description)
-            for key, (shape, description) in _SAID[name].items()
+            for key, (shape, description) in _PARTS[name].items()
         ),
     )
 

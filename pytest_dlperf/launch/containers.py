@@ -31,7 +31,7 @@ _WITH_PATH: Final = 'export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; shift; e
 """What a shell in the image does before the trainer's command, with a first argument of its own."""
 
 
-class Box(Struct, frozen=True, kw_only=True):
+class ContainerRun(Struct, frozen=True, kw_only=True):
     """One container on one node.
 
     ``devices`` are as in ``Container``, and of a maker's the host calls those that the container
@@ -62,7 +62,7 @@ class ImageCommands(Struct, frozen=True, kw_only=True):
     digest: tuple[str, ...] = ()
 
 
-class Inside(Struct, frozen=True, kw_only=True):
+class ImageProbe(Struct, frozen=True, kw_only=True):
     """What a look at a host needs to know to look into an image.
 
     ``run`` stands in front of a command that is to run there, and ``end`` ends that. ``there``,
@@ -87,7 +87,7 @@ class Engine(ABC):
     """Whether a container sees the leased devices of NVIDIA only, which so count from 0."""
 
     @abstractmethod
-    def run(self, box: Box, command: Sequence[str]) -> list[str]:
+    def run(self, box: ContainerRun, command: Sequence[str]) -> list[str]:
         """Give the command that runs another one in a new container, until that has ended."""
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ class _Service(Engine):
     ignores: ClassVar[tuple[str, ...]] = ()
     """What makes the end of a container that is gone no mistake."""
 
-    def run(self, box: Box, command: Sequence[str]) -> list[str]:
+    def run(self, box: ContainerRun, command: Sequence[str]) -> list[str]:
         folder = box.working_directory
         return [
             self.program,
@@ -150,7 +150,7 @@ class _Service(Engine):
     def _nvidia(self, names: tuple[str, ...]) -> Iterable[str]:
         raise NotImplementedError
 
-    def _devices(self, box: Box) -> Iterable[str]:
+    def _devices(self, box: ContainerRun) -> Iterable[str]:
         for device in box.devices:
             if device == Vendor.NVIDIA.value:
                 yield from self._nvidia(box.device_names)
@@ -198,7 +198,7 @@ class Apptainer(Engine):
     program = "apptainer"
     hides_devices = False
 
-    def run(self, box: Box, command: Sequence[str]) -> list[str]:
+    def run(self, box: ContainerRun, command: Sequence[str]) -> list[str]:
         """Give ``apptainer exec``."""
         known = {Vendor.NVIDIA.value: "--nv", Vendor.AMD.value: "--rocm"}
         folder = box.working_directory
@@ -235,7 +235,7 @@ class Enroot(Engine):
 
     program = "enroot"
 
-    def run(self, box: Box, command: Sequence[str]) -> list[str]:
+    def run(self, box: ContainerRun, command: Sequence[str]) -> list[str]:
         """Give ``enroot start``."""
         if box.working_directory is not None:
             command = ["sh", "-c", _IN_FOLDER, "sh", box.working_directory, *command]
@@ -298,7 +298,7 @@ def _devices(container: Container, kind: str | None) -> tuple[str, ...]:
     return tuple(vendor.value for vendor in Vendor if vendor.value == kind)
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class VisiblePaths(Struct, frozen=True, kw_only=True):
     """What of a node's files a container sees, each under its own path.
 
     ``always`` are files and folders of the plan, ``unless_said`` those that ``mounts`` of the user
@@ -336,7 +336,9 @@ def _is_below(path: str, mount: Mount) -> bool:
     return mount.source == mount.target and PurePosixPath(path).is_relative_to(mount.source)
 
 
-def inside(container: Container, sight: Sight, *, kind: str | None, scratch: str) -> Inside:
+def inside(
+    container: Container, sight: VisiblePaths, *, kind: str | None, scratch: str
+) -> ImageProbe:
     """Say how to look into an image on a host, with the eyes of a trainer on this kind of device.
 
     Raises:
@@ -344,7 +346,7 @@ def inside(container: Container, sight: Sight, *, kind: str | None, scratch: str
     """
     engine = engine_of(container)
     mounts = sight.mounts(container)
-    box = Box(
+    box = ContainerRun(
         container=container,
         name=placeholders.UNIQUE,
         mounts=mounts,
@@ -353,7 +355,7 @@ def inside(container: Container, sight: Sight, *, kind: str | None, scratch: str
         device_names=("0",),
     )
     commands = engine.image(container.image)
-    return Inside(
+    return ImageProbe(
         image=container.image,
         run=tuple(engine.run(box, ())),
         end=engine.end(placeholders.UNIQUE),
@@ -365,7 +367,7 @@ def inside(container: Container, sight: Sight, *, kind: str | None, scratch: str
 
 
 def contained(
-    container: Container, command: NodeCommand, node: Node, sight: Sight, *, kind: str | None
+    container: Container, command: NodeCommand, node: Node, sight: VisiblePaths, *, kind: str | None
 ) -> NodeCommand:
     """Put the command of a node into a container, which sees the run's own folder besides.
 
@@ -380,7 +382,7 @@ def contained(
     arguments: Sequence[str] = command.arguments
     if command.python_path:
         arguments = ["sh", "-c", _WITH_PATH, "sh", ":".join(command.python_path), *arguments]
-    box = Box(
+    box = ContainerRun(
         container=container,
         name=PurePosixPath(node.folder).name,
         mounts=sight.mounts(container, node.folder),

@@ -114,7 +114,7 @@ class HostPool:
             candidates={key: host.devices for key, host in usable.items()},
             started_in=os.getcwd(),  # noqa: PTH109 - text is what is kept
         )
-        claimed = _Claimed(request, self._find())
+        claimed = _OwnClaim(request, self._find())
         try:
             granted = self._granted(claimed, limit_s, on_wait)
             yield tuple(
@@ -126,7 +126,7 @@ class HostPool:
             self._release(claimed)
 
     def _granted(
-        self, claimed: _Claimed, limit_s: float, on_wait: Callable[[str], None] | None
+        self, claimed: _OwnClaim, limit_s: float, on_wait: Callable[[str], None] | None
     ) -> Mapping[str, tuple[int, ...]]:
         deadline = time.monotonic() + limit_s
         pool = self._update(claimed)
@@ -144,7 +144,7 @@ class HostPool:
                 pool = self._update(claimed)
         return granted
 
-    def _release(self, claimed: _Claimed) -> None:
+    def _release(self, claimed: _OwnClaim) -> None:
         if claimed.lock is None:
             return
         # The lock goes first: from here on the claim is void, whatever happens to the rest.
@@ -154,7 +154,7 @@ class HostPool:
         with suppress(BrokenError):
             self._update(claimed)
 
-    def _update(self, claimed: _Claimed) -> Claims:
+    def _update(self, claimed: _OwnClaim) -> Claims:
         """Bring the pool up to date, and this claim with it: into it, or out of it."""
         try:
             return self._updated(claimed)
@@ -166,7 +166,7 @@ class HostPool:
             claimed.folder, claimed.lock = place, None
             return self._updated(claimed)
 
-    def _updated(self, claimed: _Claimed) -> Claims:
+    def _updated(self, claimed: _OwnClaim) -> Claims:
         folder, problem = claimed.folder, None
         try:
             _make_private(folder)
@@ -207,7 +207,7 @@ def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:
     )
 
 
-class _Claimed(Struct):
+class _OwnClaim(Struct):
     """A claim of this process: what it asks for, and how far it has come."""
 
     request: Claim

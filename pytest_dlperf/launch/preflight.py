@@ -20,7 +20,7 @@ from pytest_dlperf.node import image, probe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_dlperf.launch.containers import Inside
+    from pytest_dlperf.launch.containers import ImageProbe
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.model.case import Topology
@@ -60,7 +60,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     engine: Mapping[str, tuple[str, ...]] = {}
     image: str | None = None
-    inside: Inside | None = None
+    inside: ImageProbe | None = None
 
     @property
     def key(self) -> str:

@@ -36,7 +36,7 @@ EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
 """Stands in a job that is only shown for the number that a run would be given."""
 
 
-class _Found(Struct):
+class _ReportsOfCase(Struct):
     """What the looks of a case's jobs at their hosts have found, by host."""
 
     hosts: dict[str, Host] = {}
@@ -55,7 +55,7 @@ class QueueFleet(Fleet):
     queue: Queue
     devices_per_node: int | None
     queue_limit_s: float
-    _found: dict[tuple[str, str], _Found] = field(default_factory=dict, init=False)
+    _found: dict[tuple[str, str], _ReportsOfCase] = field(default_factory=dict, init=False)
 
     @property
     def description(self) -> str:
@@ -125,7 +125,7 @@ class QueueFleet(Fleet):
     def _terms(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> JobTerms:
-        found = self._found.setdefault((case.id, needed.key), _Found())
+        found = self._found.setdefault((case.id, needed.key), _ReportsOfCase())
 
         def check(name: str, look: Mapping[str, Any]) -> str | None:
             if name not in found.reports:
@@ -146,7 +146,7 @@ class QueueFleet(Fleet):
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
         """Describe what a case was measured on, by what its jobs have found where they ran."""
         del leases
-        found = self._found.get((case.id, needed.key), _Found())
+        found = self._found.get((case.id, needed.key), _ReportsOfCase())
         looked_at = [(host, found.reports[name]) for name, host in found.hosts.items()]
         return fingerprint_of(case.topology, looked_at, needed, on_one_machine=False)
 

@@ -42,8 +42,8 @@ BEHIND_S: Final = 5.0
 """What a node has reported may be seen here so long after the engine has seen the node end."""
 POLL_S: Final = 0.1
 
-_FIRST_TOLD_S: Final = 3.0
-_TOLD_AGAIN_S: Final = 30.0
+_FIRST_SAID_S: Final = 3.0
+_SAID_AGAIN_S: Final = 30.0
 _WORDS_BYTES: Final = 2048
 _WORDS_LINES: Final = 3
 
@@ -153,8 +153,8 @@ class QueuedGang(Gang):
         """Whether the engine may have taken a job of which it has given no handle."""
         self._state: JobState | None = None
         self._asked_at = self._heard_at = self._submitted_at = self._changed_at = time.monotonic()
-        self._told = ""
-        self._tell_at = self._submitted_at + _FIRST_TOLD_S
+        self._last_said = ""
+        self._say_at = self._submitted_at + _FIRST_SAID_S
 
     # ------------------------------------------------------------------ until it runs
 
@@ -209,7 +209,7 @@ class QueuedGang(Gang):
                     f"{self._named} had not begun after {limit_s:g} s{why}; "
                     "--dlperf-wait-limit sets how long a run may wait"
                 )
-            self._tell()
+            self._say_why_it_waits()
             time.sleep(2 * POLL_S)
         raise InterruptedRunError
 
@@ -219,18 +219,18 @@ class QueuedGang(Gang):
             problem = node.problem or "its working directory is not there"
         return None if problem is None else f"{node.where}: {problem}"
 
-    def _tell(self) -> None:
+    def _say_why_it_waits(self) -> None:
         """Tell what the job waits for, when it has waited for a moment, and when that changes."""
         state = self._state
-        if state is None or time.monotonic() < self._tell_at or state.phase is Phase.OVER:
+        if state is None or time.monotonic() < self._say_at or state.phase is Phase.OVER:
             return
         what = "queued" if state.phase is Phase.QUEUED else "starting"
         text = f"{self._named} is {what}{f': {state.reason}' if state.reason else ''}"
-        if text != self._told:
+        if text != self._last_said:
             limit_s = self._terms.queue_limit_s
             self._order.say(f"waiting: {text} (for {limit_s:g} s at most)")
-            self._told = text
-            self._tell_at = time.monotonic() + _TOLD_AGAIN_S
+            self._last_said = text
+            self._say_at = time.monotonic() + _SAID_AGAIN_S
 
     @property
     def _named(self) -> str:

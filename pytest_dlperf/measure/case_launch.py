@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
-from pytest_dlperf.launch.containers import Sight, contained, inside, seen_inside
+from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, seen_inside
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
@@ -149,8 +149,8 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             for command, node in zip(planned, nodes, strict=False)
         )
 
-    def _sight(self, *unless_said: str) -> Sight:
+    def _sight(self, *unless_said: str) -> VisiblePaths:
         """Say what of a node's files the trainer has to see in a container."""
         uses_own = self.spec.uses("system_directory", self.case)
         own = (str(self.system.file.parent.absolute()),) if uses_own else ()
-        return Sight(always=own, unless_said=unless_said)
+        return VisiblePaths(always=own, unless_said=unless_said)

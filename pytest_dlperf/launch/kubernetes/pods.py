@@ -95,7 +95,7 @@ def _end(pod: str, status: dict[str, Any], terminated: dict[str, Any] | None) ->
 
 
 @final
-class Seen(Struct):
+class PodHistory(Struct):
     """What was seen of a job's pods; some are gone before anybody has seen their end."""
 
     nodes: int

@@ -25,7 +25,7 @@ from pytest_dlperf.launch.kubernetes.manifests import (
     service_of,
     template_of,
 )
-from pytest_dlperf.launch.kubernetes.pods import Pod, Seen
+from pytest_dlperf.launch.kubernetes.pods import Pod, PodHistory
 from pytest_dlperf.launch.queue import Queue, SilentQueueError
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
@@ -51,11 +51,11 @@ _KUBECONFIG: Final = "KUBECONFIG"
 _SHOWN: Final = 60
 
 
-class _Live(Struct, kw_only=True):
+class _SubmittedJob(Struct, kw_only=True):
     """A job that was submitted, and what is known of its pods."""
 
     job: Job
-    seen: Seen
+    seen: PodHistory
     pods: dict[int, Pod] = {}
     has_pods: bool = False
     logs: dict[int, FollowedLog] = {}
@@ -77,7 +77,7 @@ class KubernetesQueue(Queue):
         self._settings = settings
         self._folder = folder
         self._resource = RESOURCES[settings.kind]
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, _SubmittedJob] = {}
 
     @cached_property
     def _template(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class KubernetesQueue(Queue):
     def submit(self, job: Job) -> str:
         """Create the object; that of a Job also gets what gives its pods their names."""
         manifest = self._manifest(job)
-        self._live[job.name] = _Live(job=job, seen=Seen(job.nodes))
+        self._live[job.name] = _SubmittedJob(job=job, seen=PodHistory(job.nodes))
         created = self._api.create(manifest)
         if self._settings.kind is JobKind.JOB:
             try:
@@ -143,7 +143,7 @@ class KubernetesQueue(Queue):
                 live.logs[index] = self._followed(live, pod)
         return all(log.is_done for log in live.logs.values())
 
-    def _followed(self, live: _Live, pod: Pod) -> FollowedLog:
+    def _followed(self, live: _SubmittedJob, pod: Pod) -> FollowedLog:
         def open_log(since_s: int | None, follow: bool) -> Iterator[bytes]:
             return self._api.log(pod.name, pod.container, since_s, follow=follow)
 
@@ -191,7 +191,7 @@ class KubernetesQueue(Queue):
         return manifest
 
 
-def _problems(live: _Live) -> list[tuple[int, str]]:
+def _problems(live: _SubmittedJob) -> list[tuple[int, str]]:
     return [
         (index, f"the log of node {index}: {log.problem}")
         for index, log in live.logs.items()
