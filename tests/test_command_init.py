@@ -89,6 +89,18 @@ def test_a_torchrun_command_becomes_a_suite(
     assert main(["check"]) == 0
 
 
+def test_a_secret_of_the_command_is_told_of(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that it is written to will be committed."""
+    (project / "train.py").write_text("import torch\n", encoding="utf-8")
+    command = "torchrun train.py --batch 32 --steps 60 --wandb-key swordfish"
+    assert main(["init", "--no-run", "--command", command]) == 0
+    printed = capsys.readouterr().out
+    assert "launch: the command holds what looks like a secret" in printed
+    assert "swordfish" not in printed
+
+
 def test_a_script_is_to_say_the_batch_that_its_command_does_not(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -338,6 +338,11 @@ def _system(basis: DraftBasis, log_file: Path | None, plan: _Plan) -> None:
             f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
         )
     if basis.command is not None:
+        if MASKER.script(basis.command.text) != basis.command.text:
+            plan.unsure.append(
+                "launch: the command holds what looks like a secret, and others read this file; "
+                "have the trainer read it from a file on the nodes"
+            )
         _add_machine(basis, system, plan)
     elif log_file is not None:
         plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
