@@ -25,7 +25,9 @@ MASK: Final = "***"
 
 _NAME: Final = r"(?<![\w.-])(?P<name>[\w.-]+)"
 _SET: Final = re.compile(_NAME + r"[\"']?\]?[:+]?=")
-_STATED: Final = re.compile(_NAME + r"(?:\\?[\"']?\s{0,9}:(?!//)|[\"']?\]?\s{1,9}[:+]?=)[ \t]{0,9}")
+_STATED: Final = re.compile(
+    _NAME + r"(?:\\?[\"']?\s{0,9}:(?!//)[-=+?]?|[\"']?\]?\s{1,9}[:+]?=)[ \t]{0,9}"
+)
 # As a list of arguments in JSON, or a call in Python, has them.
 _LISTED: Final = re.compile(
     r"(?<![\w.-])(?P<name>(?:-|(?<=\([\"']))[\w.-]+)\\?[\"']\s{0,9},\s{0,9}(?=\\?[\"'])"
@@ -49,10 +51,10 @@ _TOKEN: Final = re.compile(
 )
 _PLACES: Final = (
     # A password before a host, or the whole of what stands there; a port is none.
-    re.compile(r"(?<=://)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/?#,;]|\Z))[^\s'\"]{0,2048})@"),
-    re.compile(r"(?:(?<=tps://)|(?<=ttp://))(?P<secret>[^\s/?#'\"@:]{1,2048})@"),
+    re.compile(r"(?<=://)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/,]|\Z))[^\s'\"]{0,2048})@"),
+    re.compile(r"(?:(?<=tps://)|(?<=ttp://))(?P<secret>[^\s/'\"@:]{1,2048})@"),
     re.compile(
-        r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"@:]{1,256})@(?!sha\d+:|\d+(?:\s|\Z))"
+        r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"]{1,256})@(?!sha\d+:|\d+(?:\s|\Z))"
     ),
     # Who knows the path of a webhook may write there.
     re.compile(
@@ -74,6 +76,7 @@ _MAX_DEPTH: Final = 4
 """So deep may scripts stand in quotes of scripts."""
 
 _OPTION: Final = re.compile(r"-[^=]*")
+_SHORT_OPTION: Final = re.compile(r"-.|--.*", re.DOTALL)
 _VARIABLE: Final = re.compile(r"(?:-[ex])?([A-Z][A-Z0-9_]+)")
 """What is set by such a name is a variable, not an option."""
 _SETS_NEXT: Final = frozenset(("-genv", "-env", "setenv", "set", "config", "--global", "--local"))
@@ -197,7 +200,7 @@ class _Line:
             password = _PASSWORD_OF_USER.fullmatch(word, attached.end())
         if password:
             return _Span(*password.span("secret"))
-        if before in self._options and not word.startswith("-"):
+        if before in self._options and not _SHORT_OPTION.fullmatch(word):
             return whole
         if word[:2] in self._options and len(word) > 2 and not word.startswith("--"):  # noqa: PLR2004
             return _Span(2, len(word))
