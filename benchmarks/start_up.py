@@ -2,9 +2,10 @@
 
     python benchmarks/start_up.py [--repeats 7]
 
-Three comparisons, each interleaved: a project without tests of ours with and without the plugin,
-picking a corner of the shipped matrix against a bare pytest that collects one empty test, and
-collecting 10,000 cases against 10,000 plain parameters.
+Three comparisons, each interleaved: a project without tests of ours with the plugin and with an
+empty one, since ``-p`` itself makes pytest read the metadata of all installed packages; picking a
+corner of the shipped matrix against a bare pytest that collects one empty test; and collecting
+10,000 cases against 10,000 plain parameters.
 Other installed plugins are left out on both sides; byte code is cached, as pytest does by default.
 """
 
@@ -50,6 +51,7 @@ def write_projects(folder: Path) -> None:
         f"  - {{precision: fp32, batch_per_device: {batch}, topologies: [{topologies}]}}\n"
         for batch in range(1, CASES // 100 + 1)
     )
+    (folder / "empty_plugin.py").touch()
     (systems / "paddle-resnet50.yaml").write_text(SYSTEM + "".join(entries), encoding="utf-8")
     for name, test in (("cases", OUR_TEST), ("plain", PLAIN_TEST), ("bare", "def test(): pass\n")):
         project = folder / name
@@ -65,6 +67,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     pytest = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     plugin = ["-p", "pytest_dlperf.plugin"]
+    empty = ["-p", "empty_plugin"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_projects(folder)
@@ -73,7 +76,7 @@ def main() -> None:
                 "a project without tests of ours",
                 {
                     "ours": [*pytest, *plugin, str(folder / "bare")],
-                    "floor": [*pytest, str(folder / "bare")],
+                    "floor": [*pytest, *empty, str(folder / "bare")],
                 },
             ),
             (
@@ -92,7 +95,8 @@ def main() -> None:
             ),
         )
         for title, commands in comparisons:
-            taken = interleaved(commands, folder, repeats, ENVIRONMENT)
+            environment = {**ENVIRONMENT, "PYTHONPATH": name}
+            taken = interleaved(commands, folder, repeats, environment)
             ours, floor = middle(taken["ours"]), middle(taken["floor"])
             print(
                 f"{title}: ours {ours.wall_s:.3f} s wall, {ours.cpu_s:.3f} s CPU; "
