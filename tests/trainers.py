@@ -134,6 +134,7 @@ launch:
   command: ["{{python}}", "{trainer}", "{{nodes}}", "{{devices_per_node}}", "{{node_rank}}",
     "{{steps}}", "{{run}}"]
   environment: {{TINY_HOST: "{{node_address}}"}}
+  public_environment: [TINY_HOST]
   time_limit_s: {time_limit_s}
 {more}
 cases:
