@@ -23,8 +23,7 @@ from pytest_dlperf.model.results import BaselineChange, Results
 NIGHTS = 12
 NO_DAY = "'2026-02-31T03:00:00+00:00'"
 VALUES = (
-    "'abc'", "''", "x'ff00'", "CAST(x'ff' AS TEXT)", "NULL", "0", "-1", "1.5",
-    "9223372036854775807", "9e999", "-9e999", "'{}'", "'[1]'", "'{\"device\": 5}'", "'[1'",
+    "'abc'", "x'ff00'", "CAST(x'ff' AS TEXT)", "NULL", "-1", "1.5", "9e999", "'{\"device\": 5}'",
     f"'{'[' * 100_000}'", NO_DAY,
 )  # fmt: skip
 """Of every type of SQLite, and of JSON of every form, as SQL."""
