@@ -83,8 +83,10 @@ def _send(number: int, *whom: Callable[[Session], Sequence[int]]) -> Callable[[S
 
 
 def _kill(*whom: Callable[[Session], Sequence[int]]) -> Callable[[Session], float]:
-    """As the kernel does that is out of memory."""
-    return _send(signal.SIGKILL, *whom)
+    """As the kernel does that is out of memory; of several, none sees the end of another."""
+    stop = _send(signal.SIGSTOP, *whom)
+    kill = _send(signal.SIGKILL, *whom)
+    return _both(stop, kill) if len(whom) > 1 else kill
 
 
 def _stop(*whom: Callable[[Session], Sequence[int]]) -> Callable[[Session], float]:
@@ -114,6 +116,21 @@ def _supervisor(session: Session) -> list[int]:
 
 def _guardian(session: Session) -> list[int]:
     return session.sent(_rank(session))[1:2]
+
+
+def _sentinel(session: Session) -> list[int]:
+    return session.sentinel(_rank(session))
+
+
+def _named_python(session: Session) -> list[int]:
+    """What ``killall python3`` ends: it goes by the name that the system has of a process."""
+    names = {pid: session.name_in_system(pid) for pid in session.noted}
+    return [pid for pid, name in names.items() if name.startswith("python")]
+
+
+def _member(session: Session) -> list[int]:
+    """What stands above supervisor and guardian on a node of a submitted job."""
+    return session.member(_rank(session))
 
 
 def _clients(session: Session) -> list[int]:
@@ -244,6 +261,36 @@ FAULTS: Final = (
         name="SIGKILL of a supervisor, its guardian and pytest",
         act=_kill(_guardian, _supervisor, _pytest),
         needs=_has_guardian,
+    ),
+    Fault(
+        name="SIGKILL of all that watches over a node",
+        act=_kill(_sentinel, _guardian, _supervisor),
+        needs=_has_guardian,
+        told="failed its supervisor and its guardian were killed",
+    ),
+    Fault(
+        name="SIGKILL of all that watches over a node, and of pytest",
+        act=_kill(_sentinel, _guardian, _supervisor, _pytest),
+        needs=_has_guardian,
+    ),
+    Fault(name="killall -9 python3", act=_kill(_named_python)),
+    Fault(
+        name="SIGKILL of a supervisor, its guardian and the program above them",
+        act=_kill(_member, _guardian, _supervisor),
+        launchers=("sbatch",),
+        told="failed its supervisor and its guardian were killed",
+    ),
+    Fault(
+        name="SIGSTOP of a guardian, SIGKILL of its supervisor",
+        act=_both(_stop(_guardian), _kill(_supervisor)),
+        needs=_has_guardian,
+        told="failed its supervisor and its guardian were stopped",
+    ),
+    Fault(
+        name="SIGSTOP of a supervisor and its guardian",
+        act=_stop(_guardian, _supervisor),
+        needs=_has_guardian,
+        told="failed its supervisor and its guardian were stopped",
     ),
     Fault(name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed supervisor stopped"),
     Fault(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,7 @@ NODES: Final = 2
 CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
+_MEMBER: Final = " -I -S "
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
 _OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/launch/watchdog.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd", "containerd-shim")
@@ -206,6 +208,30 @@ class Session:
         above = ancestors_of(self.pid("agent", rank))
         return [one.pid for one in above if _SENT in one.command]
 
+    def sentinel(self, rank: int) -> list[int]:
+        """What watches over a node besides those, and is above nothing: the third of its name."""
+        above = self.sent(rank)
+        commands = {
+            one.command for one in ancestors_of(self.pid("agent", rank)) if one.pid in above
+        }
+        return [one.pid for one in processes() if one.command in commands and one.pid not in above]
+
+    def member(self, rank: int) -> list[int]:
+        """The program of ours that stands for the connection on a node of a submitted job."""
+        above = ancestors_of(self.pid("agent", rank))
+        return [one.pid for one in above if _MEMBER in one.command and _SENT not in one.command][:1]
+
+    @property
+    def noted(self) -> list[int]:
+        """Pytest, what it has started, and what is around the trainer."""
+        return [self.process.pid, *(one.pid for one in self._noted)]
+
+    def name_in_system(self, pid: int) -> str:
+        """What the system calls a process; nothing where it is gone."""
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+        return ""
+
     def clients(self, *names: str) -> list[Process]:
         """What leads from here to the nodes, by ssh or srun, and what leads on from there."""
         ours = self._noted or descendants_of(self.process.pid)
@@ -225,6 +251,8 @@ class Session:
                 if _program(one) in _DAEMONS or one.pid in ours:
                     break
                 found[one.pid] = one
+            watching = {*self.sent(rank), *self.sentinel(rank)}
+            found |= {one.pid: one for one in processes() if one.pid in watching}
         for one in self.place.elsewhere():
             if _program(one) not in _DAEMONS:
                 found[one.pid] = one
