@@ -6,10 +6,18 @@ import getpass
 import math
 import re
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.inherited import PMI, SLURM
-from pytest_dlperf.launch.queue import JobState, Phase, Queue, SilentQueueError, output_of
+from pytest_dlperf.launch.queue import (
+    JobState,
+    NodeEnd,
+    Phase,
+    Queue,
+    SilentQueueError,
+    output_of,
+)
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ _FIELD: Final = re.compile(r"(?:^|\s)(JobName|JobState|Reason|ExitCode)=(\S*)")
 _HANDLE: Final = re.compile(
     r"^(?P<parsable>\d+(?:;\S+)?)$|^Submitted batch job (?P<plain>\d+)", re.MULTILINE
 )
+_KILLED: Final = re.compile(r"^srun: error: .*: tasks? (\d+(?:[-,]\d+)*): Killed", re.MULTILINE)
 _GONE: Final = "Invalid job id"
 _NO_OUTPUT: Final = "0:53"
 """What a job has ended with whose output its node cannot write."""
@@ -110,7 +119,11 @@ class SbatchQueue(Queue):
             broken = None if why is None else f"it would never begin: {why} ({reason})"
             return JobState(phase=Phase.QUEUED, reason=reason, broken=broken)
         if state in _RUNS:
-            return JobState(phase=Phase.RUNNING, reason=reason if state == "SUSPENDED" else "")
+            return JobState(
+                phase=Phase.RUNNING,
+                reason=reason if state == "SUSPENDED" else "",
+                ends=_killed_tasks(self._jobs[handle]),
+            )
         how = "" if state == "COMPLETED" else state
         how = f"{how} ({reason})" if reason else how
         if fields.get("ExitCode") == _NO_OUTPUT:
@@ -177,6 +190,20 @@ class SbatchQueue(Queue):
         ]
         addresses = shlex.quote(str(job.folder / "addresses"))
         return _SCRIPT.format(addresses=addresses, srun=shlex.join(srun))
+
+
+def _killed_tasks(job: Job) -> dict[int, NodeEnd]:
+    """Give the nodes of whose program ``srun`` has said that it was killed: it cannot say so."""
+    with suppress(OSError):
+        printed = (job.folder / "output.log").read_text(encoding="utf-8", errors="replace")
+        return {
+            rank: NodeEnd(exit_code=None, reason="Slurm says that its task was killed")
+            for ranks in _KILLED.findall(printed)
+            for part in ranks.split(",")
+            for rank in range(int(part.partition("-")[0]), int(part.rpartition("-")[2]) + 1)
+            if rank < job.nodes
+        }
+    return {}
 
 
 def _program(job: Job) -> Path:

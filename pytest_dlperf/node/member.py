@@ -4,8 +4,7 @@ What the controller does over a connection where there is one, this does on the 
 it there at a time of its own choice. It tells the other nodes how to reach this one, fills in what
 of the program's command nobody could know before, gives the supervisor its orders, and passes on
 what that reports: into a file, or, where the controller does not see the node's disk, as lines of
-its output. SIGTERM means the end of the run, and so does the end of this process. Who kills the
-supervisor with its guardian leaves all that these have started to it.
+its output. SIGTERM means the end of the run, and so does the end of this process.
 
 It is sent to the node that it runs on, as a part of the job, with the modules of ours that it
 needs. It imports the standard library else, and has to run on Python 3.6.
@@ -194,7 +193,9 @@ class Member:
         # Below the guardian nothing becomes ours, as long as that lives.
         become_reaper()
         self._send(base64.b64decode(order["sent"]))
-        self._send(_line("prepare", order["prepare"][rank]))
+        # Where this process is killed, its file of reports says so nevertheless.
+        reports = None if self._tells_in_lines else order["reports"][rank]
+        self._send(_line("prepare", dict(order["prepare"][rank], reports=reports)))
         is_known = False
         for report in self._told():
             is_known = is_known or "clean" in report

@@ -35,6 +35,7 @@ REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 
 _LEAST_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
+_files_instead = []  # type: list[str]
 
 
 class Remains:
@@ -53,6 +54,8 @@ class Remains:
         """Commands, as lists of arguments, that are run when its processes are gone."""
         self.environment = {}  # type: dict[str, str]
         """What is added to ours for these."""
+        self.reports = None  # type: str | None
+        """The file that reports go into when the program above is gone that passes them on."""
         self.left = None  # type: list[int] | None
         """Its processes that could not be ended, once that was tried."""
 
@@ -61,6 +64,8 @@ class Remains:
         known = vars(self)
         new = {name: fact for name, fact in facts.items() if known[name] != fact}
         known.update(new)
+        if self.reports is not None:
+            _files_instead[:] = [self.reports]
         if new and self._tell is not None:
             self._tell(json.dumps(new).encode("ascii") + b"\n")
 
@@ -121,9 +126,17 @@ class Remains:
 
 def report(**message: object) -> None:
     """Say something to whoever gives the orders, as a line of standard output."""
-    # Whoever was to read it may be gone. What a login shell has printed may go on in this line.
-    with contextlib.suppress(OSError):
-        os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
+    line = json.dumps(message).encode("ascii") + b"\n"
+    try:
+        # What a login shell has printed may go on in this line.
+        os.write(1, b"\n" + line)
+    except OSError:
+        # Whoever was to read it is gone.
+        for file in _files_instead:
+            with contextlib.suppress(OSError):
+                opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+                os.write(opened, line)
+                os.close(opened)
 
 
 def unended(numbers: "list[int]") -> str:

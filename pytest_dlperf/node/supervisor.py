@@ -235,6 +235,8 @@ class Supervisor:
     def _take_orders(self) -> None:
         received = os.read(0, 65536)
         if not received:
+            if self._remains.reports is not None and self._stage is Stage.SERVING:
+                report(supervisor_killed="has lost the program above it, which was killed")
             self._be_alone()
             return
         self._heard_at = time.monotonic()
@@ -258,8 +260,10 @@ class Supervisor:
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
-        killed, and ``node_folder`` is removed.
+        killed, and ``node_folder`` is removed. Where nothing takes reports any more, they go into
+        the file ``reports``, if there is one.
         """
+        self._remains.note(reports=order.get("reports"))
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
                 report(cannot_prepare="another host of this run is the same machine; name it once")

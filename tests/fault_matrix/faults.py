@@ -275,10 +275,16 @@ FAULTS: Final = (
     ),
     Fault(name="killall -9 python3", act=_kill(_named_python)),
     Fault(
+        name="SIGKILL of the program above a supervisor and its guardian",
+        act=_kill(_member),
+        launchers=("sbatch",),
+        told="failed its supervisor has lost the program above it",
+    ),
+    Fault(
         name="SIGKILL of a supervisor, its guardian and the program above them",
         act=_kill(_member, _guardian, _supervisor),
         launchers=("sbatch",),
-        told="failed its supervisor and its guardian were killed",
+        told="failed killed",
     ),
     Fault(
         name="SIGSTOP of a guardian, SIGKILL of its supervisor",
