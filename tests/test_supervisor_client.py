@@ -181,8 +181,8 @@ def test_a_sudden_end_is_a_lost_connection_only_where_the_client_says_so(
 PROGRAM = """\
 import signal, subprocess, sys, time
 from pytest_dlperf.launch import clients
-def start(program):
-    command = [sys.executable, "-S", "-c", program, sys.argv[1]]
+def start(program, through=list):
+    command = through([sys.executable, "-S", "-c", program, sys.argv[1]])
     client = subprocess.Popen(command, start_new_session=True)
     clients.end_with_this_process(client.pid)
     return client
@@ -223,3 +223,25 @@ def test_clients_end_after_the_process_that_has_started_them(text: str, last: st
     wait_until(lambda: len(clients(text)) == 1, what="the end of the clients")
     assert [client.pid for client in clients(text)] == [forgotten]
     wait_until(lambda: not watches[0].lives(), what="the end of what has watched them")
+
+
+def test_the_kernel_ends_a_client_of_which_nothing_is_left_that_would(text: str) -> None:
+    """``srun`` would stay for ever where pytest and the small program are killed."""
+    program = PROGRAM.replace('start("import time; time.sleep(600)")', "", 1)
+    program = program.replace(
+        "forgotten = start(", "forgotten = start(through=clients.dying_with_parent, program="
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program.format(end="time.sleep(600)"), text],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "WHOSE": text},
+    ) as process:
+        assert process.stdout is not None
+        client = int(process.stdout.readline())
+        wait_until(lambda: any(one.pid == client for one in clients(text)), what="the client")
+        # It has become itself then.
+        wait_until(lambda: len(processes_with(text, "launch/clients.py")) == 1)
+        [watch] = processes_with(text, "launch/clients.py")
+        os.kill(watch.pid, signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
+    wait_until(lambda: all(one.pid != client for one in clients(text)), what="its end")

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.launch.node_progress import read_report
 from pytest_dlperf.launch.remote_call import describe_exit, last_words, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
@@ -61,7 +61,10 @@ class Channel:
         program, sent = sent_program(launcher.python, source_of(supervisor), str(timeout_s), marker)
         self._command = launcher.command(host, program)
         with open_log(log, again=again) as file:
-            self._process = _started(self._command, file)
+            # A step that cannot be reached would keep srun for ever.
+            outlives_us = launcher.queues
+            command = dying_with_parent(self._command) if outlives_us else self._command
+            self._process = _started(command, file)
         if self.remote:
             end_with_this_process(self._process.pid)
         self._orders_lock = threading.Lock()

@@ -4,6 +4,9 @@ The end of a client's input is the end of it, as long as the other side answers.
 is cut as well, a client would stay for minutes, and ``srun`` for ever. So a process that starts
 clients also starts this program, in a session of its own, and tells it their numbers. When that
 process ends, however it does, the clients have a moment to end by themselves.
+
+A client that would stay for ever where this program is killed as well is started through it: the
+kernel kills that with its parent.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 GRACE_S: Final = 2.5
 """Clients may take so long to end by themselves, and with them what is on their hosts."""
 KILL_GRACE_S: Final = 1.0
 """And so long with SIGTERM: ``srun`` has something to end elsewhere."""
 _POLL_S: Final = 0.05
+_PR_SET_PDEATHSIG: Final = 1
 
 _lock = threading.Lock()
 _orders: int | None = None
@@ -51,6 +55,13 @@ def _telling() -> Iterator[int]:
         # If somebody has killed it, clients end as they did without.
         with contextlib.suppress(BrokenPipeError):
             yield _orders
+
+
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """Give the command of a client that the kernel kills when this thread ends, where it can."""
+    if not sys.platform.startswith("linux"):
+        return list(command)
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
 def end_with_this_process(client: int) -> None:
@@ -82,6 +93,9 @@ os.register_at_fork(after_in_child=_leave)
 def _watch() -> None:
     """Take the numbers of clients from standard input, and end those that are left at its end."""
     os.chdir("/")
+    # By this name killall goes, and python3 is a trainer's.
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - quick
+        name.write("pytest-dlperf")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     clients: dict[int, int | None] = {}
@@ -125,5 +139,17 @@ def _lives(client: tuple[int, int | None]) -> bool:
     return True
 
 
+def _become(parent: int, command: list[str]) -> None:
+    """Become a client that is killed with its parent."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == parent:  # it may be gone by now
+        os.execvp(command[0], command)  # noqa: S606 - the launcher's own
+
+
 if __name__ == "__main__":
-    _watch()
+    if sys.argv[1:]:
+        _become(int(sys.argv[1]), sys.argv[2:])
+    else:
+        _watch()

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def start_remote(
     with contextlib.ExitStack() as files:
         output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         process = subprocess.Popen(  # noqa: S603 - what the launcher says
-            command,
+            dying_with_parent(command) if launcher.queues else command,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=errors,

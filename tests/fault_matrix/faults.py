@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.processes import ancestors_of, processes
 from clusters.requirements import command
 
 from fault_matrix.session import Session
@@ -164,6 +165,35 @@ def _mend(session: Session) -> None:
     session.place.mend(session.place.hosts[1])
 
 
+def _small_program(session: Session) -> list[int]:
+    """What ends the clients of a pytest that is gone."""
+    return [
+        one.pid for one in processes() if one.parent == session.process.pid and _ENDS in one.command
+    ]
+
+
+def _far_daemons(session: Session) -> list[int]:
+    """What of Slurm leads to the second node."""
+    above = ancestors_of(session.pid("agent", 1))
+    host = f"-N {session.place.hosts[1]}"
+    steps = [one.pid for one in above if one.command.startswith("slurmstepd")]
+    return [*steps, *(one.pid for one in processes() if one.command.endswith(host))]
+
+
+def _cut_off(session: Session) -> float:
+    """Cut the network; of Slurm, where all nodes are one machine, stop what leads to the node."""
+    return (_cut if session.place.cut is not None else _stop(_far_daemons))(session)
+
+
+def _mend_all(session: Session) -> None:
+    if session.place.cut is not None:
+        _mend(session)
+        return
+    for one in processes():
+        if one.command.startswith("slurmstepd") or "/slurmd " in one.command:
+            os.kill(one.pid, signal.SIGCONT)
+
+
 def _disconnect(session: Session) -> float:
     assert session.place.disconnect is not None
     session.place.disconnect(session.place.hosts[_rank(session)])
@@ -196,6 +226,7 @@ def _is_root(_: Session) -> bool:
     return os.geteuid() == 0
 
 
+_ENDS: Final = "/launch/clients.py"
 _OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
@@ -331,6 +362,13 @@ FAULTS: Final = (
         launchers=_OVER_A_NETWORK,
         needs=_can_be_cut,
         let_go=_mend,
+    ),
+    Fault(
+        name="network cut, SIGKILL of pytest and of what would end its clients",
+        act=_both(_cut_off, _kill(_small_program, _pytest)),
+        launchers=_OVER_A_CONNECTION,
+        needs=lambda session: _can_be_cut(session) or session.place.launcher == "slurm",
+        let_go=_mend_all,
     ),
     Fault(
         name="disk full",
