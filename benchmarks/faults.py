@@ -13,15 +13,15 @@ The table is Markdown: `docs/faults.md` shows it. With `--repeat`, a cell is the
 tries; empty is what the launcher does not have. What does not hold is listed below the table, and
 makes it exit with 1.
 
-All nodes are this machine: sshd on addresses of network namespaces (on loopback without root, and
-nothing is cut then), a Slurm of its own, and Open MPI over that ssh.
+Marks are none that sessions beside it know: these would end what is left, and hide it. All nodes
+are this machine: sshd on addresses of network namespaces (on loopback without root, and nothing is
+cut then), a Slurm of its own, and Open MPI over that ssh.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import re
 import signal
 import sys
@@ -152,19 +152,6 @@ def chosen(words: str) -> list[Fault]:
     return [fault for fault in FAULTS if all(word in fault.name for word in words.split())]
 
 
-def apart() -> None:
-    """Run this program once more where it sees no process and no shared memory but its own.
-
-    Sessions beside it end what a killed run has left, and would hide it. Without root, there are
-    none such places.
-    """
-    if os.geteuid() == 0 and os.getpid() != 1:
-        mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
-        unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        program = [sys.executable, *sys.argv]
-        os.execvp(unshare[0], [*unshare, "sh", "-c", mount, "sh", *program])  # noqa: S606
-
-
 def main() -> int:
     """Run the cells, and print the table; 1 if one of them does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -172,7 +159,6 @@ def main() -> int:
     parser.add_argument("--only", default="", help="words that a fault's name has to hold")
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
-    apart()
     # What runs is ended, however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     launchers = given.launchers.split(",")

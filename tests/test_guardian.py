@@ -87,7 +87,6 @@ class Supervised:
             node_folder=str(self.folder),
             files={},
             row=(0, 0, ""),
-            keeper=None,
             ipv6=False,
         )
 
@@ -324,7 +323,6 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
             "watched_by": run.marker,
             "sweep": run.marker,
             "folder": str(run.folder),
-            "keeper": None,
             "at_end": [["touch", str(tmp_path / "at_end")]],
             "environment": {},
         }

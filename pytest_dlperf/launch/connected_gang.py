@@ -15,7 +15,6 @@ from msgspec import UNSET
 
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
-from pytest_dlperf.launch.head_node import keeper_file, launch_agents
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.launchers import played_address
@@ -24,7 +23,7 @@ from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
-from pytest_dlperf.node import guardian, keeper, processes, remains, sweep
+from pytest_dlperf.node import guardian, processes, remains, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +39,8 @@ QUEUE_LIMIT_S: Final = 30.0
 """Some nodes of a run are kept for so long while others are still queued for."""
 QUEUE_SILENCE_S: Final = 3.0
 """A run is queued for so long before the user hears of it."""
+_DAEMONS: Final = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}
+"""What Open MPI 4 and 5 put before the daemon's arguments, and their default."""
 SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
 LOST_SWEEP_LIMIT_S: Final = 0.6
@@ -63,11 +64,6 @@ class ConnectedGang(Gang):
         self._launcher = launcher
         self._order = order
         self._id = uuid.uuid4().hex
-        self._keeper: tuple[str, str] | None = None
-        # In an allocation mpirun starts its daemons as steps, which Slurm ends with all below them.
-        if order.head_only and not (launcher.on_this_machine or launcher.needs_allocation):
-            text = source_of(keeper).decode("ascii")
-            self._keeper = keeper_file(order.scratch, self._id), text
         self._first_port = 0
         """The first port of the row, once the nodes are prepared."""
         self._is_told = False
@@ -139,10 +135,18 @@ class ConnectedGang(Gang):
 
     @property
     def _in_front(self) -> Mapping[str, tuple[str, str]]:
-        """What variables of a head node's program begin with there, and their defaults."""
-        if self._keeper is None:
+        """What variables of a head node's program begin with there, and their defaults.
+
+        mpirun reaches the other nodes by itself, and what it starts there is found by the run's
+        mark. MPICH and Intel MPI hand the environment on; Open MPI does not, but puts a command
+        before its daemon on each node. It needs no quotes: some ways to a node have a shell.
+        """
+        # In an allocation mpirun starts its daemons as steps, which Slurm ends with all below them.
+        on_its_own = self._launcher.on_this_machine or self._launcher.needs_allocation
+        if not self._order.head_only or on_its_own:
             return {}
-        return launch_agents(self._launcher.python, self._keeper[0], self.nodes[0].marker)
+        number = processes.mark_of(self.nodes[0].marker)
+        return {name: (f"prlimit -x{number}:{number}", daemon) for name, daemon in _DAEMONS.items()}
 
     def take_reports(self) -> bool:
         """Take reports for a moment, or until one of them changes something; say whether one has.
@@ -261,7 +265,6 @@ class ConnectedGang(Gang):
                 files=self._order.files,
                 # Nodes that are one machine share its row.
                 row=(self._first_port, 0 if held in machines else self._order.row),
-                keeper=self._keeper,
             )
             machines.add(held)
         self.listen(
@@ -309,8 +312,7 @@ class ConnectedGang(Gang):
         for rank, client in enumerate(self.nodes):
             if not client.needs_sweep or client.marker in self._sweeps:
                 continue
-            keeper_path = self._keeper and self._keeper[0]
-            order = client.sweep_order(self._marked(client), self._folder(rank), keeper_path)
+            order = client.sweep_order(self._marked(client), self._folder(rank))
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:

@@ -73,12 +73,10 @@ class SupervisorClient(NodeProgress):
         folder: str,
         files: Mapping[str, str],
         row: tuple[int, int],
-        keeper: tuple[str, str] | None,
     ) -> None:
         """Have the devices locked, ports held and the run's folder made, with these files.
 
         ``row`` is the first of ports in a row that have to be free, and how many they are.
-        ``keeper`` is a program that is laid ready for the head node, by its path and text.
         """
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
@@ -87,7 +85,6 @@ class SupervisorClient(NodeProgress):
             "run_lock": lock_name(scope, f"run-{run_id}") if devices else None,
             "device_locks": [lock_name(scope, device) for device in devices],
             "row": (*row, played_address(self.place.host)),
-            "keeper": None if keeper is None else (_as_text(keeper[0]), keeper[1]),
             "ipv6": ":" in self.place.host.address,
         }
         self._channel.send(_order("prepare", **details))
@@ -127,7 +124,7 @@ class SupervisorClient(NodeProgress):
         """Tell the supervisor that somebody is here."""
         self._channel.send(b"\n")
 
-    def sweep_order(self, sweep: str, folder: str, keeper: str | None) -> bytes:
+    def sweep_order(self, sweep: str, folder: str) -> bytes:
         """Give the order to end what a lost supervisor has left: processes, and the run's folder.
 
         It is for a program of its own, that comes over another connection.
@@ -138,7 +135,6 @@ class SupervisorClient(NodeProgress):
             "watched_by": self.marker,
             "sweep": sweep,
             "folder": _as_text(folder),
-            "keeper": None if keeper is None else _as_text(keeper),
             "at_end": [[_as_text(argument) for argument in one] for one in at_end],
             "environment": {_as_text(k): _as_text(value) for k, value in environment.items()},
         }
@@ -276,7 +272,6 @@ def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[s
         "node_folder": _as_text(folder),
         "files": dict(files),
         "row": (0, 0, ""),
-        "keeper": None,
         "ipv6": False,
     }
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
 with the run's number, in hexadecimal digits, and the node's rank, each with a dot behind it."""
-KEEPER = b"-keeper.py"
-"""The name of the program that keeps what a head node has started on another one ends so."""
 KILL_LIMIT_S = 8.0
 """Killed processes may take so long to be gone: one that held devices takes seconds."""
 POLL_S = 0.01
@@ -151,25 +149,6 @@ def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]"
     return found, False
 
 
-def end_keepers(prefix: str) -> None:
-    """Have what keepers keep ended, whose marker begins so (``keeper``), and wait for it."""
-    deadline = time.monotonic() + KILL_LIMIT_S
-    while time.monotonic() < deadline:
-        keepers = list(_keepers(prefix.encode()))
-        if not keepers:
-            return
-        for process in keepers:
-            send(process, signal.SIGTERM)
-        time.sleep(POLL_S)
-
-
-def _keepers(start: bytes) -> "Iterator[int]":
-    for number, arguments in _read_all("cmdline"):
-        before, at, _ = arguments.partition(b"\0" + start)
-        if at and before.endswith(KEEPER):
-            yield number
-
-
 def started_at(process: int) -> int:
     """Give the time at which a process was started, in the system's own units; 0 where unknown."""
     stat = _stat(process)
@@ -193,13 +172,18 @@ def descendants(*processes: int) -> "list[int]":
     return [number for number in found if number not in dead]
 
 
+def mark_of(marker: str) -> int:
+    """Give the number of a marker, which is a limit of what belongs to its run."""
+    run, rank = marker.split(".")[:2]
+    return (_SIGNATURE << 4 * _RUN_DIGITS | int(run[:_RUN_DIGITS], 16)) << _RANK_BITS | int(rank)
+
+
 def set_mark(marker: str) -> None:
     """Mark this process, and all that it starts, with the number of a marker.
 
     Where an administrator allows fewer file locks, only the environment marks them.
     """
-    run, rank = marker.split(".")[:2]
-    number = (_SIGNATURE << 4 * _RUN_DIGITS | int(run[:_RUN_DIGITS], 16)) << _RANK_BITS | int(rank)
+    number = mark_of(marker)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(_RLIMIT_LOCKS, (number, number))
 

@@ -14,13 +14,11 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.folder import remove
-from pytest_dlperf.node.keeper import take_away
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
     Marked,
     end_all,
-    end_keepers,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +45,6 @@ class Remains:
         self.sweep = None  # type: str | None
         """What the markers of its processes begin with."""
         self.folder = None  # type: str | None
-        self.keeper = None  # type: str | None
-        """The file of the program that keeps what a head node has started here (``keeper``)."""
         self.locks = []  # type: list[str]
         self.at_end = []  # type: list[list[str]]
         """Commands, as lists of arguments, that are run when its processes are gone."""
@@ -76,8 +72,6 @@ class Remains:
         """
         deadline = time.monotonic() + KILL_LIMIT_S
         marked = () if self.sweep is None else (Marked(self.sweep),)
-        if self.keeper is not None and self.sweep is not None:
-            end_keepers(self.sweep)
         left = set()  # type: set[int]
         # Descendants first: what they are doing for other nodes ends with them.
         both = (*kinds, *marked)  # type: tuple[Below | Marked, ...]
@@ -90,9 +84,6 @@ class Remains:
 
     def remove_files(self) -> None:
         """Remove its folder with all that is in it, and what else was made for it."""
-        if self.keeper is not None:
-            take_away(os.fsdecode(as_bytes(self.keeper)))
-            self.keeper = None
         if self.folder is not None:
             kept = remove(os.fsdecode(as_bytes(self.folder)))
             if kept is not None:

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import made_folder, put_in_front
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
-from pytest_dlperf.node.keeper import install
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 from pytest_dlperf.node.placeholders import filled
 from pytest_dlperf.node.ports import held_port, held_range
@@ -95,7 +94,6 @@ class Supervisor:
         self._grace_s = 0.0
         self._signalled = 0, 0.0
         self._folder_lock = None  # type: int | None
-        self._keeper_lock = None  # type: int | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
@@ -290,10 +288,6 @@ class Supervisor:
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock = made_folder(folder, order["files"], tuple(ended))
             self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
-            if order["keeper"] is not None:
-                keeper, text = order["keeper"]
-                self._keeper_lock = install(os.fsdecode(as_bytes(keeper)), text)
-                self._remains.note(keeper=keeper)
         except OSError as error:
             report(cannot_prepare=str(error))
             return
@@ -302,14 +296,11 @@ class Supervisor:
 
     def _release(self) -> None:
         self._remains.remove_files()
-        if self._keeper_lock is not None:
-            os.close(self._keeper_lock)
-            self._keeper_lock = None
         if self._folder_lock is not None:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
-        self._remains.note(sweep=None, folder=None, keeper=None)
+        self._remains.note(sweep=None, folder=None)
 
     def _unlock(self) -> None:
         self._remains.note(locks=[])
