@@ -51,6 +51,9 @@ CELLS: Final = {
         "SIGKILL of a worker",
         "SIGKILL of a supervisor",
         "SIGKILL of a guardian",
+        "SIGKILL of a supervisor, its guardian and pytest *",
+        "killall -9 python3",
+        "SIGSTOP of a supervisor and its guardian",
         "SIGSTOP of a supervisor, SIGKILL of pytest",
     ),
     "ssh": (
@@ -70,11 +73,13 @@ CELLS: Final = {
         "SIGKILL of an ssh, srun, mpirun",
         "SIGKILL of all ssh, srun, mpirun and of pytest",
         "SIGKILL of a supervisor",
+        "network cut, SIGKILL of pytest and of what would end its clients",
         "scancel",
     ),
     "sbatch": (
         "SIGKILL of pytest",
         "SIGKILL of a supervisor and its guardian",
+        "SIGKILL of a supervisor, its guardian and the program above them",
         "hang",
         "scancel",
     ),
@@ -87,10 +92,7 @@ CELLS: Final = {
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
     """A session on two nodes of the kind that is asked for."""
     with place_of(request.param, request, tmp_path) as here:
-        # With a step Slurm ends the supervisor, too, and by the process tree alone: that kills what
-        # it finds there at the time.
-        leaps = request.param != "slurm"
-        session = Session(folder=tmp_path / "session", place=here, patient=False, leaps=leaps)
+        session = Session(folder=tmp_path / "session", place=here, patient=False)
         yield session
         session.stop()
 

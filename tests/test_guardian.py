@@ -110,6 +110,8 @@ class Supervised:
     @property
     def watchers(self) -> dict[str, int]:
         """Who watches, by name; the guardian first, so that the supervisor does not see its end."""
+        # The sentinel may come up after the first reports.
+        wait_until(lambda: len(processes.watchers(self.marker)) == 3)
         found = set(processes.watchers(self.marker))
         parents = {one.pid: one.parent for one in all_processes() if one.pid in found}
         [supervisor] = [pid for pid, parent in parents.items() if parent in found]

@@ -88,14 +88,12 @@ class Session:
     """A folder with the stubborn trainer, and one pytest after another that runs it.
 
     Only a ``patient`` one takes as long as for users until it ends what does not want to end, or
-    gives up a node that is silent. Nothing of the trainer leaps from process to process unless
-    ``leaps``.
+    gives up a node that is silent.
     """
 
     folder: Path
     place: Place
     patient: bool = True
-    leaps: bool = True
     token: str = field(default_factory=lambda: f"token-{secrets.token_hex(8)}")
     time_limit_s: float = 90
     step_limit_s: float = 90
@@ -129,7 +127,7 @@ class Session:
 
     @property
     def _roles(self) -> tuple[str, ...]:
-        return (*trainer.ROLES, *(trainer.LEAPING if self.leaps else ()))
+        return (*trainer.ROLES, *trainer.LEAPING)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
