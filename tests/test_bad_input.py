@@ -327,4 +327,4 @@ def test_what_is_no_file_is_never_waited_for(suite: Suite) -> None:
     assert result.ret == 1
     for run in results["cases"][0]["runs"]:
         assert run["status"] == "invalid"
-        assert "no regular file" in run["reason"]
+        assert "not a regular file" in run["reason"]

@@ -536,7 +536,7 @@ def test_levanter_by_the_clock_of_its_bar(tmp_path: Path) -> None:
     assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
     by_prefix = record(by_clock.replace("[0-9]+)%s", "[0-9.k]+)"))
     log = of_steps(levanter).replace(".00it/", ".00kit/")
-    assert "no whole number" in refusal(read(tmp_path, by_prefix, log))
+    assert "not a whole number" in refusal(read(tmp_path, by_prefix, log))
 
 
 # ----------------------------------------------------------------- JSON of NVIDIA and MLPerf
