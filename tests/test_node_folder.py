@@ -143,12 +143,19 @@ def test_a_folder_is_left_whose_note_of_its_host_is_another_s_or_damaged(
     assert note.read_text(encoding="utf-8") == own
 
 
-@pytest.mark.parametrize(("dead", "stays"), [((), True), (("0" * 8 + "1",), False)])
-def test_only_of_a_dead_run_a_new_folder_is_removed(
-    tmp_path: Path, dead: tuple[str, ...], stays: bool
-) -> None:
-    """Others may not be locked yet."""
-    other = tmp_path / f"pytest-dlperf-{'0' * 8}1{'2' * 23}-0"
-    os.close(made_folder(str(other), {}))
-    os.close(made_folder(str(tmp_path / NAME), {}, dead))
-    assert other.exists() is stays
+def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path: Path) -> None:
+    """One that is just made may not be locked yet, and has another name so long."""
+    folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 4)]
+    new = tmp_path / f"{NAME}.new"
+    new.mkdir()
+    locks = [made_folder(str(folder), {}) for folder in folders[:2]]
+    os.close(locks[0])
+    os.close(made_folder(str(folders[2]), {}))
+    assert [folder.exists() for folder in (*folders, new)] == [False, True, True, True]
+    os.close(locks[1])
+
+
+def test_a_folder_that_is_there_is_another_s(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(FileExistsError):
+        made_folder(str(tmp_path / NAME), {})

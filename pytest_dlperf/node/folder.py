@@ -12,8 +12,8 @@ import re
 import stat
 import time
 
-_PREFIX = "pytest-dlperf-"
-_NAME = re.compile(_PREFIX + r"[0-9a-f]{32}-[0-9]+$")
+_NEW = ".new"
+_NAME = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+(?:\.new)?$")
 _STALE_S = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _LONGEST_NAME = 256
@@ -21,26 +21,28 @@ _HOST = "host"
 """File in a run's folder: whose it is, where several hosts see the same disk."""
 
 
-def made_folder(folder: str, files: "dict[str, str]", dead: "tuple[str, ...]" = ()) -> int:
+def made_folder(folder: str, files: "dict[str, str]") -> int:
     """Make a run's folder on this host, locked while this process lives, which the lock is of.
 
     In it are an empty folder ``scratch``, and these files, where there are any, in ``steps``. What
-    runs have left whose supervisors are gone is removed first: of those that are known to be
-    ``dead``, by their first digits, at once.
+    runs have left whose supervisors are gone is removed first.
     """
     parent, name = os.path.split(folder)
     with contextlib.suppress(OSError):
         for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
             if _NAME.match(other) and other != name:
-                is_dead = other[len(_PREFIX) :].startswith(dead)
-                least_age_s = 0.0 if is_dead else _STALE_S
+                # One that is new may not be locked yet.
+                least_age_s = _STALE_S if other.endswith(_NEW) else 0.0
                 _remove_stale(os.path.join(parent, other), least_age_s)  # noqa: PTH118 - as above
-    os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
-    lock = os.open(folder, _FOLDER)
+    if os.path.lexists(folder):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
+    os.mkdir(folder + _NEW, 0o700)  # noqa: PTH102 - as above
+    lock = os.open(folder + _NEW, _FOLDER)
     # A network's file system may lock no folders. There nobody can take this one for left, either.
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _write(lock, _HOST, os.uname().nodename)
+    os.rename(folder + _NEW, folder)  # noqa: PTH104 - as above
     for name in ("scratch", "steps") if files else ("scratch",):
         os.mkdir(name, 0o700, dir_fd=lock)
     if files:
@@ -71,8 +73,7 @@ def _remove_stale(folder: str, least_age_s: float) -> None:
         lock = os.open(folder, _FOLDER)
         try:
             status = os.fstat(lock)
-            # Nothing is read of what another user has put there. One that was made a moment ago may
-            # not be locked yet.
+            # Nothing is read of what another user has put there.
             is_old = time.time() - status.st_ctime >= least_age_s
             if status.st_uid == os.geteuid() and is_old and _host_of(lock) == os.uname().nodename:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

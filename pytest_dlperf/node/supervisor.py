@@ -277,7 +277,7 @@ class Supervisor:
                 return
             ended, left = end_earlier()
             if ended:
-                report(earlier=sorted(number for run in ended.values() for number in run))
+                report(earlier=ended)
             if left:
                 self._unlock()
                 report(cannot_prepare=f"{unended(left)}; an earlier run has left them here")
@@ -290,7 +290,7 @@ class Supervisor:
             holder = held_port(ipv6=order["ipv6"])
             self._held += [*row, holder]
             folder = os.fsdecode(as_bytes(order["node_folder"]))
-            self._folder_lock = made_folder(folder, order["files"], tuple(ended))
+            self._folder_lock = made_folder(folder, order["files"])
             self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
         except OSError as error:
             report(cannot_prepare=str(error))

@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 _WAKE_LIMIT_S = 1.0
 
 
-def end_earlier() -> "tuple[dict[str, list[int]], list[int]]":
+def end_earlier() -> "tuple[list[int], list[int]]":
     """End what earlier runs of this user have left on this machine, whose watchers are gone.
 
-    Gives the processes that were found, by the first digits of their run, and all that are left.
+    Gives the processes that were found, and those that are left.
     """
     runs = set(marked_runs())
     # Watchers outlive what they watch: what is there still after a look for them is left over.
     dead = runs and runs - watched_runs()
-    found = {
-        run: numbers for run, numbers in (marked_runs() if dead else {}).items() if run in dead
-    }
+    found = set()  # type: set[int]
     left = set()  # type: set[int]
-    for run in found:
-        left.update(end_all(Marked(run + "."), KILL_LIMIT_S))
-    return found, sorted(left)
+    for run, numbers in marked_runs().items() if dead else ():
+        if run in dead:
+            found.update(numbers)
+            left.update(end_all(Marked(run + "."), KILL_LIMIT_S))
+    return sorted(found), sorted(left)
 
 
 def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
