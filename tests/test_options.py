@@ -184,6 +184,10 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
         (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' keeps nothing"),
         (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
+        (
+            ["--dlperf-html=~unknown/a.html"],
+            "--dlperf-html: '~unknown/a.html' is below a home folder that is unknown here",
+        ),
         (["--dlperf-tables=file"], "--dlperf-tables: 'file' is a file; name a folder"),
         (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is not a folder"),
         (["--dlperf-json=" + "x" * 300], "cannot be written: File name too long"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def test_the_key_of_digests_is_made_once_for_the_user_alone(tmp_path: Path) -> N
 def test_a_key_that_others_could_know_is_refused(tmp_path: Path) -> None:
     home = {"XDG_CONFIG_HOME": str(tmp_path)}
     with pytest.raises(
-        UsageError, match="DLPERF_DIGEST_KEY holds a key of 6 characters; it takes 32"
+        UsageError, match="DLPERF_DIGEST_KEY holds a key of 6 characters; it takes at least 32"
     ):
         digest_key({"DLPERF_DIGEST_KEY": "secret"})
     digest_key(home)
@@ -134,6 +135,17 @@ def test_without_a_place_for_a_key_each_process_has_its_own(tmp_path: Path) -> N
     keys.add(bytes.fromhex(printed))
     assert len(keys) == 2
     assert {len(key) for key in keys} == {32}
+
+
+def test_a_user_without_a_home_folder_has_a_key_for_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(user: int) -> pwd.struct_passwd:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert len(digest_key({})) == 32
 
 
 def test_a_mistake_in_the_key_is_told_before_anything_runs(

@@ -78,8 +78,9 @@ def files_of_others(config: pytest.Config) -> dict[str, Path]:
         if given:
             # Before 5.3 pytest-benchmark opens its file at once.
             text = str(given) if isinstance(given, str | Path) else given.name
-            path = Path(os.path.expandvars(text)).expanduser() if key == "xmlpath" else Path(text)
-            found[name] = config.invocation_params.dir / path
+            if key == "xmlpath":  # as pytest does
+                text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - as it says
+            found[name] = config.invocation_params.dir / text
     return found
 
 

@@ -82,8 +82,16 @@ class OptionText(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The text as a path."""
-        return self.folder / Path(self.text).expanduser()
+        """The text as a path.
+
+        Raises:
+            UsageError: It begins with ``~`` and a user without a home folder on this machine.
+        """
+        try:
+            return self.folder / Path(self.text).expanduser()
+        except RuntimeError:
+            fault = "is below a home folder that is unknown here; write the path in full"
+            raise self.error(fault) from None
 
     def error(self, fault: str) -> UsageError:
         """The error that names place and text."""
@@ -238,7 +246,7 @@ def session_folder(given: OptionText) -> Path:
     """Return the folder of a session's logs; the process id keeps two of one second apart."""
     started = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}"
     name = given.text.replace(START_TIME, started).replace(PROCESS, str(os.getpid()))
-    return given.folder / Path(name).expanduser()
+    return given._replace(text=name).path
 
 
 def file_to_write(given: OptionText) -> Path:

@@ -89,19 +89,17 @@ def digest_key(environment: Mapping[str, str] = os.environ) -> bytes:
     key = environment.get(DIGEST_KEY_VARIABLE, "").strip().encode("utf-8", "surrogateescape")
     place = DIGEST_KEY_VARIABLE
     if not key:
-        home = environment.get("XDG_CONFIG_HOME", "")
-        file = (
-            Path(home if Path(home).is_absolute() else Path("~/.config").expanduser()) / _KEY_FILE
-        )
         try:
+            folder = Path(environment.get("XDG_CONFIG_HOME", ""))
+            file = (folder if folder.is_absolute() else Path("~/.config").expanduser()) / _KEY_FILE
             key = _key_of(file)
-        except OSError:
+        except (OSError, RuntimeError):  # a user without a home folder, for one
             return _OWN_KEY
         place = str(file)
     if len(key) < _KEY_LENGTH:
         raise UsageError(
-            f"{place} holds a key of {len(key)} characters; it takes {_KEY_LENGTH}, which "
-            "'openssl rand -hex 32' prints"
+            f"{place} holds a key of {len(key)} characters; it takes at least {_KEY_LENGTH}, such "
+            "as 'openssl rand -hex 32' prints"
         )
     return key
 

@@ -356,7 +356,9 @@ def _message(error: Any) -> str:
 
 
 def _is_in_cluster() -> bool:
-    has_config = _KUBECONFIG in os.environ or Path("~/.kube/config").expanduser().exists()
+    # In a pod, a user may have no home folder, which pathlib refuses.
+    config = os.path.expanduser("~/.kube/config")  # noqa: PTH111
+    has_config = _KUBECONFIG in os.environ or Path(config).exists()
     return "KUBERNETES_SERVICE_HOST" in os.environ and not has_config
 
 
