@@ -763,6 +763,7 @@ def test_all_hosts_are_this_machine() -> None:
 def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path: Path) -> None:
     """Their supervisor and the one that looks after it may both have been killed."""
     names = [f"pytest-dlperf-{uuid.uuid4().hex}-{number}" for number in range(4)]
+    names[1] += ".new"  # as before its lock
     old, new, taken, other = (Path("/tmp", name) for name in names)  # noqa: S108 - where they lie
     for folder in (old, new, taken, other):
         folder.mkdir()
