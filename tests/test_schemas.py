@@ -297,6 +297,8 @@ def test_a_mistake_is_told_in_words_and_refused_by_editors(
          "$.kubernetes.resources.memory: '500m' is not an amount of memory such as 16Gi"),
         ("{memory: 64Gi}", "{memory: -1}",
          "$.kubernetes.volumes./dev/shm.memory: '-1' is not an amount of memory such as 16Gi"),
+        ("namespace: bench", r'namespace: "bench\n"',
+         "$.kubernetes.namespace: found 'bench"),
         ("kind: jobset", "kind: trainjob",
          "$.kubernetes.node_selector: has no effect on a TrainJob, whose runtime says how pods"),
         ("queue: nightly", "runtime: torch",

@@ -92,7 +92,9 @@ class Text(Shape[str]):
 
     def read(self, value: YamlValue) -> str | None:
         if value.kind == "scalar" and value.is_tagged("str"):
-            if value.scalar.strip() and re.search(self._pattern, value.scalar):
+            # Python's "$" also matches before a last line break; JSON Schema's does not.
+            pattern = re.sub(r"\$$", r"\\Z", self._pattern)
+            if value.scalar.strip() and re.search(pattern, value.scalar):
                 return value.scalar
             value.fault_found(self.allowed)
         else:

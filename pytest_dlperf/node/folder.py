@@ -83,7 +83,7 @@ def _remove_stale(folder: str, least_age_s: float) -> None:
 
 
 def _host_of(folder: int) -> str:
-    """Read whose a run's folder is; one that was killed before it said so was made here.
+    """Read whose a run's folder is; one of a run that ended before it said so was made here.
 
     Nothing is believed that another user may have put there, such as a link to a file of ours.
     """
@@ -95,7 +95,7 @@ def _host_of(folder: int) -> str:
         status = os.fstat(file)
         is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
         if is_ours and stat.S_ISREG(status.st_mode):
-            return os.fsdecode(opened.read(_LONGEST_NAME))
+            return os.fsdecode(opened.read(_LONGEST_NAME)) or os.uname().nodename
     return ""
 
 

@@ -1,8 +1,8 @@
-"""Who watches over a supervisor, and ends what it leaves: its guardian and a sentinel.
+"""The watchers of a supervisor, which end what it leaves: a guardian and a sentinel.
 
 A supervisor may be killed or stopped like any process. Its guardian is its parent: what the
 supervisor has started becomes the guardian's then, whatever its session, group or environment.
-The sentinel is below neither, so that whoever ends both by their tree, as Slurm does, leaves it.
+The sentinel is below neither, so that ending both by their tree, as Slurm does, leaves it alive.
 The other way round, the supervisor ends all as soon as one of the two is gone. None of them is
 called by the name of Python, so that ``killall python3`` leaves them.
 
@@ -48,12 +48,12 @@ _NOT_RUNNING = {*_STOPPED, b"Z", b"X", b""}
 def guarded(timeout_s: float) -> "tuple[socket.socket, ...]":
     """Leave a guardian behind in this process, start a sentinel, and go on as the guardian's child.
 
-    Gives a link to each, over which they are told what there is of the run. Where a network lies
-    between, whoever gives the orders gives up after ``timeout_s`` seconds of silence (0: never).
+    Return a link to each, over which they are told what there is of the run. Where a network lies
+    between, the sender of orders gives up after ``timeout_s`` seconds of silence (0: never).
     """
     rename("pytest-dlperf")
     guardian = os.getpid()
-    # Who ignores the end of children does not learn how they ended.
+    # A process that ignores SIGCHLD does not learn how its children ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     link, own = socket.socketpair()
     far_link, far_own = socket.socketpair()
@@ -93,7 +93,7 @@ def _is_sentinel() -> bool:
 
 
 class _Watcher:
-    """Knows what there is of a run, and ends it if need be."""
+    """Keeps track of what a run has on its node, and ends it if need be."""
 
     def __init__(self, link: "socket.socket", timeout_s: float) -> None:
         self._link = link
@@ -114,8 +114,8 @@ class _Watcher:
         return bool(received)
 
     def _end_run(self, fate: str, *watched: int) -> "list[int]":
-        """Kill those that should have ended the run, with all that there is of it; what is left."""
-        # Nobody else may begin here before all is gone. Where somebody has, that is as it is.
+        """Kill the watched processes and the run, and return the processes that are left."""
+        # No other run may begin here before all is gone. One that already has keeps its locks.
         locks = [acquire_socket_lock(name) for name in self._remains.locks]
         report(supervisor_killed=fate)
         for process in watched:

@@ -236,12 +236,12 @@ def _is_own(process: int) -> bool:
 
 
 def watchers(marker: str) -> "list[int]":
-    """Find who watches over a node of a run: a supervisor, and the guardian that it has."""
+    """List the watchers of a node of a run: its supervisor, guardian and sentinel."""
     return [number for number, theirs in _all_watchers() if theirs == marker]
 
 
 def _all_watchers() -> "Iterator[tuple[int, str]]":
-    """Find this user's watchers of all runs, with the markers of these."""
+    """Yield this user's watchers of all runs, each with the marker of its run and node."""
     for number, command in _read_all("cmdline"):
         arguments = command.split(b"\0")[:-1]
         marker = os.fsdecode(arguments[-1]) if arguments[1:4] == [b"-I", b"-S", b"-c"] else ""
@@ -312,7 +312,7 @@ def rename(name: str) -> None:
 
 
 def wake(marker: str) -> None:
-    """Let those go on that watch over a node of a run and were stopped."""
+    """Continue the watchers of a node of a run, which may be stopped."""
     for process in watchers(marker):
         send(process, signal.SIGCONT)
 

@@ -1,7 +1,7 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
-While a run lives that is its supervisor; a supervisor that is killed has a guardian; and where both
-are gone, whoever comes later (``sweep``). It is sent to a node as a part of these: so it imports
+While a run lives that is its supervisor; once that is killed, its guardian or sentinel; and where
+all are gone, a later ``sweep``. It is sent to a node as a part of these: so it imports
 the standard library only, and runs on Python 3.6.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
 REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
-"""Whoever is told to end a run at once has said after so long what is left, whatever is stuck."""
+"""Time from an order to kill a run to the report of what is left, whatever is stuck."""
 
 _LEAST_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
@@ -83,7 +83,7 @@ class Remains:
         return sorted(left)
 
     def remove_files(self) -> None:
-        """Remove its folder with all that is in it, and what else was made for it."""
+        """Remove its folder with all that is in it; report what has to stay."""
         if self.folder is not None:
             kept = remove(os.fsdecode(as_bytes(self.folder)))
             if kept is not None:
@@ -116,13 +116,13 @@ class Remains:
 
 
 def report(**message: object) -> None:
-    """Say something to whoever gives the orders, as a line of standard output."""
+    """Report to the sender of orders, as a line of standard output."""
     line = json.dumps(message).encode("ascii") + b"\n"
     try:
         # What a login shell has printed may go on in this line.
         os.write(1, b"\n" + line)
     except OSError:
-        # Whoever was to read it is gone.
+        # Its reader is gone.
         for file in _files_instead:
             with contextlib.suppress(OSError):
                 opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)

@@ -122,7 +122,7 @@ class Supervisor:
         report(clean=not left, left=left)
         self._remains.note(left=left)
         self._release()
-        wake(self._marker)  # who watches and was stopped would stay for ever
+        wake(self._marker)  # a watcher that was stopped would stay for ever
         if self._program is None:
             return 0
         code = self._program.returncode = self._exit_code  # it has been waited for here

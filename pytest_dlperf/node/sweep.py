@@ -1,8 +1,8 @@
 """Ends on a node what is left of a run whose watchers were killed, stopped, or cut off.
 
-It is found by its mark (``processes``), so nothing is read that somebody could have written: a
-second connection brings the order, and the next run on the machine looks for marks that nobody
-watches. It is sent to a node as a part of the supervisor, and as a program of its own: so it
+It is found by its mark (``processes``), so no file is read that others could have written: a
+second connection brings the order, and the next run on the machine looks for marks without
+watchers. It is sent to a node as a part of the supervisor, and as a program of its own: so it
 imports the standard library only, and runs on Python 3.6.
 """
 
@@ -55,7 +55,7 @@ def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) ->
     marker = order.pop("watched_by")
     remains = Remains()
     remains.note(**order)
-    # Who watches and was stopped ends it all by itself, in order, once it goes on.
+    # A watcher that was stopped ends the run in order by itself, once it is continued.
     for process in watchers(marker):
         send(process, signal.SIGCONT)
     deadline = time.monotonic() + _WAKE_LIMIT_S
