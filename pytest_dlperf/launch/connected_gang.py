@@ -56,7 +56,7 @@ class ConnectedGang(Gang):
     """The supervisors of one run, from the first connection until nothing of it is left."""
 
     def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
-        """Reach nobody yet; signals that come are added to ``signals``."""
+        """Take the order, without connecting; signals that come are in ``signals``."""
         self.engine = launcher.name
         self.settle_s = SETTLE_S if launcher.remote else 0.0
         self.nodes: list[SupervisorClient] = []
@@ -166,7 +166,7 @@ class ConnectedGang(Gang):
         return self._any_lost() or changed
 
     def _any_lost(self) -> bool:
-        """Give up who shows no sign of life; look for them a few times a second only."""
+        """Give up nodes that show no sign of life; look a few times a second only."""
         now = time.monotonic()
         if now < self._check_life_at:
             return False
@@ -208,7 +208,7 @@ class ConnectedGang(Gang):
         return self._problems_by_host()
 
     def _end_in_order(self, grace_s: float) -> None:
-        """Ask for the end, and wait for it; with a second signal somebody is losing patience."""
+        """Ask the nodes to end, and wait for ``grace_s`` seconds, or until a second signal."""
         deadline = time.monotonic() + grace_s
         # Other nodes have nothing but what the first one's program has started: it is asked first.
         waves = [self.nodes[:1], self.nodes[1:]] if self._order.head_only else [self.nodes]
@@ -223,7 +223,7 @@ class ConnectedGang(Gang):
             )
 
     def _beat(self) -> None:
-        """Tell distant supervisors each second that somebody is there, in a thread of its own.
+        """Send distant supervisors a sign of life each second, from a thread of its own.
 
         Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
         own thread up for longer than a supervisor waits.
@@ -291,7 +291,7 @@ class ConnectedGang(Gang):
             raise waited_in_vain(self._order.wait_limit_s, why)
 
     def _pause(self) -> None:
-        """Wait as long as nobody else does, so that two that collide do not collide again."""
+        """Wait for a random time, so that two runs that collide do not collide again."""
         self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
 
     # ------------------------------------------------------------------ the end
@@ -323,7 +323,7 @@ class ConnectedGang(Gang):
                 self._sweeps[client.marker] = call, limit_s
 
     def _end_sweeps(self) -> None:
-        """Wait for the sweeps; where one did not get there, somebody has to look."""
+        """Wait for the sweeps, and report the nodes that they did not reach."""
         for client in self.nodes:
             if client.marker in self._sweeps:
                 call, limit_s = self._sweeps[client.marker]

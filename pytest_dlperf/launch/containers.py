@@ -342,7 +342,7 @@ def inside(
     """Say how to look into an image on a host, with the eyes of a trainer on this kind of device.
 
     Raises:
-        UsageError: A path cannot be mounted, or nobody knows what starts the container.
+        UsageError: A path cannot be mounted, or what starts the container is unknown.
     """
     engine = engine_of(container)
     mounts = sight.mounts(container)

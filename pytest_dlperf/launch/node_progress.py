@@ -146,7 +146,7 @@ class NodeProgress(ABC):
 
     @property
     def failed(self) -> bool:
-        """Whether the program has ended with an error, or nobody knows how it ended."""
+        """Whether the program has ended with an error, or in an unknown way."""
         return self.is_done and self.exit_code != 0
 
     @property
@@ -156,7 +156,7 @@ class NodeProgress(ABC):
 
     @property
     def final_exit_code(self) -> int | None:
-        """The exit code, where anybody knows it."""
+        """The exit code, if known."""
         return self.exit_code
 
     @property

@@ -72,7 +72,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
 class HostReport(Struct, frozen=True, kw_only=True):
     """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
-    ``devices`` is how many ``accelerators`` it shows, ``None`` if nobody could look. ``versions``
+    ``devices`` is how many ``accelerators`` it shows, ``None`` if unknown. ``versions``
     are those of the modules that are needed, ``packages`` those of the distributions that the
     trainer's Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``,
     ``rocm``, ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``,

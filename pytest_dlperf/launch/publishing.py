@@ -1,8 +1,8 @@
 """What of a command and its environment may leave the session directory.
 
 Others read results, baselines and reports. There a variable has its value only if its name is known
-to be harmless; in the place of other values and of all secrets stands a digest, which tells later
-nights whether it changed, and nobody what it was.
+to be harmless; in the place of other values and of all secrets stands a digest, which shows whether
+a value has changed, and not what it was.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _KEY_FILE: Final = Path("pytest-dlperf", "digest-key")
 _KEY_LENGTH: Final = 32
-"""Characters that a key has at least: with fewer, who knows one value could guess it."""
+"""Least characters of a key: a shorter one could be guessed from one known value."""
 _OWN_KEY: Final = os.urandom(_KEY_LENGTH)
-"""This process's, where no other can be had."""
+"""This process's key, where there is no other."""
 _DIGITS: Final = 4
-"""Hexadecimal digits, of the key's name and of a digest. So few tell that a value has changed, and
-not which of thousands of guesses it was, even to who has the key."""
+"""Hexadecimal digits of the key's name, and of a digest: enough to tell that a value has changed,
+too few to confirm one of many guesses, even with the key."""
 
 _TUNES: Final = re.compile(
     r"(?:"

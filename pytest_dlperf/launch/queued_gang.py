@@ -343,7 +343,7 @@ class QueuedGang(Gang):
     def _cancel(self, handle: str) -> None:
         deadline = time.monotonic() + CANCEL_LIMIT_S
         while not self._is_cancelled(handle):
-            # With a second signal somebody is losing patience.
+            # A second signal asks to stop waiting.
             if time.monotonic() > deadline or len(self.signals) > 1:
                 raise BrokenError(f"{self._named}: nobody takes the order to cancel it")
             time.sleep(1.0)

@@ -62,7 +62,7 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     """The end of the processes of one run.
 
     ``exit_codes`` has one entry per command, node 0 first: the program's exit code, the negative
-    number of the signal that ended it, or ``None`` where it was not started or nobody knows.
+    number of the signal that ended it, or ``None`` where it was not started or is unknown.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen.
     ``elapsed_s`` counts from the first start to the end of the clean-up. ``error`` says what kept
     the run from being started, recorded, watched or ended. ``log_sizes_at_failure`` are how many

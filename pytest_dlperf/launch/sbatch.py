@@ -193,7 +193,7 @@ class SbatchQueue(Queue):
 
 
 def _killed_tasks(job: Job) -> dict[int, NodeEnd]:
-    """Give the nodes of whose program ``srun`` has said that it was killed: it cannot say so."""
+    """Return the nodes whose program was killed, by what ``srun`` has printed."""
     with suppress(OSError):
         printed = (job.folder / "output.log").read_text(encoding="utf-8", errors="replace")
         return {
