@@ -9,6 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -202,6 +203,8 @@ class Slurm:
             lambda: not self.processes() and not processes_with(*step) and self._all_idle(),
             what="its end",
         )
+        # A node refuses a start that was signed in the second in which it was told to end the job.
+        time.sleep(1)
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def end_of(self, job: str) -> str:
