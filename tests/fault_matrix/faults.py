@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,7 +78,8 @@ def _send(number: int, *whom: Callable[[Session], Sequence[int]]) -> Callable[[S
         found = [pid for find in whom for pid in find(session)]
         assert found, "there is nothing to send a signal to"
         for pid in found:
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # one may end with another
+                os.kill(pid, number)
         return time.time()
 
     return act
