@@ -283,8 +283,10 @@ def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> No
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", code, str(tmp_path / "up"))
         wait_until((tmp_path / "up").exists)
+        supervisor = run.watchers["supervisor"]
         os.kill(run.process.pid, signal.SIGTERM)
-        os.kill(run.watchers["supervisor"], signal.SIGTERM)  # Slurm signals all processes of a step
+        with suppress(ProcessLookupError):
+            os.kill(supervisor, signal.SIGTERM)  # Slurm signals all processes of a step
         run.wait_for("clean")
         run.finish()
         assert (run.said("signal"), run.said("ended")) == (["SIGTERM"], [7])
