@@ -66,6 +66,14 @@ def _yaml_stays() -> None:
     import yaml  # noqa: F401
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_waits_for_the_disk() -> Iterator[None]:
+    """Nothing that a test writes has to survive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""

@@ -199,6 +199,7 @@ def _main() -> None:
         _import_what_sessions_need()
         gc.collect()
         gc.freeze()  # forks share what they do not change
+        setattr(os, "fsync", lambda _: None)  # noqa: B010 - no test's files have to survive a power cut
         arguments = _serve(connection)
     if arguments is not None:
         sys.argv[1:] = arguments
