@@ -687,7 +687,7 @@ def test_a_night_with_a_case_that_cannot_run_is_red(
 
 
 @pytest.mark.training
-def test_a_pull_request_that_costs_a_third_of_the_speed_is_red(
+def test_a_pull_request_that_costs_half_of_the_speed_is_red(
     checkout: Checkout, github: dict[str, str]
 ) -> None:
     """Trained for real: base and head differ in how long a step waits for its data.
@@ -698,7 +698,7 @@ def test_a_pull_request_that_costs_a_third_of_the_speed_is_red(
     (path / "bench_tests" / "systems" / "own.yaml").write_text(TRAINED, encoding="utf-8")
     train = path / "trainer" / "train.py"
     train.write_text(TRAIN.format(delay_ms=400), encoding="utf-8")
-    checkout.sides(lambda: train.write_text(TRAIN.format(delay_ms=700), encoding="utf-8"))
+    checkout.sides(lambda: train.write_text(TRAIN.format(delay_ms=1200), encoding="utf-8"))
 
     codes = checkout.work("github-pull-request.yml", github)
 
