@@ -36,6 +36,7 @@ from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
     FIELDS,
+    WHY_MISSING,
     case_fields,
     names_in,
     template_problems,
@@ -61,13 +62,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.slurm_container import Part
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
-
-_WHY_MISSING: Final = {
-    "batch_per_device": "spreads a replica over several devices; use {batch_per_replica}",
-    "batch_per_node": "spreads a replica over several nodes; use {batch_per_replica}",
-    "sequence_length": "has no sequence_length",
-}
-"""Why a case may have no value of a field."""
 
 LOG_FILE: Final = "log.file"
 """The key path of the part of a launch that stands outside of ``launch``."""
@@ -220,7 +214,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         for path, text in (*self._templates_of(case), *values):
             for name in names_in(text):
                 if fields.get(name, "") is None:
-                    yield path, f"uses {{{name}}}, and {case.id} {_WHY_MISSING[name]}"
+                    yield path, f"uses {{{name}}}, and {case.id} {WHY_MISSING[name]}"
 
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Return the command's templates for this case, program first."""

@@ -31,6 +31,12 @@ _CASE_FIELDS: Final[Mapping[str, Callable[[Case], object]]] = {
     "batch_per_node": lambda case: case.batch_per(case.topology.nodes),
 }
 """Fields that follow from the case alone, and how; ``None`` where a case has no such thing."""
+WHY_MISSING: Final = {
+    "batch_per_device": "spreads a replica over several devices; use {batch_per_replica}",
+    "batch_per_node": "spreads a replica over several nodes; use {batch_per_replica}",
+    "sequence_length": "has no sequence_length",
+}
+"""Why a case may have no value of a field."""
 _TEXTS: Final = ("framework", "model", "options", "precision")
 
 FIELDS: Final[Mapping[str, type]] = {
