@@ -40,7 +40,7 @@ while read -r word rest; do
     case $word in
     prepare) echo '{"prepared": true, "port": 29500}' ;;
     start) step=1; echo '{"started": 4711}' ;;
-    end | kill) echo '{"ended": -15}'; echo '{"clean": true}'; exit ;;
+    end | kill) echo '{"ended": -15}'; echo '{"final": {}}'; exit ;;
     '')
         read -rt "$3" -u 9
         if [ "$step" != 0 ] && [ "$4" = yes ]; then

@@ -229,7 +229,7 @@ def test_one_of_them_ends_what_the_other_leaves(
             os.kill(watchers[name], signal.SIGSTOP)
         for name, number in signals.items():
             os.kill(watchers[name], number)
-        assert run.wait_for("clean") is True
+        assert run.wait_for("final") == {"left": []}
         assert not is_running(process)
         assert {word: run.said(word) for word in told} == {k: [v] for k, v in told.items()}
         run.finish()
@@ -246,7 +246,7 @@ def test_a_stop_does_not_outlast_the_end_of_the_orders(
         process = hidden()
         os.kill(run.watchers[stopped], signal.SIGSTOP)
         run.finish()
-        assert run.said("clean") == [True]
+        assert run.said("final") == [{"left": []}]
         wait_until(lambda: not processes.watchers(run.marker))
         assert not is_running(process)
 
@@ -270,7 +270,7 @@ def test_a_socket_of_which_half_is_closed_is_the_end_of_the_orders(tmp_path: Pat
         os.kill(run.watchers["supervisor"], signal.SIGSTOP)
         run.finish()
         assert run.said("supervisor_killed") == ["was stopped"]
-        assert run.said("clean") == [True]
+        assert run.said("final") == [{"left": []}]
 
 
 def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> None:
@@ -287,11 +287,11 @@ def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> No
         os.kill(run.process.pid, signal.SIGTERM)
         with suppress(ProcessLookupError):
             os.kill(supervisor, signal.SIGTERM)  # Slurm signals all processes of a step
-        run.wait_for("clean")
+        run.wait_for("final")
         run.finish()
         assert (run.said("signal"), run.said("ended")) == (["SIGTERM"], [7])
         # The guardian looks once more where anything is left to be waited for.
-        assert set(run.said("clean")) == {True}
+        assert not any(report["left"] for report in run.said("final"))
 
 
 def test_what_is_left_of_a_run_without_watchers_is_ended_by_the_next_run_and_told(
@@ -337,7 +337,7 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
             check=True,
             timeout=LONG_S,
         )
-        assert b'{"clean": true, "left": []}' in done.stdout, (done.stdout, done.stderr)
+        assert b'{"final": {"left": []}}' in done.stdout, (done.stdout, done.stderr)
         assert not is_running(process)
         wait_until(lambda: not run.folder.exists())
         wait_until((tmp_path / "at_end").exists)
@@ -377,7 +377,7 @@ def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next
         (freezer / "tasks").write_text(str(process))
         (freezer / "freezer.state").write_text("FROZEN")
         run.finish()
-        assert (run.said("clean")[-1], run.said("left")[-1]) == (False, [process])
+        assert run.said("final")[-1] == {"left": [process]}
         with supervised(tmp_path, kill_limit_s=0.5) as refused:
             problem = refused.wait_for("cannot_prepare")
             assert f"process {process} could not be ended" in problem
@@ -472,7 +472,7 @@ class Vanishing(Launcher):
         "    if b'prepare {' in line: print('{\"prepared\": true, \"port\": 1}', flush=True)\n"
         "    if b'start {' in line: print('{\"started\": 4711}'); sys.exit(0)\n"
     )
-    SWEEP: Final = 'print(\'{"clean": false, "left": [4712, 4713]}\')'
+    SWEEP: Final = 'print(\'{"final": {"left": [4712, 4713]}}\')'
 
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
         del host, program

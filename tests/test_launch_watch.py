@@ -542,22 +542,22 @@ def test_the_first_step_ends_when_all_ranks_have_shown_it(watched: Watching) -> 
     run.look()
     run.step(1, rank=0)
     run.look(20)
-    assert run.watch.first_step_s is None
+    assert run.watch.first_step.seconds is None
     run.step(1, rank=1)
     run.look(2)
     run.step(2)
     run.look(5)
-    assert run.watch.first_step_s == 22
+    assert run.watch.first_step.seconds == 22
 
 
 def test_without_its_record_the_first_step_s_time_is_not_known(watched: Watching) -> None:
     run = watched()
     run.look()
-    assert "before its first step" in run.watch.first_step_problem
+    assert "before its first step" in run.watch.first_step.problem
     run.step(*range(10, 100, 10))
     run.look(20)
-    assert run.watch.first_step_s is None
-    assert "step 10" in run.watch.first_step_problem
+    assert run.watch.first_step.seconds is None
+    assert "step 10" in run.watch.first_step.problem
 
 
 def test_free_bytes_are_those_of_the_file_system(

@@ -159,7 +159,7 @@ def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:
             run.take(0.1)
         assert run.finish() == 3
     assert log.read_bytes() == b"bye\nand on\n"
-    assert run.said("left") == [[]]
+    assert run.said("final") == [{"left": []}]
 
 
 def _socket() -> tuple[int, int]:
@@ -181,7 +181,7 @@ def test_who_does_not_read_stops_the_program_and_nothing_else(
                 assert time.monotonic() < deadline
                 run.take(0.2)
             assert run.finish() == 143
-            assert run.said("clean") == [True]
+            assert run.said("final") == [{"left": []}]
     finally:
         os.close(reader)
         os.close(target)

@@ -74,10 +74,10 @@ def reported(tmp_path: Path) -> Iterator[Callable[..., SupervisorClient]]:
         ([{"ready": "3.6"}, {"busy": "somebody"}], NodeState.BUSY),
         ([{"ready": "3.6"}, {"cannot_prepare": "why"}], NodeState.UNUSABLE),
         ([{"ready": "3.6"}, PREPARED], NodeState.PREPARED),
-        ([{"ready": "3.6"}, PREPARED, {"cannot_start": None}], NodeState.NOT_STARTED),
+        ([{"ready": "3.6"}, PREPARED, {"cannot_start": ""}], NodeState.NOT_STARTED),
         ([{"ready": "3.6"}, PREPARED, {"started": 7}], NodeState.RUNNING),
         ([{"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}], NodeState.EXITED),
-        ([{"ready": "3.6"}, PREPARED, {"clean": True}], NodeState.CLEANED_UP),
+        ([{"ready": "3.6"}, PREPARED, {"final": {}}], NodeState.CLEANED_UP),
     ],
     ids=lambda value: value.name if isinstance(value, NodeState) else "",
 )
@@ -109,7 +109,7 @@ def test_only_what_was_prepared_and_not_cleaned_up_needs_a_sweep(
             [PREPARED],
             [PREPARED, {"started": 7}],
             [PREPARED, {"started": 7}, {"ended": 1}],
-            [PREPARED, {"started": 7}, {"ended": 1}, {"clean": True}],
+            [PREPARED, {"started": 7}, {"ended": 1}, {"final": {}}],
         )
     ]
     assert needs == [False, False, True, True, True, False]
@@ -122,9 +122,9 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
     assert (killed.failed, killed.is_broken_off) == (True, True)
     [problem] = killed.close()
     assert "its supervisor and its guardian were killed (" in problem
-    clean = reported({"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}, {"clean": True})
+    clean = reported({"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}, {"final": {}})
     assert (clean.failed, clean.is_broken_off, clean.close()) == (False, False, [])
-    told = reported({"ready": "3.6"}, {"signal": "SIGTERM"}, {"clean": False, "left": [9]})
+    told = reported({"ready": "3.6"}, {"signal": "SIGTERM"}, {"final": {"left": [9]}})
     assert [("SIGTERM" in text, "process 9 " in text) for text in told.close()] == [
         (True, False),
         (False, True),
@@ -141,15 +141,15 @@ def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
         PREPARED,
         {"started": 7},
         {"supervisor_killed": "was killed by SIGABRT"},
-        {"clean": True},
+        {"final": {}},
     )
     assert (by_guardian.killed is not None, by_guardian.needs_sweep) == (True, False)
     assert "processes 7, 8 of an earlier run" in str(by_guardian.earlier)
     [problem] = by_guardian.close()
     assert "its supervisor was killed by SIGABRT" in problem
-    alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"clean": True})
+    alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"final": {}})
     assert (alone.killed is not None, "guardian" in alone.close()[0]) == (True, True)
-    failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"clean": True})
+    failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"final": {}})
     assert (failed.killed, failed.earlier) == (None, None)
     assert "docker rm x: exit status 1" in failed.close()[0]
 

@@ -11,8 +11,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 
-from msgspec import UNSET
-
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
 from pytest_dlperf.launch.hosts import Host, describe_hosts
@@ -330,11 +328,11 @@ class ConnectedGang(Gang):
                 output, reason = call.result(limit_s)
                 reports = [read_report(line) or Report() for line in (output or b"").splitlines()]
                 # A host that is out of reach cleans up by itself, as long as its supervisor lives.
-                if client.lost is None and all(report.clean is UNSET for report in reports):
+                if client.lost is None and all(report.final is None for report in reports):
                     self._note(client, _not_swept(reason))
                 for report in reports:
-                    if report.left:
-                        self._note(client, remains.unended(report.left))
+                    if report.final is not None and report.final.left:
+                        self._note(client, remains.unended(report.final.left))
                     if report.at_end:
                         self._note(client, report.at_end)
 

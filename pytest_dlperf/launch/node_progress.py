@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.node.remains import numbered, unended
@@ -20,42 +21,59 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Report(Struct, frozen=True, kw_only=True):
-    """One report of a node; what it does not say is ``UNSET``.
+class FinalReport(Struct, frozen=True, kw_only=True):
+    """What a node reports when it has ended all that the run had there.
 
-    ``ready`` is the version of the node's Python, ``cannot_start`` is ``None`` where a working
-    directory is missing. ``arrivals`` are triples as in ``ArrivalsWriter.add``. ``look`` is what
-    ``node.probe`` has found, ``addresses`` those of all nodes, which have agreed on ports from
-    ``first`` on. ``left`` and ``earlier`` are numbers of processes.
+    What a node measures of a whole run is a field here. It has a default: in the place of a
+    supervisor that was killed, a guardian or a second connection reports.
     """
 
-    ready: str | UnsetType = UNSET
-    busy: str | UnsetType = UNSET
-    row_taken: bool | UnsetType = UNSET
-    cannot_prepare: str | UnsetType = UNSET
-    prepared: bool | UnsetType = UNSET
-    port: int | UnsetType = UNSET
-    cannot_start: str | UnsetType | None = UNSET
-    started: int | UnsetType = UNSET
-    ended: int | UnsetType = UNSET
-    clean: bool | UnsetType = UNSET
-    left: list[int] | UnsetType = UNSET
-    arrivals: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
+    left: tuple[int, ...] = ()
+    """Numbers of processes that could not be ended."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One report of a node; what it does not say is ``None``.
+
+    ``ready`` is the version of the node's Python, ``cannot_start`` is empty where a working
+    directory is missing. ``arrivals`` are triples as in ``ArrivalsWriter.add``. ``look`` is what
+    ``node.probe`` has found, ``addresses`` those of all nodes, which have agreed on ports from
+    ``first`` on. ``earlier`` are numbers of processes.
+    """
+
+    ready: str | None = None
+    busy: str | None = None
+    row_taken: bool | None = None
+    cannot_prepare: str | None = None
+    prepared: bool | None = None
+    port: int | None = None
+    cannot_start: str | None = None
+    started: int | None = None
+    ended: int | None = None
+    final: FinalReport | None = None
+    arrivals: tuple[tuple[int, int, int], ...] | None = None
     anchor: str = ""
     lost: str | None = None
-    signal: str | UnsetType = UNSET
-    kept: str | UnsetType = UNSET
-    at_end: str | UnsetType = UNSET
-    earlier: list[int] | UnsetType = UNSET
-    supervisor_killed: str | UnsetType = UNSET
-    guardian_killed: bool | UnsetType = UNSET
-    deserted: bool | UnsetType = UNSET
-    alive: bool | UnsetType = UNSET
-    host: str | UnsetType = UNSET
-    look: dict[str, Any] | UnsetType = UNSET
-    addresses: tuple[str, ...] | UnsetType = UNSET
-    first: int | UnsetType = UNSET
-    asked: bool | UnsetType = UNSET
+    signal: str | None = None
+    kept: str | None = None
+    at_end: str | None = None
+    earlier: list[int] | None = None
+    supervisor_killed: str | None = None
+    guardian_killed: bool | None = None
+    deserted: bool | None = None
+    alive: bool | None = None
+    host: str | None = None
+    look: dict[str, Any] | None = None
+    addresses: tuple[str, ...] | None = None
+    first: int | None = None
+    asked: bool | None = None
+
+    @property
+    def killed(self) -> str | None:
+        """Which of the node's watchers was killed."""
+        if self.supervisor_killed is not None:
+            return f"its supervisor {self.supervisor_killed}"
+        return "the guardian of its supervisor was killed" if self.guardian_killed else None
 
 
 def read_report(line: bytes) -> Report | None:
@@ -97,7 +115,7 @@ _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
     "cannot_start": (frozenset({NodeState.QUEUED, NodeState.PREPARED}), NodeState.NOT_STARTED),
     "started": (frozenset({NodeState.PREPARED}), NodeState.RUNNING),
     "ended": (frozenset({NodeState.RUNNING}), NodeState.EXITED),
-    "clean": (_CONNECTED, NodeState.CLEANED_UP),
+    "final": (_CONNECTED, NodeState.CLEANED_UP),
 }
 """The state that a report leads to, and from which states. ``release`` leads back to ``READY``."""
 
@@ -127,7 +145,8 @@ class NodeProgress(ABC):
         """Whether an engine had asked the node to end before its program did."""
         self.killed: str | None = None
         """The end of the supervisor, or of its guardian, if one was killed."""
-        self._left: list[int] = []
+        self.final: FinalReport | None = None
+        """What it has reported at its end."""
         self._lost_output: str | None = None
         self._at_end: list[str] = []
         self._arrivals = ArrivalsWriter(place.log)
@@ -198,34 +217,33 @@ class NodeProgress(ABC):
 
     def take(self, report: Report) -> bool:
         """Take a report; say whether it is more than a sign of life, and output's time."""
-        if not isinstance(report.arrivals, UnsetType) and self.is_connected:
+        if report.arrivals is not None and self.is_connected:
             self._arrivals.add(report.arrivals, report.anchor)
             self._lost_output = report.lost or self._lost_output
             return False
         for word, (before, after) in _TRANSITIONS.items():
-            if getattr(report, word) is not UNSET and self.state in before:
+            if getattr(report, word) is not None and self.state in before:
                 self.state = after
         if not self.is_connected:
             return False  # it was printed by something on the way
-        self.port = _said(report.port, self.port)
-        self.pid = _said(report.started, self.pid)
-        self.problem = _said(report.cannot_prepare, _said(report.cannot_start, self.problem))
-        self.holder = _said(report.busy, self.holder)
-        self.kept = _said(report.kept, self.kept)
-        self._left = _said(report.left, self._left)
-        if report.asked is True and self.exit_code is None and self.killed is None:
+        self.port = first_known(report.port, self.port)
+        self.pid = first_known(report.started, self.pid)
+        self.problem = first_known(report.cannot_prepare, report.cannot_start, self.problem)
+        self.holder = first_known(report.busy, self.holder)
+        self.kept = first_known(report.kept, self.kept)
+        if report.final is not None:
+            # A guardian may find more than its supervisor, which alone has measured.
+            self.final = replace(self.final or report.final, left=report.final.left)
+        if report.asked and self.exit_code is None and self.killed is None:
             self.is_asked = True
-        self.exit_code = _said(report.ended, self.exit_code)
+        self.exit_code = first_known(report.ended, self.exit_code)
         if report.earlier:
             whose = "of an earlier run, whose supervisor and guardian were killed"
             self.earlier = f"ended {numbered(report.earlier)} {whose}"
-        if not isinstance(report.at_end, UnsetType):
+        if report.at_end is not None:
             self._at_end.append(report.at_end)
-        if not isinstance(report.supervisor_killed, UnsetType):
-            self.killed = f"its supervisor {report.supervisor_killed}"
-        elif report.guardian_killed is True:
-            self.killed = "the guardian of its supervisor was killed"
-        return report.alive is UNSET
+        self.killed = first_known(report.killed, self.killed)
+        return report.alive is None
 
     def close_log(self) -> list[str]:
         """Seal the log's arrivals; say what output is lost, and what could not be cleaned up."""
@@ -237,8 +255,10 @@ class NodeProgress(ABC):
                 f"{self._lost_output}"
             )
         problems += [f"at the end of the run, {problem}" for problem in self._at_end]
-        return [*problems, unended(self._left)] if self._left else problems
+        left = () if self.final is None else self.final.left
+        return [*problems, unended(left)] if left else problems
 
 
-def _said(now: T | UnsetType, before: T) -> T:
-    return before if isinstance(now, UnsetType) else now
+def first_known(*values: T | None) -> T | None:
+    """Return the first of some values that is not ``None``."""
+    return next((value for value in values if value is not None), None)

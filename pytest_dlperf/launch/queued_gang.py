@@ -11,13 +11,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, final
 
-from msgspec import UnsetType
-
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.launch.channel import open_log
 from pytest_dlperf.launch.gang import Gang, InterruptedRunError
 from pytest_dlperf.launch.job_plan import job_of, nodes_that_met
-from pytest_dlperf.launch.node_progress import NodeProgress, NodeState, read_report
+from pytest_dlperf.launch.node_progress import NodeProgress, NodeState, first_known, read_report
 from pytest_dlperf.launch.queue import NodeEnd, Phase, SilentQueueError
 from pytest_dlperf.launch.watchdog import Watchdog
 from pytest_dlperf.model.errors import BrokenError
@@ -105,14 +103,10 @@ class QueuedNode(NodeProgress):
 
     def take(self, report: Report) -> bool:
         """Take a report, also of what the node has found on its way to the others."""
-        if not isinstance(report.host, UnsetType):
-            self.host = report.host
-        if not isinstance(report.look, UnsetType):
-            self.look = report.look
-        if not isinstance(report.addresses, UnsetType):
-            self.addresses = report.addresses
-        if not isinstance(report.first, UnsetType):
-            self.first = report.first
+        self.host = report.host or self.host
+        self.look = first_known(report.look, self.look)
+        self.addresses = report.addresses or self.addresses
+        self.first = report.first or self.first
         return super().take(report)
 
     def close(self) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.environment import load_average
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.launch.node_progress import FinalReport
     from pytest_dlperf.launch.plan import NodeCommand
 
 
@@ -58,6 +59,13 @@ def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
     return tuple(map(_size, logs))
 
 
+class FirstStep(Struct, frozen=True, kw_only=True):
+    """When the first step of all ranks was seen: seconds since the launch, or why nobody knows."""
+
+    seconds: float | None = None
+    problem: str = "logs do not tell when their run was launched; it is known of launches only"
+
+
 class LaunchOutcome(Struct, frozen=True, kw_only=True):
     """The end of the processes of one run.
 
@@ -69,7 +77,8 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     bytes each node's log had when the run was seen to be broken: what follows does not count. They
     are not there where every program that was started ended without an error.
     ``log_sizes_when_complete`` are those of a run that was ended since it had shown enough: what
-    follows is what its programs said of that.
+    follows is what its programs said of that. ``nodes`` are the final reports of all nodes,
+    ``None`` where one is missing.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -79,6 +88,8 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     log_sizes_at_failure: tuple[int, ...] = ()
     log_sizes_when_complete: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
+    first_step: FirstStep = FirstStep()
+    nodes: tuple[FinalReport | None, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -157,6 +168,7 @@ class Record:
             "log_size_at_failure": sizes[index] if sizes else None,
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
+            "final_report": to_builtins(outcome.nodes[index]) if outcome else None,
         }
 
 

@@ -9,6 +9,7 @@ from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.connected_gang import ConnectedGang
 from pytest_dlperf.launch.gang import InterruptedRunError, once_all
 from pytest_dlperf.launch.record import (
+    FirstStep,
     LaunchOutcome,
     Record,
     Stop,
@@ -116,6 +117,7 @@ class _Run:
         errors = [*self._stopped.problems(self._signals), *self._errors]
         if self._stopped.stop is Stop.EXITED:
             errors += self._gang.reasons(self._first_failed)
+        watch = self._order.watch
         codes = [node.final_exit_code for node in self._gang.nodes]
         codes += [None] * (len(self._order.places) - len(codes))
         return LaunchOutcome(
@@ -126,6 +128,8 @@ class _Run:
             log_sizes_at_failure=self._log_sizes_at_failure,
             log_sizes_when_complete=self._log_sizes_when_complete,
             first_failed=self._first_failed,
+            first_step=FirstStep() if watch is None else watch.first_step,
+            nodes=tuple(node.final for node in self._gang.nodes),
         )
 
     # ------------------------------------------------------------------ while it lives

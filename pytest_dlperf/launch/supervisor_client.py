@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
 
-from msgspec import UnsetType
-
 from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
@@ -154,9 +152,9 @@ class SupervisorClient(NodeProgress):
     def take(self, report: Report) -> bool:
         """Take a report, also of what has become of the connection."""
         changed = super().take(report)
-        if self.is_connected and not isinstance(report.signal, UnsetType):
-            self._signal = report.signal
-        if self.is_connected and report.deserted is True:
+        if self.is_connected:
+            self._signal = report.signal or self._signal
+        if self.is_connected and report.deserted:
             self._channel.lost = (
                 f"its supervisor heard nothing for {channel.HEARTBEAT_TIMEOUT_S:g} s, as when the "
                 "network is cut or the tests are stopped, and ended the run"
@@ -191,7 +189,7 @@ class SupervisorClient(NodeProgress):
         if self.state is NodeState.NOT_STARTED and command is not None:
             on_host = f" on {self.place.host.name}" if self._channel.remote else ""
             node = f"cannot start node {command.node_rank}{on_host}"
-            if self.problem is None:
+            if not self.problem:
                 folder = command.working_directory
                 raise BrokenError(f"{node}: its working directory {folder!r} is not a folder there")
             program = command.arguments[0]

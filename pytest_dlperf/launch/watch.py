@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec import Struct
 
-from pytest_dlperf.launch.record import Stop, Stopped
+from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -228,16 +228,16 @@ class RunWatch:
         self._started: float | None = None
         self._completed: float | None = None
         self._stopped: Stopped | None = None
-        self.first_step_s: float | None = None
-        """From the launch to when the first step of all ranks was seen."""
+        self._first_step_s: float | None = None
 
     @property
-    def first_step_problem(self) -> str:
-        """Why the time of the first step is not known, where it is not."""
+    def first_step(self) -> FirstStep:
+        """When the first step of all ranks was seen."""
         first = self._logs.first_step
-        if first in (None, 1):
-            return "the run had ended before its first step was seen"
-        return f"the first step that the log shows is step {first}"
+        problem = "the run had ended before its first step was seen"
+        if first not in (None, 1):
+            problem = f"the first step that the log shows is step {first}"
+        return FirstStep(seconds=self._first_step_s, problem=problem)
 
     def look(self) -> Stopped | None:
         """Read what the logs show by now, and say why the run has to end, or ``None``."""
@@ -250,8 +250,8 @@ class RunWatch:
             seen = logs.steps
             if self._completed is None and logs.state is LogState.COMPLETE:
                 self._completed = now
-            if self.first_step_s is None and logs.first_step == 1 and seen.slowest:
-                self.first_step_s = now - self._started
+            if self._first_step_s is None and logs.first_step == 1 and seen.slowest:
+                self._first_step_s = now - self._started
             self._pace.note(seen, now)
             self._report(now)
             self._stopped = self._judge(now, self._started, caught_up=caught_up)

@@ -27,12 +27,7 @@ from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
-from pytest_dlperf.measure.whole_run import (
-    FirstStep,
-    logs_of,
-    metrics_of_runs,
-    with_derived,
-)
+from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 
@@ -346,8 +341,7 @@ class LaunchMeasurer:
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
-        first_step = FirstStep(seconds=watch.first_step_s, problem=watch.first_step_problem)
-        read = with_derived(read, system, case, self.cluster, first_step=first_step)
+        read = with_derived(read, system, case, self.cluster, outcome)
         return with_ending(read, outcome, logs)
 
 

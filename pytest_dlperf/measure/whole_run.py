@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import RunStatus
@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
+    from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Run
     from pytest_dlperf.model.metric import Metric
 
 _ALL_PERCENT: Final = 100.0
-
-
-class FirstStep(Struct, frozen=True, kw_only=True):
-    """When the first step had ended: seconds since the launch, or why nobody knows."""
-
-    seconds: float | None = None
-    problem: str = "logs do not tell when their run was launched; it is known of launches only"
 
 
 def metrics_of_runs(system: System) -> tuple[Metric, ...]:
@@ -72,10 +66,9 @@ def with_derived(
     system: System,
     case: Case,
     cluster: Cluster,
-    *,
-    first_step: FirstStep | None = None,
+    outcome: LaunchOutcome | None = None,
 ) -> Run:
-    """Add what follows from the throughput, and from the clock of a launch."""
+    """Add what follows from the throughput, and what a launch has measured beside its logs."""
     if run.status is not RunStatus.OK:
         return run
     rate = run.metrics[THROUGHPUT]
@@ -95,7 +88,7 @@ def with_derived(
                 f"it comes out as {mfu:.4g} %, which no device reaches: look at the flops of "
                 f"{system.file.name} and peak_tflops of cluster.yaml"
             )
-    first_step = first_step or FirstStep()
+    first_step = FirstStep() if outcome is None else outcome.first_step
     if first_step.seconds is None:
         problems[FIRST_STEP_TIME] = first_step.problem
     else:

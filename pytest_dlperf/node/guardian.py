@@ -124,7 +124,7 @@ class _Watcher:
         for lock in locks:
             if lock is not None:
                 lock.close()
-        report(clean=not left, left=left)
+        report(final={"left": left})
         self._remains.remove_files()
         return left
 
@@ -220,7 +220,7 @@ class _Guardian(_Watcher):
             os.waitpid(-1, os.WNOHANG)
             if not self._remains.left:
                 left = Remains().end(Below(os.getpid()))
-                report(clean=not left, left=left)
+                report(final={"left": left})
 
     def _forward(self, number: int, _frame: "FrameType | None") -> None:
         if self._status is None:

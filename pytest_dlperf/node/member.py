@@ -198,7 +198,7 @@ class Member:
         self._send(_line("prepare", dict(order["prepare"][rank], reports=reports)))
         is_known = False
         for report in self._told():
-            is_known = is_known or "clean" in report
+            is_known = is_known or "final" in report
             if "prepared" in report:
                 self._send(_line("start", filled(order["start"][rank], meeting, order["row"])))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:

@@ -22,7 +22,7 @@ from pytest_dlperf.node.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_dlperf.node.processes import Below
 
@@ -130,7 +130,7 @@ def report(**message: object) -> None:
                 os.close(opened)
 
 
-def unended(numbers: "list[int]") -> str:
+def unended(numbers: "Sequence[int]") -> str:
     """Say for people which processes could not be ended, and what to do."""
     return (
         f"{numbered(numbers)} could not be ended: another user's, or stuck in the kernel; look "
@@ -139,7 +139,7 @@ def unended(numbers: "list[int]") -> str:
     )
 
 
-def numbered(numbers: "list[int]") -> str:
+def numbered(numbers: "Sequence[int]") -> str:
     """Name processes by their numbers."""
     return f"process{'es' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 

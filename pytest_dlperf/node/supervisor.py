@@ -119,7 +119,7 @@ class Supervisor:
         self._unlock()
         self._drain()
         # The run is over here; what it has written may take long to remove.
-        report(clean=not left, left=left)
+        report(final={"left": left})
         self._remains.note(left=left)
         self._release()
         wake(self._marker)  # a watcher that was stopped would stay for ever
@@ -340,7 +340,7 @@ class Supervisor:
         place = as_bytes(order["folder"])
         is_there = os.path.isdir(place)  # noqa: PTH112 - as above
         if order["needs_folder"] and not is_there:
-            report(cannot_start=None)
+            report(cannot_start="")
             return
         base = place if is_there else os.getcwdb()  # noqa: PTH109 - as above
         name = order["log_file"]

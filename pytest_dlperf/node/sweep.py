@@ -66,7 +66,7 @@ def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) ->
         left.update(end_all(Below(process), _WAKE_LIMIT_S))
         send(process, signal.SIGKILL)
     left.update(remains.end())
-    tell(clean=not left, left=sorted(left))
+    tell(final={"left": sorted(left)})
     remains.remove_files()
 
 
