@@ -299,7 +299,7 @@ DECLARED: Final = (
             f"{step.number * step.training.case.global_batch}}}}}"
         ),
         lambda step: str(1_721_026_805_975 + round(step.elapsed * 1000)),
-        declares={"steps_in_samples": True},
+        declares={"steps_in": "samples"},
         epochs=False,
         least_seconds=0.2,
     ),

@@ -50,6 +50,25 @@ def test_means_since_the_record_before_stand_for_all_of_them(
     assert late.metrics.get("throughput") == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_total_is_shared_by_the_steps_since_the_record_before(tmp_path: Path, ranks: int) -> None:
+    case = make.case(f"1n{ranks}g")
+    log = "".join(
+        f"it {k} took {10 * mean:.6f}\n" for k, mean in means(10, 1) for _ in range(ranks)
+    )
+    mine = custom_format("mine", record=SECONDS, covers="total_since_last", ranks="local")
+    run = make.measured(tmp_path, log, mine, of=case)
+    expected = case.global_batch * 100 / math.fsum(TIMES[20:120])
+    assert run.metrics.get("throughput") == pytest.approx(expected, rel=1e-5)
+    hole = log.replace(f"it 60 took {10 * means(10, 1)[5][1]:.6f}\n", "")
+    assert make.measured(tmp_path, hole, mine, of=case).status is RunStatus.INVALID
+
+
+def test_a_speed_has_no_total() -> None:
+    with pytest.raises(ValueError, match="is of durations"):
+        custom_format("mine", record=RATE, covers="total_since_last")
+
+
 @pytest.mark.parametrize("speeds", [False, True])
 @pytest.mark.parametrize("interval", [1, 10])
 def test_means_since_the_start_are_differenced(tmp_path: Path, interval: int, speeds: bool) -> None:

@@ -328,12 +328,18 @@ def test_only_records_of_one_process_can_be_counted(given: dict[str, Any]) -> No
 def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:
     record = "samples (?P<step>[0-9,]+) at (?P<elapsed_seconds>[0-9.]+)"
     line = lambda k, _, e: f"samples {k * BATCH:,} at {e}"  # noqa: E731
-    result = run(tmp_path, line, record, steps_in_samples=True)
+    result = run(tmp_path, line, record, steps_in="samples")
     assert throughput(result) == pytest.approx(SAMPLES)
     other = lambda k, _, e: f"samples {k * BATCH + 4} at {e}"  # noqa: E731
-    assert "12 is said to count samples" in reason(
-        run(tmp_path, other, record, steps_in_samples=True)
-    )
+    assert "12 is said to count samples" in reason(run(tmp_path, other, record, steps_in="samples"))
+
+
+def test_steps_may_be_counted_in_batches_of_nodes(tmp_path: Path) -> None:
+    """Each step has one of each node, and so have the steps per second."""
+    record = r"step: (?P<step>[0-9]+), speed: (?P<steps_per_second>[0-9.]+) steps/s"
+    line = lambda k, s, _: f"step: {2 * k}, speed: {2 / s:.6f} steps/s"  # noqa: E731
+    result = run(tmp_path, line, record, steps_in="node_batches")
+    assert throughput(result) == pytest.approx(SAMPLES, rel=1e-5)
 
 
 # ------------------------------------------------------------------------------ JSON and CSV
@@ -355,7 +361,7 @@ def test_json_of_one_kind_of_event(tmp_path: Path) -> None:
         "x",
         json={"step": "metadata.step", "epoch_milliseconds": "time_ms"},
         where={"key": "tracked_stats"},
-        steps_in_samples=True,
+        steps_in="samples",
     )
 
     def line(k: int, _: float, e: float) -> str:

@@ -198,7 +198,7 @@ def test_a_trainer_s_own_format_is_not_refused(tmp_path: Path, name: str) -> Non
     own_format = next(each.own_format for each in known_trainers() if each.name == name)
     if not own_format:
         return
-    arguments = {"step": ("step_every", 1), "steps_in": ("steps_in_samples", True)}
+    arguments = {"step": ("step_every", 1)}
     declared: dict[str, object] = dict(
         arguments.get(key, (key, value)) for key, value in own_format.items()
     )

@@ -19,7 +19,7 @@ from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.keyed import JsonRecord
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.work import Covers, Timing
+from pytest_dlperf.model.work import Covers, StepsIn, Timing
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"
 
@@ -685,7 +685,7 @@ def test_the_words_of_a_format(tmp_path: Path) -> None:
         counted = load(tmp_path, FORMAT.format(f"{{record: done, step: {step}}}")).log_format
         assert counted.step_every == every
     in_samples = "{csv: {step: n, timestamp: t}, steps_in: samples, rate_scope: device}"
-    assert load(tmp_path, FORMAT.format(in_samples)).log_format.steps_in_samples
+    assert load(tmp_path, FORMAT.format(in_samples)).log_format.steps_in is StepsIn.SAMPLES
 
 
 def test_a_metric_cannot_name_a_step_that_has_another_number(tmp_path: Path) -> None:

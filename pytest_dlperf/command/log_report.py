@@ -330,6 +330,7 @@ def _meaning(log_format: LogFormat) -> str:
     of = {
         Covers.LAST_STEP: "of the last step",
         Covers.SINCE_LAST: "of the steps since the record before",
+        Covers.TOTAL_SINCE_LAST: "of all steps since the record before together",
         Covers.SINCE_START: "of all steps since the start",
         None: "",
     }[covers]

@@ -22,7 +22,7 @@ from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode, custom_format
 from pytest_dlperf.model.case import NAME_PATTERN
-from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope
+from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,9 +144,8 @@ _CUSTOM_FORMAT: Final = Record(
     ),
     Key(
         "steps_in",
-        Choice(("steps", "samples")).parsed(lambda word: word == "samples"),
+        Choice([counted.value for counted in StepsIn]),
         "What the step's number counts; default: steps.",
-        argument="steps_in_samples",
     ),
     Key(
         "ranks",

@@ -21,7 +21,7 @@ from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.formats.expressions import Expression, compiled, texts_of
 from pytest_dlperf.formats.facts import Fact, declared_facts
 from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
-from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, TimeKind, Timing
+from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,8 +139,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     """Whether a later stamp of the same day is also the greater text."""
     step_every: int | None = None
     """How many steps a record stands for, where it has no number: records are counted."""
-    steps_in_samples: bool = False
-    """Whether a step's number counts samples."""
+    steps_in: StepsIn = StepsIn.STEPS
     case: Case | None = None
     """What the log is read for; ``of`` sets it."""
     even_epochs: bool = False
@@ -184,6 +183,11 @@ class LogFormat(Struct, frozen=True, kw_only=True):
             covers = Covers.SINCE_LAST if timing.kind is TimeKind.RATE else Covers.LAST_STEP
             force_setattr(self, "covers", covers)
 
+        if self.covers is Covers.TOTAL_SINCE_LAST and timing.kind is not TimeKind.DURATION:
+            raise ValueError(
+                f"log format {self.name!r}: 'covers: total_since_last' is of durations, such as "
+                f"seconds; {timing.value} has no total"
+            )
         if self.covers is Covers.SINCE_START and not self.has_one_order:
             raise ValueError(
                 f"log format {self.name!r}: means since the start can only be told apart of one "
@@ -209,14 +213,18 @@ class LogFormat(Struct, frozen=True, kw_only=True):
         return replace(self, case=case)
 
     @property
-    def samples_of_step(self) -> int:
+    def counted_per_step(self) -> int:
         """By what a printed step is divided."""
-        return self.case.global_batch if self.steps_in_samples and self.case is not None else 1
+        if self.case is None or self.steps_in is StepsIn.STEPS:
+            return 1
+        if self.steps_in is StepsIn.SAMPLES:
+            return self.case.global_batch
+        return self.case.topology.nodes
 
     @property
     def renumbers(self) -> bool:
         """Whether steps have other numbers than those that are printed, or none is."""
-        return self.step_every is not None or self.steps_in_samples
+        return self.step_every is not None or self.steps_in is not StepsIn.STEPS
 
     @property
     def has_one_order(self) -> bool:
@@ -267,7 +275,7 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     where: Mapping[str, str] = MappingProxyType({}),
     first_step: int | None = None,
     step_every: int | None = None,
-    steps_in_samples: bool = False,
+    steps_in: str = "steps",
     ranks: str = "one",
     rate_scope: str = "global",
     covers: str | None = None,
@@ -283,10 +291,10 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     values of others have to be.
 
     ``first_step`` needs to be given for runs that resume in the middle. With ``step_every`` records
-    are counted, as one of so many steps each. ``steps_in_samples`` says that the group ``step``
-    counts samples. ``ranks``, ``rate_scope`` and ``covers`` are values of ``Ranks``, ``RateScope``
-    and ``Covers``. ``facts`` and ``options`` are what ``declared_facts`` takes. ``neighbours`` are
-    expressions, by names, that tell logs of other trainers.
+    are counted, as one of so many steps each. ``steps_in``, ``ranks``, ``rate_scope`` and
+    ``covers`` are values of ``StepsIn``, ``Ranks``, ``RateScope`` and ``Covers``. ``facts`` and
+    ``options`` are what ``declared_facts`` takes. ``neighbours`` are expressions, by names, that
+    tell logs of other trainers.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
@@ -302,18 +310,19 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     try:
         who, scope = Ranks(ranks), RateScope(rate_scope)
         of_steps = None if covers is None else Covers(covers)
+        counted = StepsIn(steps_in)
     except ValueError as error:
         raise ValueError(
             f"log format {name!r}: {error}; ranks is 'one', 'local' or 'all', rate_scope is "
-            "'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last' or "
-            "'since_start'"
+            "'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last', "
+            "'total_since_last' or 'since_start', steps_in is 'steps', 'samples' or 'node_batches'"
         ) from None
     return LogFormat(
         name=name,
         record=pattern,
         first_step=first_step,
         step_every=step_every,
-        steps_in_samples=steps_in_samples,
+        steps_in=counted,
         ranks=who,
         rate_scope=scope,
         covers=of_steps,

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
-from pytest_dlperf.model.work import RateScope, Timing
+from pytest_dlperf.model.work import StepsIn, Timing
 
 if TYPE_CHECKING:
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
 
 _CLOCK: Final = re.compile(
@@ -89,18 +90,17 @@ def step_seconds(timing: Timing, text: bytes, offset: int) -> float:
     return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
 
 
-def samples_per_second(
-    timing: Timing, scope: RateScope, text: bytes, offset: int, case: Case
-) -> float:
+def samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
     """Read a speed, in samples per second over all devices."""
     rate = amount(text, what="the printed speed", offset=offset)
-    if timing is Timing.STEPS_PER_SECOND:
-        return rate * case.global_batch
-    if timing is Timing.TOKENS_PER_SECOND:
+    if log_format.timing is Timing.STEPS_PER_SECOND:
+        of_nodes = log_format.steps_in is StepsIn.NODE_BATCHES
+        return rate * case.global_batch / (case.topology.nodes if of_nodes else 1)
+    if log_format.timing is Timing.TOKENS_PER_SECOND:
         if case.sequence_length is None:
             raise BrokenContractError(
                 f"the log prints tokens per second, and the case {case.id} has no sequence_length",
                 offset=offset,
             )
         rate /= case.sequence_length
-    return rate * case.rates_per_run(scope)
+    return rate * case.rates_per_run(log_format.rate_scope)

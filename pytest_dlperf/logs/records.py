@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.model.work import StepsIn
 
 STAMP_REACH: Final = 200
 """Bytes in front of a record in which its stamp is looked for."""
@@ -99,7 +100,7 @@ def _records_in_lines(
     index = record.groupindex
     step_group, time_group = index.get("step", 0), index.get(timing.value)
     epoch_group, rank_group = index.get("epoch"), index.get("rank")
-    samples = log_format.samples_of_step
+    per_step = log_format.counted_per_step
     is_moment = time_group is not None and timing.kind is TimeKind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, 0)
@@ -116,8 +117,8 @@ def _records_in_lines(
             if every is not None:
                 count += every
                 step = b"%d" % count
-            elif samples > 1 or not step.isdigit():
-                step = _whole_step(step, samples)
+            elif per_step > 1 or not step.isdigit():
+                step = _whole_step(step, per_step, log_format.steps_in)
             if time_group is not None:
                 check(match)
             if is_moment:
@@ -160,18 +161,18 @@ def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int
             yield begin, match
 
 
-def _whole_step(text: bytes, samples: int) -> bytes:
-    """Write a step's number as digits, and as one of steps where it counts samples."""
+def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
+    """Write a step's number as digits, and as one of steps where it counts parts of them."""
     whole, _, part = text.partition(b".")
     if not part.strip(b"0"):
         text = whole
     text = text.replace(b",", b"")
-    if samples == 1 or not text.isdigit():
+    if per_step == 1 or not text.isdigit():
         return text
-    step, rest = divmod(int(text[:_LONGEST_STEP]), samples)
+    step, rest = divmod(int(text[:_LONGEST_STEP]), per_step)
     if rest:
         raise BrokenContractError(
-            f"step {text[:40].decode()} is said to count samples, and is no multiple of the "
-            f"{samples} of a step"
+            f"step {text[:40].decode()} is said to count {steps_in.value.replace('_', ' ')}, and "
+            f"is no multiple of the {per_step} of a step"
         )
     return b"%d" % step

@@ -61,8 +61,7 @@ def step_times(log_format: LogFormat, case: Case, kept: Sequence[KeptStep]) -> d
 
 def _seconds(log_format: LogFormat, case: Case, text: bytes) -> float:
     if log_format.timing.kind is TimeKind.RATE:
-        timing, scope = log_format.timing, log_format.rate_scope
-        return case.global_batch / samples_per_second(timing, scope, text, 0, case)
+        return case.global_batch / samples_per_second(log_format, text, 0, case)
     return step_seconds(log_format.timing, text, 0)
 
 

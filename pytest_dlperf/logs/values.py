@@ -109,7 +109,8 @@ class _Times(Values):
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         super().__init__(log_format, span, case)
         self._is_rate = log_format.timing.kind is TimeKind.RATE
-        self._of_all = log_format.covers is Covers.SINCE_LAST
+        self._is_total = log_format.covers is Covers.TOTAL_SINCE_LAST
+        self._of_all = self._is_total or log_format.covers is Covers.SINCE_LAST
         self._begin = 0
         self._steps = 0
         self._time = 0.0
@@ -123,6 +124,8 @@ class _Times(Values):
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         alone = len(texts) == 1
         each = (self._read(*texts[0]),) if alone else tuple(self._read(*text) for text in texts)
+        if self._is_total:
+            each = tuple(seconds / gap for seconds in each)
         weight = gap if self._of_all else 1
         if self._of_all and step - gap < self._span.after:
             return
@@ -166,7 +169,7 @@ class _Times(Values):
     def _read(self, text: bytes, offset: int) -> float:
         form = self._format
         if self._is_rate:
-            rate = samples_per_second(form.timing, form.rate_scope, text, offset, self._case)
+            rate = samples_per_second(form, text, offset, self._case)
             seconds = self._case.global_batch / rate
         else:
             seconds = step_seconds(form.timing, text, offset)
@@ -230,7 +233,7 @@ class _Means(Values):
         """Compute the seconds since the start, and how far off they may be by rounding."""
         form = self._format
         if form.timing.kind is TimeKind.RATE:
-            rate = samples_per_second(form.timing, form.rate_scope, text, offset, self._case)
+            rate = samples_per_second(form, text, offset, self._case)
             seconds = step * self._case.global_batch / rate
         else:
             seconds = step * step_seconds(form.timing, text, offset)

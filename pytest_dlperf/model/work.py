@@ -285,8 +285,19 @@ class Covers(str, Enum):
     """The step that it is printed with, whatever came between two records."""
     SINCE_LAST = "since_last"
     """The mean of the steps since the record before."""
+    TOTAL_SINCE_LAST = "total_since_last"
+    """All steps since the record before together: a duration that grows with their number."""
     SINCE_START = "since_start"
     """The mean of all steps so far; two of them are differenced."""
+
+
+class StepsIn(str, Enum):
+    """What a printed step's number counts, and what steps per second are of."""
+
+    STEPS = "steps"
+    SAMPLES = "samples"
+    NODE_BATCHES = "node_batches"
+    """Batches of a node: as many in each step as there are nodes."""
 
 
 class RateScope(str, Enum):
