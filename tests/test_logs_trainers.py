@@ -9,10 +9,9 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.formats.catalogue import known_trainers, read_trainers
 from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.log_format import custom_format
-from pytest_dlperf.logs.neighbours import known_trainer
+from pytest_dlperf.formats.meanings import known_trainer, known_trainers, read_trainers
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
@@ -157,6 +156,18 @@ LINES = {
     "OneFlow": (
         "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
         "samples/s: 3988.891 1597933942.9863544"
+    ),
+    "PaddleDetection": (
+        "[07/28 22:27:11] ppdet.engine INFO: Epoch: [148] [ 20/791] learning_rate: 0.000010 "
+        "loss: 4.587981 eta: 0:54:16 batch_cost: 1.7235 data_cost: 1.4684 ips: 4.6417 images/s"
+    ),
+    "PaddleClas": (
+        "[Train][Epoch 1/120][Iter: 10/5005]lr(Cosine): 0.1, CELoss: 6.9, loss: 6.9, "
+        "batch_cost: 0.41240s, reader_cost: 0.00110, ips: 310.37827 samples/s, eta: 2:51:00"
+    ),
+    "veRL": (
+        "(TaskRunner pid=71) step:10 - actor/lr:1e-06 - perf/total_num_tokens:1520000 - "
+        "perf/time_per_step:97.4 - perf/throughput:1950.7"
     ),
     "HugeCTR": (
         "[HUGECTR][12:37:07][INFO][RANK0]: Iter: 500 Time(500 iters): 2.959942s Loss: 0.140601"
@@ -339,6 +350,18 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             "the time of all steps between the two that it names",
         ),
         (
+            "veRL",
+            r"step:(?P<step>\d+) - .*throughput:(?P<tokens_per_second>[\d.]+)",
+            {},
+            "tokens per second of one device",
+        ),
+        (
+            "PaddleDetection",
+            r"\[ *(?P<step>\d+)/.* ips: (?P<samples_per_second>[\d.]+)",
+            {},
+            "samples per second of one rank",
+        ),
+        (
             "HugeCTR",
             r"Iter: (?P<step>\d+) Time\(500 iters\): (?P<seconds>[\d.]+)s",
             {},
@@ -428,6 +451,60 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
     assert known_trainer(line.encode()) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "record", "reason"),
+    [
+        (" 1/ 9 | samples per second: 207.3 |", "second: {samples_per_second} ", None),
+        (" 1/ 9 | samples per second: 207.3 |", "second: {seconds} ", "samples_per_second"),
+        ("step 1: tokens per second: 5", "second: {tokens_per_second}$", None),
+        ("step 1 took 5 tokens per second", " {seconds} ", "tokens_per_second"),
+        ("step 1 Elements per Second: 131,388", ": {seconds}$", "samples_per_second"),
+        ("throughput/samples_per_sec: 12.5", "sec: {samples_per_second}$", None),
+        ("throughput/samples_per_sec: 12.5", "sec: {seconds}$", "samples_per_second"),
+        ("step 1 in 0.5 tokens per second 7,700", "in {seconds} ", None),
+        ("step 1 time/s: 0.5", ": {seconds}$", None),
+        ("step 1 took 12.65 s", "took [0-9]{seconds} s", "takes a part of '12.65'"),
+        ("step 1 TFLOP/s: 12.65", ": {samples_per_second}$", "take a number of"),
+    ],
+)
+def test_units_in_words_are_those_of_their_groups(
+    tmp_path: Path, line: str, record: str, reason: str | None
+) -> None:
+    group = re.search(r"\{(\w+)\}", record)
+    assert group is not None
+    written = f"^.*{record.replace(group[0], f'(?P<{group[1]}>[0-9.,]+)')}"
+    run = make.measured(
+        tmp_path,
+        f"{line}\n" * 10,
+        custom_format("mine", record=written, step_every=1),
+        of=Case.from_id("f-m-fp32-b8-s16-1n1g"),
+        window=Window(warmup_steps=2, measured_steps=4),
+    )
+    if reason is None:
+        assert run.reason is None
+    else:
+        assert run.reason is not None
+        assert reason in run.reason
+
+
+@pytest.mark.parametrize(
+    "line", ["step 1 tok/gpu/s: 90", "tokens per gpu per second (tgs): 90", "90 tokens/s/GPU"]
+)
+def test_a_speed_of_a_part_says_so(tmp_path: Path, line: str) -> None:
+    for scope, status in (("global", "invalid"), ("device", "ok")):
+        run = make.measured(
+            tmp_path,
+            f"{line}\n" * 10,
+            custom_format(
+                "mine", record="(?P<tokens_per_second>90)", step_every=1, rate_scope=scope
+            ),
+            of=Case.from_id("f-m-fp32-b8-s16-1n2g"),
+            window=Window(warmup_steps=2, measured_steps=4),
+        )
+        assert run.status.value == status
+        assert status == "ok" or "printed per gpu" in str(run.reason)
+
+
 def test_colours_hide_nothing(tmp_path: Path) -> None:
     line = LINES["torchtitan"].replace("tps:", "\x1b[34mtps:").replace("step:", "\x1b[31mstep:")
     record = r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) "
@@ -446,7 +523,7 @@ def test_the_names_and_formats_of_the_catalogue() -> None:
             or trainer.system
             or trainer.advice
             or "dllogger" in trainer.name
-            or (trainer.name == "PaddleClas")
+            or trainer.name == "PaddleClas"
         )
         assert all(literal.strip() for literal in trainer.literals)
 
@@ -459,7 +536,7 @@ def test_a_mistake_in_the_catalogue_has_its_line(tmp_path: Path) -> None:
         (head, 1, "$[0]: Object missing required field `pattern`"),
         (f"{head}  patern: x\n  pattern: x\n", 1, "contains unknown field `patern`"),
         (number.replace("instead: z", "instead: 1"), 7, "$[0].numbers[0].instead: Expected `str`"),
-        (f"{number}    readings: [{{timing: s}}]\n", 8, "].timing: Invalid enum value 's'"),
+        (f"{number}    covers: all\n", 8, "[0].covers: Invalid enum value 'all'"),
     ):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(YamlError) as raised:

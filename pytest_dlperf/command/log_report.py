@@ -10,9 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.command.training_log import measure
-from pytest_dlperf.formats.catalogue import known_trainers
+from pytest_dlperf.formats.meanings import known_trainers
 from pytest_dlperf.logs.arrivals import arrivals_of
-from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
@@ -299,9 +298,10 @@ def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
     kind = lines_of(head.looks.repeated, found.system.log_format)
     if trainer is None or kind is None:
         return
-    for text, number in caveats(kind.lines[-1], trainer):
-        shown = printable(text.strip(", "))
-        yield f"{shown} is {number.meaning}; for the time of a step take {number.instead}"
+    line = kind.lines[-1]
+    for (begin, end), number in trainer.numbers_on(line):
+        text = printable(line[begin:end].decode(errors="replace").strip(", "))
+        yield f"{text} is {number.said_meaning}; for the time of a step take {number.said_instead}"
 
 
 def _quoted(texts: Sequence[str]) -> str:

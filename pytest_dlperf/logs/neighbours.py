@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.formats.catalogue import known_trainers
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.meanings import known_trainer, trainers_in
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import regions
@@ -17,47 +15,15 @@ from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator
 
-    from pytest_dlperf.formats.catalogue import Number, Trainer
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.formats.meanings import Number
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log that are looked through; trainers print long before."""
-
-_PLACEHOLDERS: Final = {
-    "{number}": "[0-9]{1,15}",
-    "{text}": r"[^\n\r\0]{0,400}",
-    "{value}": "([0-9][0-9.,]{0,20})",
-}
-"""What stands for an expression in the patterns of the catalogue."""
-
-
-def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:
-    """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
-    end = len(text) if end is None else end
-    of_text = (trainer for trainer in _printing(text, end) if trainer.names_the_log)
-    return next(of_text, None)
-
-
-def _printing(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
-    """Find the trainers of whose lines a text holds one."""
-    for trainer in known_trainers():
-        # To look for a text is several times as fast as for a pattern.
-        possible = any(text.find(literal.encode(), 0, end) >= 0 for literal in trainer.literals)
-        if possible and _searched(trainer.pattern).search(text, 0, end) is not None:
-            yield trainer
-
-
-@cache
-def _searched(pattern: str) -> re.Pattern[bytes]:
-    """Compile a pattern of the catalogue."""
-    for placeholder, expression in _PLACEHOLDERS.items():
-        pattern = pattern.replace(placeholder, expression)
-    return re.compile(pattern.encode())
 
 
 def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
@@ -74,19 +40,6 @@ def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
         if region.offset > REACH:
             break
     return None
-
-
-def caveats(line: bytes, trainer: Trainer) -> Iterator[tuple[str, Number]]:
-    """Find the numbers on a line of a trainer that are easily taken for something else."""
-    for (begin, end), number in _numbers(line, trainer):
-        yield line[begin:end].decode(errors="replace"), number
-
-
-def _numbers(line: bytes, trainer: Trainer) -> Iterator[tuple[tuple[int, int], Number]]:
-    for number in trainer.numbers:
-        found = _searched(number.pattern).search(line)
-        if found is not None:
-            yield found.span(found.re.groups), number
 
 
 class TimeCheck:
@@ -131,33 +84,21 @@ class TimeCheck:
         if taken is None:
             return False
         begin, end = taken.span(timing.value)
-        for trainer in _printing(line, len(line)):
+        for trainer in trainers_in(line, len(line)):
             beneath = (
                 number
-                for span, number in _numbers(line, trainer)
+                for span, number in trainer.numbers_on(line)
                 if begin < span[1] and span[0] < end
             )
             number = next(beneath, None)
-            if number is not None and not self._reads_rightly(number):
+            if number is not None and not number.is_read_rightly(self._format, self._case):
                 self._number = number
                 self._reason = (
-                    f"the record takes for {timing.value} what is {number.meaning} (a log of "
-                    f"{trainer.name}); take {number.instead}"
+                    f"the record takes for {timing.value} what is {number.said_meaning} (a log of "
+                    f"{trainer.name}); take {number.said_instead}"
                 )
                 return True
         return False
-
-    def _reads_rightly(self, number: Number) -> bool:
-        log_format, case = self._format, self._case
-        if number.single_node_is_fine and case.topology.nodes == 1:
-            return True
-        parts = case.rates_per_run(log_format.rate_scope)
-        return any(
-            reading.timing is log_format.timing
-            and reading.covers in {None, log_format.covers}
-            and (reading.rate_scope is None or case.rates_per_run(reading.rate_scope) == parts)
-            for reading in number.readings
-        )
 
     def _steps_since_last(self, record: Record) -> int:
         """Say how many steps a record stands for; 0 where that cannot be told yet."""

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.logs.behind import tail
-from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.steps import Gaps
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.formats.catalogue import Trainer
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.formats.meanings import Trainer
     from pytest_dlperf.logs.records import Record
 
 REACH: Final = 8 * 1024 * 1024

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.formats.catalogue import Trainer
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.formats.meanings import Trainer
     from pytest_dlperf.survey.case import Wanted
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog

@@ -1,0 +1,339 @@
+"""What printed numbers mean: units and names that any trainer may use, and the lines of known ones.
+
+Both are data, read when a log is first surveyed or a declared record first checked:
+``numbers.yaml`` and ``trainers.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from pytest_dlperf.files.yamlfile import YamlValue, load
+from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.model.case import Case
+
+FOLDER: Final = Path(__file__).parent
+_PLACEHOLDERS: Final = MappingProxyType(
+    {
+        "number": "[0-9]{1,15}",
+        "text": r"[^\n\r\0]{0,400}",
+        "value": "([0-9][0-9.,]{0,20})",
+    }
+)
+"""What stands for an expression in the patterns of trainers."""
+_OF_SEVERAL: Final[Mapping[Covers | None, str]] = MappingProxyType(
+    {
+        Covers.SINCE_START: "a mean since the start, with the warm-up",
+        Covers.TOTAL_SINCE_LAST: "the time of all steps since the last line",
+    }
+)
+_MEANINGS: Final = MappingProxyType(
+    {
+        Timing.ELAPSED_SECONDS: "the time since the start",
+        Timing.ELAPSED_MILLISECONDS: "the time since the start, in milliseconds",
+        Timing.EPOCH_MILLISECONDS: "milliseconds since 1970",
+    }
+)
+_OF: Final = MappingProxyType(
+    {
+        RateScope.GLOBAL: "all devices",
+        RateScope.NODE: "one process",
+        RateScope.RANK: "one rank",
+        RateScope.DEVICE: "one device",
+    }
+)
+
+
+class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number on the line of a step that is easily taken for something else."""
+
+    pattern: str
+    """Finds it within the line, as its last group."""
+    group: Timing | tuple[Timing, ...] = ()
+    """The groups by which it gives the time of steps; none if by no group."""
+    rate_scope: RateScope | tuple[RateScope, ...] = ()
+    """The scopes that are right for it, if it is a speed of so much."""
+    covers: Covers | None = None
+    """What has to be declared for it, if that counts."""
+    meaning: str = ""
+    instead: str = ""
+    """What to take, so that the time of a step is right."""
+    one_step_is_fine: bool = False
+    """Whether nothing is against it where every step is printed."""
+    single_node_is_fine: bool = False
+    """Whether nothing is against it where one node trains."""
+
+    @property
+    def groups(self) -> tuple[Timing, ...]:
+        """The groups by which it gives the time of steps."""
+        return (self.group,) if isinstance(self.group, Timing) else self.group
+
+    @property
+    def scopes(self) -> tuple[RateScope, ...]:
+        """The scopes that are right for it."""
+        one = isinstance(self.rate_scope, RateScope)
+        return (self.rate_scope,) if one else self.rate_scope  # type: ignore[return-value]
+
+    @property
+    def said_meaning(self) -> str:
+        """What it is, in words."""
+        if self.meaning:
+            return self.meaning
+        if self.covers in _OF_SEVERAL:
+            return _OF_SEVERAL[self.covers]
+        group = self.groups[0]
+        of = f" of {_OF[self.scopes[0]]}" if self.scopes else ""
+        return _MEANINGS.get(group, group.value.replace("_", " ")) + of
+
+    @property
+    def said_instead(self) -> str:
+        """What to take, in words."""
+        if self.instead:
+            return self.instead
+        if self.covers is Covers.SINCE_START:
+            return "'covers: since_start': two of them are differenced then"
+        scope = f" with 'rate_scope: {self.scopes[0].value}'" if self.scopes else ""
+        return f"the group {self.groups[0].value}{scope}"
+
+    def is_read_rightly(self, log_format: LogFormat, case: Case) -> bool:
+        """Say whether a format that takes it for time declares what it is."""
+        if self.single_node_is_fine and case.topology.nodes == 1:
+            return True
+        parts = case.rates_per_run(log_format.rate_scope)
+        return (
+            log_format.timing in self.groups
+            and self.covers in {None, log_format.covers}
+            and (not self.scopes or parts in map(case.rates_per_run, self.scopes))
+        )
+
+
+class Trainer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trainer whose log is known."""
+
+    name: str
+    """Behind "a log of"."""
+    literals: tuple[str, ...]
+    """Fixed texts, one of which stands in each match of ``pattern``."""
+    pattern: str
+    names_the_log: bool = True
+    """Whether a match tells whose log it is; else only what the numbers on its line are."""
+    format: str = ""
+    """The shipped format that reads it, if one does."""
+    numbers: tuple[Number, ...] = ()
+    system: str = ""
+    """The system that ships for it; it reads these lines, or has the trainer print others."""
+    own_format: dict[str, Any] = {}
+    """What to write as ``log.format`` of a system, where none ships that reads these lines."""
+    advice: str = ""
+    """What else to know before its numbers are believed."""
+
+    def numbers_on(self, line: bytes) -> Iterator[tuple[tuple[int, int], Number]]:
+        """Find its numbers on a line, with the span of each."""
+        for number in self.numbers:
+            found = compiled_pattern(number.pattern).search(line)
+            if found is not None:
+                yield found.span(found.re.groups), number
+
+
+@cache
+def compiled_pattern(pattern: str) -> re.Pattern[bytes]:
+    """Compile a pattern of a trainer."""
+    return re.compile(_filled(pattern, _PLACEHOLDERS).encode())
+
+
+def _filled(pattern: str, words: Mapping[str, str]) -> str:
+    for word, expression in words.items():
+        pattern = pattern.replace(f"{{{word}}}", expression)
+    return pattern
+
+
+@cache
+def known_trainers() -> tuple[Trainer, ...]:
+    """Read the known trainers, in which the order counts: the first that fits is taken.
+
+    Raises:
+        YamlError: The file has a mistake.
+    """
+    return read_trainers(FOLDER / "trainers.yaml")
+
+
+def read_trainers(file: Path) -> tuple[Trainer, ...]:
+    """Read a file of trainers.
+
+    Raises:
+        YamlError: The file has a mistake; the first is named, with its line.
+    """
+    return load(file, partial(_converted, kind=tuple[Trainer, ...]))
+
+
+def trainers_in(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
+    """Find the trainers of whose lines a text holds one, up to ``end``."""
+    for trainer in known_trainers():
+        # To look for a text is several times as fast as for a pattern.
+        possible = any(text.find(literal.encode(), 0, end) >= 0 for literal in trainer.literals)
+        if possible and compiled_pattern(trainer.pattern).search(text, 0, end) is not None:
+            yield trainer
+
+
+def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:
+    """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
+    found = trainers_in(text, len(text) if end is None else end)
+    return next((trainer for trainer in found if trainer.names_the_log), None)
+
+
+def _converted(root: YamlValue, kind: Any) -> Any:
+    try:
+        return msgspec.convert(root.plain(), kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        root.at(path.rstrip("`")).fault(message)
+        return None
+
+
+# ------------------------------------------------------------------------- units and names
+
+
+class Unit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A unit that stands behind a number, or in front of it."""
+
+    unit: str
+    groups: tuple[Timing, ...] = ()
+    """The groups that take it."""
+    instead: str = ""
+    """What to do, where none does."""
+
+
+class Name(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a number without a unit is, by its name."""
+
+    name: str
+    groups: tuple[Timing, ...]
+    rate_scope: RateScope | None = None
+
+
+class FoundUnit(Struct, frozen=True):
+    """A unit next to a number."""
+
+    unit: Unit
+    text: str
+    where: str
+    """``behind`` or ``before``."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is one of speeds."""
+        return any(group.kind is TimeKind.RATE for group in self.unit.groups)
+
+
+_ENDS: Final = r"\)?\]?[\"']?(?: ?\(\w{1,5}\))?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
+_SCOPES: Final = MappingProxyType(
+    {
+        "node": RateScope.NODE,
+        "host": RateScope.NODE,
+        "rank": RateScope.RANK,
+        "replica": RateScope.RANK,
+    }
+)
+_NUMBER_FOLLOWS: Final = re.compile(rb" {0,3}[:=]? {0,3}[-0-9]")
+
+
+class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """Units and names of numbers."""
+
+    words: dict[str, str]
+    units: tuple[Unit, ...]
+    names: tuple[Name, ...]
+    parts: str
+    means: str
+
+    def unit(self, before: bytes, behind: bytes) -> FoundUnit | None:
+        """Find the unit of a number by the text around it."""
+        for unit, pattern, _ in self._units:
+            found = pattern.match(behind)
+            # In "took 0.5 tokens per second 7,700" it is that of the next number.
+            of_next = found and b" " in found[1] and _NUMBER_FOLLOWS.match(behind, found.end())
+            if found is not None and not of_next:
+                return FoundUnit(unit, found[1].decode(errors="replace"), "behind")
+        for unit, _, pattern in self._units:
+            if found := pattern.search(before):
+                return FoundUnit(unit, found[1].decode(errors="replace"), "before")
+        return None
+
+    def part(self, before: bytes, behind: bytes) -> tuple[str, RateScope] | None:
+        """Find the part of all devices that a speed is said to be of, and its scope."""
+        of_behind, of_before = self._part_patterns
+        found = of_behind.match(behind) or of_before.search(before)
+        if found is None:
+            return None
+        part = next(filter(None, found.groups())).decode().lower()
+        return part, _SCOPES.get(part, RateScope.DEVICE)
+
+    def name(self, text: str) -> Name | None:
+        """Find what a number is by its name."""
+        return next((name for name, pattern in self._names if pattern.search(text)), None)
+
+    def is_part(self, name: str) -> bool:
+        """Say whether a name is that of a time or speed that is not of whole steps."""
+        return self._searched(self.parts).search(name) is not None
+
+    def is_mean(self, name: str) -> bool:
+        """Say whether a name is that of a mean."""
+        return self._searched(self.means).search(name) is not None
+
+    def _searched(self, pattern: str) -> re.Pattern[str]:
+        return re.compile(_filled(pattern, self.words), re.IGNORECASE)
+
+    @cached_property
+    def _units(self) -> list[tuple[Unit, re.Pattern[bytes], re.Pattern[bytes]]]:
+        of = _filled("(?:{per}{part})?", self.words)
+        found = []
+        for unit in self.units:
+            text = _filled(unit.unit, self.words)
+            behind = rf" ?({text}){of}(?![\w/:=])"
+            # Keys have paths, but what follows the slash of "tokens/s" is no unit of its own.
+            begin = "(?<![A-Za-z])" if "per" in text or "/" in text else "(?<![A-Za-z/])"
+            before = rf"{begin}({text})(?:{of}|[/_]\w{{1,9}})?{_ENDS}"
+            found.append((unit, _bytes_of(behind), _bytes_of(before)))
+        return found
+
+    @cached_property
+    def _names(self) -> list[tuple[Name, re.Pattern[str]]]:
+        return [(name, self._searched(name.name)) for name in self.names]
+
+    @cached_property
+    def _part_patterns(self) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+        """Find a part behind or within a speed's unit: ``tok/s/gpu``, ``tokens per gpu per s``."""
+        part = self.words["part"].replace("(?:", "(", 1)
+        said = rf"(?:/|[ _-]?per[ _-]){part}"
+        rates = (unit.unit for unit in self.units if Timing.SAMPLES_PER_SECOND in unit.groups)
+        speeds = _filled("|".join((self.units[0].unit, *rates)), self.words)
+        per_second = _filled("[ _-]?(?:/|per)[ _-]?{second}", self.words)
+        behind = rf"(?: ?(?:{speeds}))?{said}(?![\w:=])| ?[a-z]{{1,30}}{said}{per_second}(?!\w)"
+        return _bytes_of(behind), _bytes_of(rf"{said}(?:{per_second})?{_ENDS}")
+
+
+def _bytes_of(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode(), re.IGNORECASE)
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Read the units and names of numbers.
+
+    Raises:
+        YamlError: The file has a mistake.
+    """
+    found: Vocabulary = load(FOLDER / "numbers.yaml", partial(_converted, kind=Vocabulary))
+    return found
