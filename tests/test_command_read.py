@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -427,6 +428,20 @@ def test_a_session_measures_what_was_read(suite: Suite) -> None:
     assert command.endswith(log)
     [run] = results["cases"][0]["runs"]
     assert first["throughput"].startswith(f"{run['metrics']['throughput']:.2f} tokens/s")
+
+
+def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path: Path) -> None:
+    """Random data: the system file that ships has the loss fall, which this one cannot."""
+    noise = random.Random(4711)  # noqa: S311 - no secret
+    text = (LOGS / "torchtitan_1n2g_tp2.log").read_text(encoding="utf-8")
+    flat = re.sub(r"(?<=loss:  )[0-9.]+", lambda _: f"{noise.gauss(8, 0.02):.5f}", text)
+    (tmp_path / "flat.log").write_text(flat, encoding="utf-8")
+
+    read(tmp_path, "flat.log", "--write", "flat.yaml")
+    read(tmp_path, LOGS / "torchtitan_1n2g_tp2.log", "--write", "falls.yaml")
+
+    assert "\nmetrics:\n  loss: {sanity: finite}\n" in (tmp_path / "flat.yaml").read_text()
+    assert "metrics" not in (tmp_path / "falls.yaml").read_text()
 
 
 def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:

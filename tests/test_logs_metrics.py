@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -433,6 +434,33 @@ def test_a_loss_has_to_fall(tmp_path: Path, value: float, verdict: str | None) -
         reason = why_unsound(tmp_path, log, loss(sanity=Sanity(falls=True)))
         assert verdict in reason
         assert reason.count("1 in") == 2 or ("1 in" in reason and "1 in the second" in reason)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fall_is_held_against_the_scatter_of_the_window(tmp_path: Path, seed: int) -> None:
+    """Random data: the first half is above the second in one run of two."""
+    noise = random.Random(seed)  # noqa: S311 - no secret
+    flat = [noise.gauss(5.137, 0.02) for _ in range(100)]
+    window = Window(warmup_steps=0, measured_steps=100)
+    declared = loss(sanity=Sanity(falls=True))
+
+    def run_of(values: Sequence[float]) -> Run:
+        log = steps(loss=lambda step: f"{values[step - 1]:.5f}", last=100)
+        return read(tmp_path, log, declared, window=window)
+
+    reason = run_of(flat).reason or ""
+    assert "does not fall beyond its scatter: its mean is 5.1" in reason
+    assert "write 'loss: {sanity: finite}'" in reason
+    falling = [value - 0.0005 * step for step, value in enumerate(flat)]
+    assert run_of(falling).status is RunStatus.OK
+    assert "does not fall: its mean" in (run_of(falling[::-1]).reason or "")
+
+
+def test_a_spike_hides_no_fall(tmp_path: Path) -> None:
+    log = steps(loss=lambda step: "900.0" if step == 90 else f"{7 - step / 50}", last=100)
+    window = Window(warmup_steps=20, measured_steps=80)
+    run = read(tmp_path, log, loss(sanity=Sanity(falls=True)), window=window)
+    assert run.status is RunStatus.OK, run.reason
 
 
 def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ _SANITY: Final[Shape[Sanity]] = ByKind(
     mapping=Record(
         Sanity,
         Key("finite", YesNo(), "Whether no number may be NaN or infinite; default: true."),
-        Key("falls", YesNo(), "Whether the window's second half has a lower median."),
+        Key("falls", YesNo(), "Whether the window's second half is lower, beyond its scatter."),
         Key("below", _BOUND, "What each number of the window lies below."),
         Key("above", _BOUND, "What each number of the window lies above."),
     ),

@@ -29,11 +29,13 @@ def _batch_per_node(case: Case) -> int | None:
 
 _FULL: Final = frozenset({"fp32", "tf32"})
 _HALF: Final = frozenset({"amp", "fp16"})
+_WITHOUT_SWITCH: Final = frozenset({"bf16", "fp8", "mxfp8", "nvfp4"})
+"""Precisions that these trainers cannot have, as far as their logs tell."""
 
 
 def _precision(case: Case) -> str | None:
-    """Say the precision if it is one that these trainers have a switch for."""
-    return case.precision if case.precision in _FULL | _HALF else None
+    """Say the precision, if its name is known."""
+    return case.precision if case.precision in _FULL | _HALF | _WITHOUT_SWITCH else None
 
 
 _WIDTHS: Final = {
@@ -156,7 +158,7 @@ _DLLOGGER: Final = LogFormat(
             "fp16",
             _PARAMETERS + rb" fp16 : " + _SWITCH,
             _precision,
-            values=_switch(frozenset({"fp16"}), _FULL | _HALF),
+            values=_switch(frozenset({"fp16"}), _FULL | _HALF | _WITHOUT_SWITCH),
         ),
         _fact(
             "amp",

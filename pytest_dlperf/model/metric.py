@@ -82,7 +82,7 @@ class Sanity(Struct, frozen=True, kw_only=True):
     finite: bool = True
     """No sample is NaN or infinite."""
     falls: bool = False
-    """The samples of the window's second half have a lower median than those of its first."""
+    """The samples of the window's second half are lower than those of its first, beyond scatter."""
     below: float | None = None
     """Every sample in the window lies below it, in the metric's unit."""
     above: float | None = None

@@ -6,6 +6,7 @@ Only published figures are rounded with NumPy, which is imported for the first o
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ MAD_TO_DEVIATION: Final = 1.4826
 # Mean of a normal sample's median absolute deviation, by its size, as Croux and Rousseeuw give it
 # ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
 _MAD_FACTORS: Final = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
+
+CLEAR_FALL: Final = 3.0
+"""Standard errors by which a noisy series falls that is sure to."""
+_ROUNDING: Final = 1e-12
+"""What sums of floats may be off by, as a part of their terms."""
 
 MIN_RUNS_FOR_NOISE: Final = 20
 """Runs whose noise is known well enough without further ones."""
@@ -88,3 +94,25 @@ def rounded(value: float, decimals: int | None) -> float:
     import numpy as np
 
     return float(np.round(value, decimals))
+
+
+def fall(values: Sequence[float]) -> float:
+    """How far a noisy series falls from its first half to its second, in standard errors.
+
+    Negative where it rises. The scatter is that of the differences between neighbours, of which a
+    trend takes the same off all; a few values far from the others count as less far. Two values
+    have no scatter.
+    """
+    low, high = percentile(values, 25), percentile(values, 75)
+    if reach := 3 * (high - low):
+        values = [min(max(value, low - reach), high + reach) for value in values]
+    half = len(values) // 2
+    difference = mean(values[:half]) - mean(values[half:])
+    error = 0.0
+    if len(values) > 2:  # noqa: PLR2004 - two values have no scatter
+        steps = [after - before for before, after in pairwise(values)]
+        scatter = sample_standard_deviation(steps) / math.sqrt(2)
+        error = scatter * math.sqrt(1 / half + 1 / (len(values) - half))
+    if error <= _ROUNDING * max(map(abs, values)):
+        error = 0.0
+    return difference / error if error else math.copysign(math.inf, difference) * bool(difference)

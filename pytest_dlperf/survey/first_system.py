@@ -130,7 +130,7 @@ class Starter(Struct, frozen=True, kw_only=True):
             log = {"name": self.log_name, "format": self.format}
             keys = {**named, "model": self.model, "unit": self.unit, "log": log}
         keys["window"] = window_keys(self.window)
-        if self.metrics and not isinstance(self.format, Shipped):
+        if self.metrics:
             keys["metrics"] = self.metrics
         return FirstSystem(
             comments=[f"Made by 'pytest-dlperf read' from {self.source}."],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.statistics import median
+from pytest_dlperf.model.statistics import CLEAR_FALL, fall
 from pytest_dlperf.survey.alike import named_numbers
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.alike import Alike, Column
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
-_FALLS: Final = 0.9
-"""The part of a loss's median that it falls to by the second half, where it clearly falls."""
+_FEW: Final = 3
+"""Values that say nothing of what the next ones will do."""
 _WORD: Final = r"\b"
 """A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
 _SIZES: Final[dict[str, str]] = {
@@ -192,11 +192,9 @@ def metric_records(kinds: Iterable[Alike], log_format: LogFormat) -> dict[str, d
             continue
         if re.search(r"loss$", name) and "scal" not in name and "loss" not in found:
             record = f"{words}(?P<value>[-+.0-9A-Za-z]+)"
-            values = columns[number.column].numbers or [0.0]
-            half = len(values) // 2
-            falls = half > 1 and median(values[half:]) < _FALLS * median(values[:half])
-            sanity = "falls" if falls else "finite"
-            found["loss"] = {"record": record, "sanity": sanity}
+            values = columns[number.column].numbers or []
+            falls = len(values) > _FEW and fall(values) > CLEAR_FALL
+            found["loss"] = {"record": record, "sanity": "falls" if falls else "finite"}
         elif "mem" in name and number.unit in ("MB", "GB", "MiB", "GiB", "B") and number.lowest > 0:
             record = f"{words}(?P<value>[0-9.]+) *{number.unit}"
             found["peak_memory"] = {
