@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, TypeVar
 from launch_scale import STEPS as SCALE_STEPS
 from launch_scale import Cost, cost_of, line_of, played, reckoned
 
-from pytest_dlperf.config.assignments import LaunchVariables
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.gang import RunOrder

@@ -18,14 +18,10 @@ from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.schemas import schemas
-from pytest_dlperf.config.assignments import (
-    LaunchVariables,
-    check_assignments,
-    resolve,
-)
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_spec import LaunchSpec, Variable
+from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.systems import (
     DEFAULT_REPEATS,

@@ -189,17 +189,18 @@ def pytest_dlperf_queues(cluster):
 
 
 @pytest.mark.parametrize(
-    ("cluster", "options", "submitted"),
+    ("launch", "cluster", "options", "submitted"),
     [
-        ("", (), "qsub -q workq"),
-        ("'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
-        ("'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
+        ("", "", (), "qsub -q workq"),
+        ("pbs: {queue: own}", "", (), "qsub -q own"),
+        ("pbs: {queue: own}", "'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
+        ("", "'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
     ],
 )
 def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
-    suite: Suite, cluster: str, options: tuple[str, ...], submitted: str
+    suite: Suite, launch: str, cluster: str, options: tuple[str, ...], submitted: str
 ) -> None:
-    TinySystem(suite)
+    TinySystem(suite, launch=[launch])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
     if cluster:
         file = suite.path / "baselines" / "local" / "cluster.yaml"
@@ -216,12 +217,15 @@ def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
 
 
 def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite: Suite) -> None:
-    TinySystem(suite)
+    TinySystem(suite, launch=["pbs: {quue: gpu}"])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
 
     result = suite.run("-k", "tiny", "--dlperf-dry-run", "--dlperf-set", "*.pbs.queu=gpu")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*--dlperf-set *.pbs.queu: *'pbs.queu'*did you mean 'pbs.queue'*: pbs.queue, slurm*"]
+        [
+            "*--dlperf-set *.pbs.queu: *'pbs.queu'*did you mean 'pbs.queue'*: pbs.queue, slurm*",
+            "*.yaml:*: $.launch.pbs.quue: *'pbs.quue'*did you mean 'pbs.queue'*",
+        ]
     )

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.conditions import Choice, Condition, parse_count
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
@@ -20,6 +19,7 @@ from pytest_dlperf.config.launch_spec import (
     Variable,
     VariableKind,
 )
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
 from pytest_dlperf.model.case import Case

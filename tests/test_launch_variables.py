@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import (
-    Assignment,
-    LaunchVariables,
-    check_assignments,
-    parse_assignment,
-    resolve,
-)
+from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
@@ -25,6 +19,7 @@ from pytest_dlperf.config.launch_spec import (
     Variable,
     VariableKind,
 )
+from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 

@@ -11,8 +11,8 @@ import pytest
 from growth import calls_of
 from launches import places
 
-from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.launch import connected_gang
 from pytest_dlperf.launch.gang import RunOrder, once_all
 from pytest_dlperf.launch.hosts import Host

@@ -16,8 +16,8 @@ from clusters.ports import worker_number
 from clusters.processes import wait_until
 from launches import THIS_MACHINE, places
 
-from pytest_dlperf.config.assignments import LaunchVariables
 from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher

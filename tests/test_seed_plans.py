@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import parse_assignment, resolve
+from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
+from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run

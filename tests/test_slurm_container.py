@@ -8,22 +8,30 @@ from typing import Final
 
 import pytest
 
-from pytest_dlperf.config.assignments import Assignment, LaunchVariables, parse_assignment, resolve
+from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import LaunchVariables, resolve
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.errors import UsageError
 
-SPEC: Final = LaunchSpec(
-    command=("python",),
-    engine={"slurm.srun": ("--mpi=pmix",)},
-    container={"runtime": "podman", "image": "tested", "mounts": ("/data",)},
-)
-
 
 def said(*texts: str) -> list[Assignment]:
     return [parse_assignment(text) for text in texts]
+
+
+SPEC: Final = LaunchSpec(
+    command=("python",),
+    assignments=tuple(
+        said(
+            "*.slurm.srun=--mpi=pmix",
+            "*.container.runtime=podman",
+            "*.container.image=tested",
+            "*.container.mounts=/data",
+        )
+    ),
+)
 
 
 def resolved(*sources: list[Assignment], spec: LaunchSpec = SPEC) -> LaunchVariables:

@@ -445,6 +445,11 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             "12: $.launch.start_on: found 'heat', text; allowed: ",
         ),
         (
+            "start_on: head",
+            "enviroment: {A: b}",
+            "12: $.launch.enviroment: unknown key 'enviroment'; allowed: command, arguments",
+        ),
+        (
             "kind: folder",
             "kind: foldr",
             (

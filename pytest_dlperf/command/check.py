@@ -23,13 +23,13 @@ from pytest_dlperf.command.shell import (
     text_argument,
     write_report,
 )
-from pytest_dlperf.config.assignments import check_assignments
 from pytest_dlperf.config.cluster import (
     CLUSTER_FILE,
     Cluster,
     UnknownClusterError,
     find_cluster,
 )
+from pytest_dlperf.config.launch_variables import check_assignments
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError

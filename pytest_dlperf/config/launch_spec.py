@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.config.assignments import (
+    ALL_SYSTEMS,
+    AROUND_COMMANDS,
+    ENGINE_OPTIONS,
+    assignments,
+)
 from pytest_dlperf.config.conditions import (
     ALWAYS,
     CHOICES,
@@ -23,15 +29,7 @@ from pytest_dlperf.config.conditions import (
     chosen,
     unmatched_words,
 )
-from pytest_dlperf.config.slurm_container import (
-    CONTAINER,
-    CONTAINER_HELP,
-    EVERY_SYSTEM_TAKES,
-    SLURM,
-    SLURM_HELP,
-    checked_part,
-    parts_shape,
-)
+from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -54,12 +52,13 @@ from pytest_dlperf.files.shapes import (
     YesNo,
     one_of,
 )
+from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import NAME_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.config.slurm_container import Part
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
@@ -172,10 +171,9 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     run_to_end: bool = False
     retries: int = 0
     pause_s: float = 0.0
-    engine: Mapping[str, tuple[str, ...]] = {}
-    """Options of engines that start runs, by name as in ``slurm.srun``."""
     public_environment: tuple[str, ...] = ()
-    container: Mapping[str, Part] = {}
+    assignments: tuple[Assignment, ...] = ()
+    """Options of engines that start runs, and the container, unless users set others."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List all that is wrong with the entry, by key path as in ``command[1]``."""
@@ -334,10 +332,6 @@ _PART: Final[ByKind[Any]] = ByKind(
 )
 
 
-def _checked(name: str, key: str, value: Part, _: YamlValue) -> Part:
-    return checked_part(name, key, value)
-
-
 PUBLIC_ENVIRONMENT: Final = Key(
     "public_environment",
     ListOf(
@@ -347,8 +341,7 @@ PUBLIC_ENVIRONMENT: Final = Key(
     "Variables whose values others may read: they stand in results, baselines and reports.",
 )
 
-LAUNCH: Final = Record(
-    LaunchSpec,
+_KEYS: Final = (
     Key(
         "command",
         ListOf(_PART, "a list: the program and its arguments"),
@@ -413,16 +406,23 @@ LAUNCH: Final = Record(
     Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
     Key("retries", Integer(0), "How often a run that failed or hung is run again."),
     Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
-    Key(
-        SLURM,
-        parts_shape(SLURM, _checked).parsed(
-            lambda parts: {f"{SLURM}.{key}": value for key, value in parts.items()}
-        ),
-        SLURM_HELP,
-        argument="engine",
-    ),
-    Key(CONTAINER, parts_shape(CONTAINER, _checked), CONTAINER_HELP),
 )
+
+
+def _spec(**given: Any) -> LaunchSpec:
+    own = {key.argument or key.name for key in _KEYS}
+    around = {name: given.pop(name) for name in set(given) - own}
+    return LaunchSpec(**given, assignments=assignments({ALL_SYSTEMS: around}))
+
+
+def _is_engine(name: str, place: YamlValue) -> bool:
+    """Whether a key may be the name of a plugin's engine, as opposed to a mistyped key."""
+    known = [key.name for key in (*_KEYS, *AROUND_COMMANDS)]
+    is_mistyped = nearest(name, known) and not name.startswith(tuple(known))
+    return place.kind == "mapping" and not is_mistyped
+
+
+LAUNCH: Final = Record(_spec, *_KEYS, *AROUND_COMMANDS, others=ENGINE_OPTIONS, is_other=_is_engine)
 
 
 def read_launch(

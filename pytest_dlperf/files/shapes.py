@@ -333,14 +333,16 @@ class Record(Shape[T]):
         allowed: str = "",
         others: Shape[Any] | None = None,
         other_names: str = "",
+        is_other: Callable[[str, YamlValue], bool] = lambda _name, _place: True,
     ) -> None:
-        """Take mappings with these keys."""
+        """Take mappings with these keys; ``is_other`` says of others which may be there."""
         names = [key.name for key in keys]
         self.allowed = allowed or f"a mapping with {', '.join(names)}"
         self._build = build
         self._keys = {key.name: key for key in keys}
         self._others = others
         self._other_names = other_names
+        self._is_other = is_other
 
     def read(self, value: YamlValue) -> T | None:
         faults = value.faults
@@ -358,7 +360,7 @@ class Record(Shape[T]):
             present.add(name)
             key = self._keys.get(name)
             shape = self._others if key is None else key.shape
-            if shape is None:
+            if shape is None or (key is None and not self._is_other(name, place)):
                 known = ", ".join(self._keys)
                 place.fault(f"unknown key {name!r}; allowed: {known}{nearest(name, self._keys)}")
                 continue

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.leases import HostPool

@@ -19,7 +19,7 @@ from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.queue import Queue

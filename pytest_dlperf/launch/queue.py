@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.config.slurm_container import Container
 CALL_LIMIT_S: Final = 30.0
 """An engine's command may take so long to answer."""

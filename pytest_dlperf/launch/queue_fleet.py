@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, Place

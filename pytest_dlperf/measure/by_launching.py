@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import resolve
 from pytest_dlperf.config.launch_spec import Devices, StartOn
+from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir

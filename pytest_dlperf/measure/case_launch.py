@@ -20,8 +20,8 @@ from pytest_dlperf.logs.tree import log_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.config.assignments import LaunchVariables
     from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.config.slurm_container import Container
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.plan import Node, NodeCommand, Place

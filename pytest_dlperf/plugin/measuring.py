@@ -248,13 +248,15 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     Raises:
         UsageError: There is no such launcher, hosts are wrong, or none takes an option that is set.
     """
-    from pytest_dlperf.config.assignments import unknown_engine_options
+    from pytest_dlperf.config.launch_variables import unknown_engine_options
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
     settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
     control = cluster.control.assignments if cluster.control else ()
-    sources = (settings.assignments, cluster.assignments, control)
+    launches = [system.launch for system in suite.systems.values() if system.launch is not None]
+    of_systems = (launch.assignments for launch in launches)
+    sources = (settings.assignments, cluster.assignments, control, *of_systems)
     taken = (*(one.takes for one in launchers), *(one.takes for one in queues))
     known = {option for takes in taken for option in takes}
     if problems := list(unknown_engine_options(sources, known)):

@@ -84,7 +84,7 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
         sets.append((cluster.control.assignments, ()))
     if not any(any(pair) for pair in sets):
         return  # without reading how systems are launched
-    from pytest_dlperf.config.assignments import check_assignments
+    from pytest_dlperf.config.launch_variables import check_assignments
 
     specs = {name: system.launch for name, system in systems.items()}
     problems = [problem for pair in sets for problem in check_assignments(specs, pair)]

@@ -32,7 +32,7 @@ from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.config.assignments import LaunchVariables
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.queue import Job, JobState
 
 CALL_LIMIT_S: Final = (10, 30)
