@@ -29,7 +29,7 @@ from pytest_dlperf.survey.alike import Looks, named_numbers
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.found_expressions import said_facts
 from pytest_dlperf.survey.guessing import Guess, guess
-from pytest_dlperf.survey.head import REACH, HeadOfLog
+from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import Identified, identify
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
@@ -546,6 +546,23 @@ def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_pa
     assert "the run of 1.out" in said
     assert "'log.node'" in said
     assert "--dlperf-logs CASE=FILE,FILE" in said
+
+
+def test_a_bar_that_goes_back_is_text(tmp_path: Path) -> None:
+    """Keras 3 prints a bar for each step, and backspaces in front of the next."""
+    bars = "".join(
+        f"\x1b[1m{step:2}/60\x1b[0m \x1b[32m{'━' * step}\x1b[0m \x1b[1m10s\x1b[0m 250ms/step - "
+        f"loss: 2.{step:03}" + "\b" * 90 + "\r"
+        for step in range(1, 60)
+    )
+    (tmp_path / "keras.log").write_text(f"Epoch 1/2\n{bars}\n", encoding="utf-8")
+    assert b"\n 2/60" in HeadOfLog(tmp_path / "keras.log").begin
+
+
+def test_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(NoLogError, match="it is empty"):
+        HeadOfLog(tmp_path / "a.log")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ RANKS = [[round(time, 3) for time in make.seconds(150, base=0.2 + rank / 10)] fo
 RATES = [[500.0, *(9000.0 + 31 * k + rank for k in range(1, 17))] for rank in (0, 1)]
 
 CUSTOM = custom_format("mine", record=r"it (?P<step>\d+) took (?P<milliseconds>[\d.]+) ms")
+ANCHORED = custom_format("mine", record=r"^it (?P<step>\d+) took (?P<milliseconds>[\d.]+) ms")
 
 LOGS: dict[str, tuple[str | LogFormat, str, Case, Window]] = {
     "paddle_resnet": ("paddle_resnet", make.paddle_resnet(TIMES), make.case("4n8g"), make.WINDOW),
@@ -39,6 +40,12 @@ LOGS: dict[str, tuple[str | LogFormat, str, Case, Window]] = {
         "".join(f"it {k} took {time * 1000:.1f} ms\n" for k, time in enumerate(TIMES, 1)),
         make.case(),
         make.WINDOW,
+    ),
+    "anchored": (
+        ANCHORED,
+        "".join(f"it {k} took {time * 1000:.1f} ms\n" for k, time in enumerate(TIMES, 1)),
+        make.case(),
+        Window(warmup_steps=0, measured_steps=100),
     ),
 }
 
@@ -71,6 +78,12 @@ TRAPS: dict[str, Callable[[str], bytes]] = {
     "noise between": each_line(lambda line: "\n".join(NOISE) + "\n" + line),
     "no utf-8": lambda log: log.encode().replace(b"\n", b"\n\xff\xfe\x80 n\xf6ise\n"),
     "a hole from rotation": lambda log: log.encode().replace(b"\n", b"\n" + bytes(500)),
+    "bars without an end": each_line(lambda line: BAR.rstrip() + line),
+    "bars that go back": each_line(lambda line: f"1/2 ━━ 2s/step{chr(8) * 12}{line}"),
+    "a byte order mark": lambda log: b"\xef\xbb\xbf" + log.encode(),
+    "an impossible step": lambda log: f"{log}it {'1' * 5000} took 1.0 ms\n".encode(),
+    "srun's labels": each_line(lambda line: f" 0: {line}"),
+    "torchrun's tags": each_line(lambda line: f"[rank0]:{line}"),
     "mpirun's tags": each_line(lambda line: MPI_TAG + line),
     "mpirun's dated tags": each_line(lambda line: MPI_DATED_TAG + line),
     "ssh's warning": lambda log: (

@@ -63,6 +63,16 @@ _ATOM: Final = re.compile(
     r"\\[dDwWsSt]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsSt]|\\[^\w\s])*\]|[^\\\[\]{}()*+?|^$]", re.DOTALL
 )
 _BYTES: Final = tuple(bytes((each,)) for each in range(256))
+_MARKS: Final = re.compile(
+    rb"(?: {0,9}[0-9]{1,6}: "  # srun --label
+    rb"|(?:\w{3} \w{3} {1,2}[0-9]{1,2} [0-9:]{8} [0-9]{4})?"  # mpirun
+    rb"\[[0-9]{1,5},[0-9]{1,6}\]<std\w{3}>: ?"
+    rb"|\[[A-Za-z_]{1,20}[0-9]{1,6}\]: ?"  # torchrun
+    rb"|\(\w{1,60} (?:rank=[0-9]{1,6}, )?pid=[0-9]{1,10}(?:, ip=[0-9a-f.:]{1,40})?\) "  # Ray
+    rb"|[^|\n]{0,200}[0-9]%\|[^|\n]{0,400}\| {0,9}[0-9.kMG]{1,15}/[0-9.kMG?]{1,15} "
+    rb"\[[^\]\n]{0,200}\] ?)+"  # tqdm
+)
+"""What launchers and bars print in front of a program's line."""
 _MOST_ON_A_LINE: Final = 1000
 """Matches of a line to go through: each may look at the rest of a line that may be long."""
 
@@ -147,7 +157,20 @@ class Expression(Struct, frozen=True, dict=True):
         end = len(text) if end is None else end
         if self._one_pass is not None:
             return self._one_pass.finditer(text, begin, end)
+        if self.pattern.startswith("^") and not begin:
+            return self._behind_marks(text, end)
         return (Match(text, spans, self.groupindex) for spans in self._all(text, begin, end))
+
+    def _behind_marks(self, text: bytes | bytearray, end: int) -> Iterator[AnyMatch]:
+        """Find all matches; without any, those behind what others print where the line begins."""
+        spans = None
+        for spans in self._all(text, 0, end):
+            yield Match(text, spans, self.groupindex)
+        marks = None if spans else _MARKS.match(text, 0, end)
+        if marks is not None:
+            for spans in self._all(text[marks.end() : end], 0, end - marks.end()):
+                moved = [(a, b) if a < 0 else (a + marks.end(), b + marks.end()) for a, b in spans]
+                yield Match(text, moved, self.groupindex)
 
     def findall(self, text: bytes, most: int) -> list[tuple[bytes, ...]]:
         """Return what the groups of each match took, and nothing where one took no part.

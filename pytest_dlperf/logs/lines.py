@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
 
-LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
-"""Makes each line's end a newline."""
+LINE_ENDS: Final = bytes.maketrans(b"\r\0\b", b"\n\n\n")
+"""Makes each line's end a newline; with backspaces a bar goes back to its begin."""
 _WORTHWHILE: Final = 500
 """Bytes of a region to each line that is let through; with less, patterns alone are as fast."""
 _PAUSE: Final = 64
@@ -40,7 +40,9 @@ class Lines:
         """Look which bytes end lines."""
         self.buffer = buffer = region.buffer
         self.offset = region.offset
-        self._others = [each for each in (b"\r", b"\0") if buffer.find(each, 0, region.end) >= 0]
+        self._others = [
+            each for each in (b"\r", b"\0", b"\b") if buffer.find(each, 0, region.end) >= 0
+        ]
         self._is_coloured = buffer.find(_ESCAPE, 0, region.end) >= 0
         # Only lines that have ended: a number may still be growing.
         self.end = region.end if region.terminated else self.line_begin(0, region.end)

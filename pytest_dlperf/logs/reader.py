@@ -28,6 +28,7 @@ BUFFER_SIZE: Final = 256 * 1024
 LONGEST_LINE: Final = 1024 * 1024
 """Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
 _KNOWN_BYTES: Final = 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class Memory(Struct):
@@ -121,10 +122,10 @@ def _no_regular_file(path: Path | str) -> OSError:
 class RegionReader:
     """Reads a file in pieces that end where lines end, and goes on when it has grown.
 
-    A carriage return and a NUL end lines as well: progress bars and the holes that a rotated log
-    is left with would otherwise be lines without end. How the file is cut depends on the buffer's
-    size and on when it is read, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two,
-    and longer ones are always cut at the same places.
+    A byte order mark at the begin is left out. A carriage return and a NUL end lines as well:
+    progress bars and the holes that a rotated log is left with would otherwise be lines without
+    end. How the file is cut depends on the buffer's size and on when it is read, but no line of up
+    to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are always cut at the same places.
     """
 
     __slots__ = ("_buffer", "_file", "_filled", "_given", "_memory", "_offset")
@@ -153,6 +154,7 @@ class RegionReader:
         self._drop_given()
         while count := self._file.readinto(memoryview(self._buffer)[self._filled :]):
             self._filled += count
+            self._skip_mark()
             filled = self._filled
             cut = _last_line_end(self._buffer, filled)
             terminated = cut > 0
@@ -186,6 +188,11 @@ class RegionReader:
             view[: self._filled - given] = view[given : self._filled]
             self._offset += given
             self._filled -= given
+
+    def _skip_mark(self) -> None:
+        if not self._offset and self._buffer.startswith(_BYTE_ORDER_MARK, 0, self._filled):
+            self._given = len(_BYTE_ORDER_MARK)
+            self._drop_given()
 
 
 def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:

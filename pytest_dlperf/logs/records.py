@@ -117,7 +117,7 @@ def _records_in_lines(
             if every is not None:
                 count += every
                 step = b"%d" % count
-            elif per_step > 1 or not step.isdigit():
+            elif per_step > 1 or len(step) > _LONGEST_STEP or not step.isdigit():
                 step = _whole_step(step, per_step, log_format.steps_in)
             if time_group is not None:
                 check(match)
@@ -126,7 +126,7 @@ def _records_in_lines(
         except BrokenContractError as error:
             error.offset = region.offset + begin + start
             raise
-        epoch = b"" if epoch_group is None else match[epoch_group] or b""
+        epoch = b"" if epoch_group is None else _shortened(match[epoch_group] or b"")
         rank = b"" if rank_group is None else match[rank_group] or b""
         yield begin + start, begin + end, step, epoch, rank, time
     if every is not None:
@@ -161,12 +161,17 @@ def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int
             yield begin, match
 
 
+def _shortened(number: bytes) -> bytes:
+    """Keep as many digits as show that a number is too large: not every number can be converted."""
+    return number.lstrip(b"0")[: _LONGEST_STEP + 1] if len(number) > _LONGEST_STEP else number
+
+
 def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
     """Write a step's number as digits, and as one of steps where it counts parts of them."""
     whole, _, part = text.partition(b".")
     if not part.strip(b"0"):
         text = whole
-    text = text.replace(b",", b"")
+    text = _shortened(text.replace(b",", b""))
     if per_step == 1 or not text.isdigit():
         return text
     step, rest = divmod(int(text[:_LONGEST_STEP]), per_step)

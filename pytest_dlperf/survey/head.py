@@ -104,7 +104,7 @@ class HeadOfLog:
             file.limit = None
             self.read = min(self.size, REACH)
             self.end = tail(file, self.read)
-        if not self.size:
+        if not self.regions:
             raise NoLogError("it is empty")
         self._check_text()
 
@@ -120,7 +120,7 @@ class HeadOfLog:
                 raise NoLogError(f"it is packed by {name}; unpack it first")
         if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise NoLogError("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
-        odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
+        odd = sum(byte < 8 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
         holes = begin.count(0)
         if odd > _BINARY * len(begin) and holes < len(begin):
             raise NoLogError("it is not text")
