@@ -132,10 +132,10 @@ def test_fewer_or_more_ranks_than_declared(tmp_path: Path, found: int, declared:
     times = [[0.5] * 150] * found
     log = make.pytorch_imagenet(times, heads=False)
     reason = refused(make.measured(tmp_path, log, "pytorch_imagenet", of=case))
-    assert "has 4 rank(s) per node, which print each once" in reason
+    assert "has 4 rank(s) that print into it, each once" in reason
     log = make.plsc([[5000.0] * 17] * found)
     reason = refused(make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW))
-    assert "has 4 rank(s) per node, which print each once" in reason
+    assert "has 4 rank(s) that print into it, each once" in reason
     reason = refused(make.measured(tmp_path, make.dlperf(times), "dlperf", of=case))
     assert "rank(s)" in reason or "more ranks than 4: 0, 1, 2, 3, 4" in reason
 

@@ -72,7 +72,7 @@ def test_declared_defaults() -> None:
         ({"record": RECORD, "first_step": -1}, "first_step is 0 or above, not -1"),
         (
             {"record": RECORD, "ranks": "some"},
-            "'some' is not a valid Ranks; ranks is 'one', 'local' or",
+            "'some' is not a valid Ranks; ranks is 'one', 'local', 'nodes' or",
         ),
         ({"record": RECORD, "rate_scope": "gpu"}, "'gpu' is not a valid RateScope"),
     ],

@@ -12,6 +12,7 @@ import log_makers as make
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged_logs import judged
 
 from pytest_dlperf.formats.log_format import LogFormat, WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -23,6 +24,20 @@ from pytest_dlperf.model.metric import builtin_metrics
 
 Nodes = Callable[..., "Logs"]
 Measure: TypeAlias = Callable[[Path, Sequence[Sequence[float]]], Run]
+
+
+TITAN = """\
+extends: torchtitan
+model: llama3_8b
+log: {format: {%s}}
+window: {warmup_steps: 2, measured_steps: 10}
+cases:
+  - {precision: bf16, global_batch: 64, sequence_length: 8192, topologies: [4n8g], reference: none}
+"""
+LABELLED = (
+    r"ranks: nodes, record: '^(?P<rank>\d+): .*\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) - root - "
+    r"INFO - step: +(?P<step>\d+) '"
+)
 
 
 # A run has a log of each node: which of them its number comes from, and what the others say
@@ -42,6 +57,49 @@ def steps(milliseconds: float = 500, *, last: int = 12, rank: int | None = None)
     """What a node prints whose steps take so long."""
     who = "" if rank is None else f"rank {rank} "
     return "".join(f"{who}step {step} took {milliseconds} ms\n" for step in range(1, last + 1))
+
+
+def titan(node: int, step: int, label: str) -> str:
+    """What one process of a node prints of a step that ends every two seconds."""
+    return (
+        f"{label.format(node)}[rank{8 * node}]:[titan] 2026-11-20 10:00:{2 * step:02},{node:03} - "
+        f"root - INFO - step: {step:2}  loss: {9 - step / 9:8.5f}  memory:  9.46GiB(64.99%)  \n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("log_format", "label"),
+    [("ranks: nodes", ""), ("ranks: nodes", "{}: "), (LABELLED, "{}: ")],
+)
+@pytest.mark.parametrize("block", [1, 20])
+def test_one_process_of_each_node_prints_into_one_log(
+    tmp_path: Path, log_format: str, label: str, block: int
+) -> None:
+    """As into ``slurm-%j.out``, in turn or in blocks: 64 samples of 8,192 tokens in 2 s."""
+    (tmp_path / "titan.yaml").write_text(TITAN % log_format, encoding="utf-8")
+    log = "".join(
+        titan(node, step, label)
+        for begin in range(1, 21, block)
+        for node in range(4)
+        for step in range(begin, begin + block)
+    )
+    run = judged(tmp_path / "titan.yaml", log)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["throughput"] == pytest.approx(64 * 8192 / 2)
+
+
+def test_a_node_that_did_not_print_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "titan.yaml").write_text(TITAN % "ranks: nodes", encoding="utf-8")
+    log = "".join(titan(node, step, "") for step in range(1, 21) for node in range(3))
+    run = judged(tmp_path / "titan.yaml", log)
+    assert "3 time(s); the case" in (run.reason or "")
+    assert "has 4 rank(s) that print into it" in (run.reason or "")
+
+
+def test_what_to_set_where_several_processes_print_is_said(tmp_path: Path) -> None:
+    (tmp_path / "titan.yaml").write_text(TITAN % "ranks: one", encoding="utf-8")
+    log = "".join(titan(node, step, "") for step in range(1, 21) for node in range(4))
+    assert "'nodes' for one of each node" in (judged(tmp_path / "titan.yaml", log).reason or "")
 
 
 class Logs:

@@ -150,7 +150,7 @@ _CUSTOM_FORMAT: Final = Record(
     Key(
         "ranks",
         Choice([who.value for who in Ranks]),
-        "Who prints: one process, or every rank of a node or of the run.",
+        "Who prints: one process, one of each node, or every rank of a node or of the run.",
     ),
     Key(
         "rate_scope",

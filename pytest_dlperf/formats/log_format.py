@@ -36,6 +36,8 @@ class Ranks(str, Enum):
     """One process only, for the whole run."""
     LOCAL = "local"
     """Every rank of the log's node; without a ``rank`` group they cannot be told apart."""
+    NODES = "nodes"
+    """One process of each node, as where ``srun`` has started a ``torchrun`` on each."""
     ALL = "all"
     """Every rank of the run, as where one command has started them all."""
 
@@ -44,6 +46,8 @@ class Ranks(str, Enum):
         if self is Ranks.ONE:
             return 1
         topology = case.topology
+        if self is Ranks.NODES:
+            return topology.nodes
         return topology.devices_per_node if self is Ranks.LOCAL else topology.world_size
 
 
@@ -313,8 +317,8 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         counted = StepsIn(steps_in)
     except ValueError as error:
         raise ValueError(
-            f"log format {name!r}: {error}; ranks is 'one', 'local' or 'all', rate_scope is "
-            "'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last', "
+            f"log format {name!r}: {error}; ranks is 'one', 'local', 'nodes' or 'all', rate_scope "
+            "is 'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last', "
             "'total_since_last' or 'since_start', steps_in is 'steps', 'samples' or 'node_batches'"
         ) from None
     return LogFormat(

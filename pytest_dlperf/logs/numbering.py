@@ -167,7 +167,10 @@ class StepOrder:
         """Whether it is the first of a further epoch."""
         self.offset: int | None = None
         self._restarts = "epoch" in log_format.record.groupindex
-        self._hint = epoch_hint(log_format)
+        self._hint = ""
+        if log_format.whole_lines:
+            several = "; if several processes print into it, say which by 'ranks'"
+            self._hint = epoch_hint(log_format) + several
         self._epoch = b""
         self._text = b""
 
@@ -233,7 +236,8 @@ class StepOrder:
         elif self.gap == 0:
             reason = (
                 f"step {number} stands twice with different times; more than one process prints "
-                "into the log (with 'ranks: local' each may), or a second run was appended"
+                "into the log ('ranks: local' is for all of a node, 'nodes' for one of each node), "
+                "or a second run was appended"
             )
         else:
             reason = f"steps are out of order: step {number} follows step {last}"

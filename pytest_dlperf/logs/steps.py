@@ -297,4 +297,4 @@ class RankCount:
 
     @property
     def _expected(self) -> str:
-        return f"the case {self._case.id} has {self._ranks} rank(s) per node, which print each once"
+        return f"the case {self._case.id} has {self._ranks} rank(s) that print into it, each once"
