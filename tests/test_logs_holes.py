@@ -202,8 +202,8 @@ def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
     reason = refused(make.measured(tmp_path, log, CUSTOM))
     assert reason == (
         "steps are out of order: step 1 follows step 40; a second run begins there, in the same "
-        "file; if numbering begins again with each epoch, the record needs a group 'epoch' "
-        "(line 41)"
+        "file; if numbering begins again with each epoch, the record needs a group 'epoch'; if "
+        "several processes print into it, say which by 'ranks' (line 41)"
     )
     shared = "".join(f"{k / 4} it {k}\n" for k in range(1, 41)) * 5
     assert "the record needs a group 'epoch'" in refused(
@@ -247,6 +247,24 @@ def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path: Path, name: str)
     del lines[50:90]
     run = make.measured(tmp_path, "".join(lines), name)
     assert run.metrics.get("throughput") in {None, 256}
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("lost", [10, 40])
+def test_an_epoch_behind_the_window_tells_that_one_before_is_cut(
+    tmp_path: Path, estimator: Estimator, lost: int
+) -> None:
+    """Of two epochs of 100 batches, the last 40 of each slow; steps 21 to 120 are measured."""
+    times = [*[0.5] * 60, *[1.0] * 40] * 2
+    lines = make.paddle_resnet(times, epoch_length=100).splitlines(keepends=True)
+    sound = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
+    # The first step of an epoch does not count for the one; the other is a mean of speeds.
+    steady, published = 128 * 99 / (59 * 0.5 + 40), (60 * 256 + 40 * 128) / 100
+    right = steady if estimator is Estimator.STEADY else published
+    assert sound.metrics["throughput"] == pytest.approx(right)
+    del lines[100 - lost : 100]
+    run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
+    assert f"an epoch ended with step {99 - lost}, and a later one goes on to step" in refused(run)
 
 
 @pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.logs.numbering import epoch_hint
+from pytest_dlperf.logs.numbering import epoch_hint, epoch_was_cut
 from pytest_dlperf.logs.reader import Region
 from pytest_dlperf.logs.records import records
 
@@ -63,10 +63,11 @@ def tail(file: LogFile, begin: int) -> Region | None:
 
 
 def check_one_run(file: LogFile, log_format: LogFormat, mark: Mark | None, memory: Memory) -> None:
-    """Check that no steps begin anew behind the last that counts.
+    """Check that no steps begin anew behind the last that counts, and no epoch was cut before it.
 
     Of a long rest only pieces are read. Behind the ``mark`` every rank has gone on, so two records
-    of earlier steps in a row are those of a second run. A single one is damaged.
+    of earlier steps in a row are those of a second run, and two of later steps than epochs had
+    before show that these have lost some. A single one is damaged.
 
     Raises:
         BrokenContractError: They do.
@@ -75,12 +76,15 @@ def check_one_run(file: LogFile, log_format: LogFormat, mark: Mark | None, memor
         return
     has_epochs = "epoch" in log_format.record.groupindex
     for region in _pieces(file, mark.offset, memory):
-        behind = False
+        behind = beyond = False
         for start, _, step, epoch, _, _ in _sound_records(region, log_format):
             if not (step.isdigit() and (epoch.isdigit() or not has_epochs)):
                 continue
-            was_behind = behind
+            was_behind, was_beyond = behind, beyond
             behind = (int(epoch) if has_epochs else 0, int(step)) < (mark.epoch, mark.number)
+            beyond = mark.last_of_epoch is not None and int(step) > mark.last_of_epoch
+            if beyond and was_beyond and mark.last_of_epoch is not None:
+                raise epoch_was_cut(mark.last_of_epoch, int(step), region.offset + start)
             if not (behind and was_behind):
                 continue
             raise BrokenContractError(

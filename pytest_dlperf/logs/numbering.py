@@ -22,6 +22,8 @@ class Mark(NamedTuple):
     offset: int
     epoch: int
     number: int
+    last_of_epoch: int | None = None
+    """With which number all epochs have ended so far, where all have the same length."""
 
 
 class StepNumbers:
@@ -114,11 +116,7 @@ class StepNumbers:
     def check(self, number: int, offset: int) -> None:
         """Check that no epoch with as many steps as this one has ended before such a number."""
         if not self.is_in_epoch(number):
-            raise BrokenContractError(
-                f"steps are missing from the log: an epoch ended with step {self._last}, "
-                f"and a later one goes on to step {number}",
-                offset=offset,
-            )
+            raise epoch_was_cut(self._last, number, offset)
 
     def check_begin(self, number: int, offset: int) -> None:
         """Check a later epoch's number against the first, which the log's begin may not show."""
@@ -131,7 +129,12 @@ class StepNumbers:
     def mark(self, step: int, offset: int) -> Mark:
         """Name a step as the log does, in the epoch that was entered last."""
         epoch = next((each for each, shift in self._shifts.items() if shift == self.shift), 0)
-        return Mark(offset, epoch, step - self.shift)
+        return Mark(offset, epoch, step - self.shift, self.last_of_epoch)
+
+    @property
+    def last_of_epoch(self) -> int | None:
+        """With which number all epochs have ended so far, where all have the same length."""
+        return self._last if self._last < _NEVER else None
 
     def place(self, number: int, epoch: bytes, offset: int) -> int:
         """Number a step that any of several ranks has printed; of an epoch, where it has one."""
@@ -244,6 +247,15 @@ class StepOrder:
             if number == numbers.first:
                 reason += _SECOND_RUN + self._hint
         return BrokenContractError(reason, offset=offset)
+
+
+def epoch_was_cut(last: int, number: int, offset: int) -> BrokenContractError:
+    """Make the error of an epoch that goes on to a number, where one before ended sooner."""
+    return BrokenContractError(
+        f"steps are missing from the log: an epoch ended with step {last}, and a later one goes on "
+        f"to step {number}",
+        offset=offset,
+    )
 
 
 def first_step(log_format: LogFormat, printed: bytes) -> int | None:

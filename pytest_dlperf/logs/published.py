@@ -114,7 +114,7 @@ class PublishedLines:
         if self._enough is None:
             return None
         if self._alone:
-            return Mark(self._enough, *self._before)
+            return Mark(self._enough, *self._before, self._numbers.last_of_epoch)
         epoch, number = self._first
         return Mark(self._enough, epoch, number + 1)
 
