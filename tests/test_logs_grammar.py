@@ -318,11 +318,20 @@ def test_a_record_may_stand_for_several_steps(tmp_path: Path) -> None:
         {"record": "step (?P<step>[0-9]+)"},
         {"record": "epoch (?P<epoch>[0-9]+)"},
         {"record": "done", "ranks": "local"},
+        {"record": "at (?P<timestamp>[0-9.]+)", "ranks": "local"},
     ],
 )
-def test_only_records_of_one_process_can_be_counted(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="counted only where one process"):
+def test_not_all_records_can_be_counted(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="counted only"):
         custom_format("x", step_every=1, **given)
+
+
+def test_records_of_several_ranks_are_counted_together(tmp_path: Path) -> None:
+    """Each step has one of each rank, in any order."""
+    line = lambda _, s, __: "\n".join([f"took {s:.4f}"] * 8)  # noqa: E731
+    result = run(tmp_path, line, "took (?P<seconds>[0-9.]+)", step_every=1, ranks="all")
+    assert throughput(result) == pytest.approx(SAMPLES)
+    assert result.steps == 10
 
 
 def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:

@@ -153,7 +153,11 @@ LINES = {
         "next_sent_acc: 0.560417, speed: 1.060437 steps/s, file: x.gz"
     ),
     "MindSpore": "epoch time: 205.123 ms, per step time: 205.123 ms",
-    "OneFlow": (
+    "OneFlow's BERT": "step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, "
+    "throughput: 54.982",
+    "OneFlow's face recognition": "train: iter 12, loss 40.1, throughput: 3000.1",
+    "OneFlow's wide and deep network": "100 time 1602836839.6445205 loss 0.547",
+    "OneFlow's image classification": (
         "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
         "samples/s: 3988.891 1597933942.9863544"
     ),

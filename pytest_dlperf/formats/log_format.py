@@ -206,10 +206,14 @@ class LogFormat(Struct, frozen=True, kw_only=True):
                     "(?P<step>[0-9]+) where the step's number stands, or 'step: count' if there "
                     "is none"
                 )
-        elif groups & {"step", "epoch", "rank"} or self.ranks is not Ranks.ONE:
+        elif groups & {"step", "epoch", "rank"}:
             raise ValueError(
-                f"log format {self.name!r}: records are counted only where one process prints "
-                "them, without step, epoch or rank"
+                f"log format {self.name!r}: records are counted only without step, epoch and rank"
+            )
+        elif self.ranks is not Ranks.ONE and not groups & _OF_STEPS:
+            raise ValueError(
+                f"log format {self.name!r}: records of several ranks are counted only where they "
+                "print durations or speeds"
             )
 
     def of(self, case: Case) -> LogFormat:
@@ -224,6 +228,11 @@ class LogFormat(Struct, frozen=True, kw_only=True):
         if self.steps_in is StepsIn.SAMPLES:
             return self.case.global_batch
         return self.case.topology.nodes
+
+    @property
+    def records_per_count(self) -> int:
+        """How many records a counted step has: one of each rank that prints."""
+        return 1 if self.case is None else self.ranks.printers(self.case)
 
     @property
     def renumbers(self) -> bool:
@@ -268,6 +277,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
 
 
 _TIMING_NAMES: Final = ", ".join(TIMING_GROUPS)
+_OF_STEPS: Final = {each.value for each in Timing if each.kind is not TimeKind.MOMENT}
 
 
 def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given by name

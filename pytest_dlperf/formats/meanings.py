@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from pytest_dlperf.files.yamlfile import YamlValue, load
-from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
+from pytest_dlperf.model.work import Covers, RateScope, StepsIn, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,6 +67,8 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The scopes that are right for it, if it is a speed of so much."""
     covers: Covers | None = None
     """What has to be declared for it, if that counts."""
+    steps_in: StepsIn = StepsIn.STEPS
+    """What the steps are that it counts."""
     meaning: str = ""
     instead: str = ""
     """What to take, so that the time of a step is right."""
@@ -115,6 +117,7 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (
             log_format.timing in self.groups
             and self.covers in {None, log_format.covers}
+            and (self.steps_in is StepsIn.STEPS or self.steps_in is log_format.steps_in)
             and (not self.scopes or parts in map(case.rates_per_run, self.scopes))
         )
 
@@ -185,6 +188,16 @@ def trainers_in(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
         possible = any(text.find(literal.encode(), 0, end) >= 0 for literal in trainer.literals)
         if possible and compiled_pattern(trainer.pattern).search(text, 0, end) is not None:
             yield trainer
+
+
+def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
+    """Say whether a known trainer's number begins there, which a format takes for what it is."""
+    case = log_format.case
+    return case is not None and any(
+        span[0] == begin and number.is_read_rightly(log_format, case)
+        for trainer in trainers_in(line, len(line))
+        for span, number in trainer.numbers_on(line)
+    )
 
 
 def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:

@@ -106,6 +106,7 @@ def _records_in_lines(
     count = counted.get(region.offset, 0)
     if every is not None and region.offset not in counted:
         count = max(counted.values(), default=0)
+    ranks = log_format.records_per_count
     check = UnitCheck(log_format, record)
     for begin, match in _matches(region, record):
         step = match[step_group]
@@ -115,8 +116,8 @@ def _records_in_lines(
         start, end = match.span()
         try:
             if every is not None:
-                count += every
-                step = b"%d" % count
+                count += 1
+                step = b"%d" % ((count - 1) // ranks * every + every)
             elif per_step > 1 or len(step) > _LONGEST_STEP or not step.isdigit():
                 step = _whole_step(step, per_step, log_format.steps_in)
             if time_group is not None:
