@@ -23,9 +23,9 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
-from pytest_dlperf.launch.publishing import published
 from pytest_dlperf.launch.queue import Queue
 from pytest_dlperf.launch.sbatch import SbatchQueue
+from pytest_dlperf.masking.publishing import published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case

@@ -11,9 +11,9 @@ import pytest
 from secret_forms import HARMLESS, secret_commands, secret_variables
 from test_seed_plans import SEEDS, SYSTEMS, cases_of, plan
 
-from pytest_dlperf.launch import masking
-from pytest_dlperf.launch.masking import MASKER, Masker
-from pytest_dlperf.launch.publishing import published
+from pytest_dlperf.masking import masker as module
+from pytest_dlperf.masking.masker import MASKER, Masker
+from pytest_dlperf.masking.publishing import IN_REASONS, published
 
 HUSH: Final = "hush-Hush"
 GITHUB: Final = f"ghp_{'0aB1' * 9}"
@@ -36,6 +36,35 @@ def test_no_form_of_a_secret_is_shown_and_no_argument_is_lost(masker: Masker) ->
     assert [words for words in shown.values() if "***" not in " ".join(words[1:])] == []
     for secret, command in secret_commands():
         assert len(shown[secret]) == len(command) + 2
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [lambda command: f"+ {shlex.join(command)}", lambda command: f"Command {command!r}"],
+    ids=["shell", "python"],
+)
+def test_no_command_with_a_secret_is_shown_as_programs_print_them(
+    quoted: Callable[[list[str]], str],
+) -> None:
+    """As they stand in logs after ``set -x``, and in the errors of subprocesses."""
+    lines = {secret: quoted([*words, "end"]) for secret, words in secret_commands()}
+    shown = {secret: IN_REASONS.output(f"{line} said so\nbye") for secret, line in lines.items()}
+    assert [text for secret, text in shown.items() if secret in text] == []
+    assert {text.rpartition("\n")[2] for text in shown.values()} <= {"bye", "***"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 08:30:46 Pass:0 batch:10 lr:0.1 loss:45.5 qps:336.95",
+        "ValueError: token: 5, key=7",
+        "Permission denied (publickey,password).",
+        "RuntimeError: CUDA out of memory (NCCL_DEBUG=INFO WORLD_SIZE=8)",
+        "the user's key is not there",
+    ],
+)
+def test_what_programs_say_else_is_shown(line: str) -> None:
+    assert IN_REASONS.output(line) == line
 
 
 @pytest.mark.parametrize("change", [str.upper, str.lower])
@@ -202,17 +231,17 @@ class _Counted:
 )  # fmt: skip
 def test_the_work_grows_as_the_text_does(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     count = [0]
-    for name, value in vars(masking).items():
+    for name, value in vars(module).items():
         if isinstance(value, re.Pattern):
-            monkeypatch.setattr(masking, name, _Counted(value, count))
-    places = [_Counted(one, count) for one in vars(masking)["_PLACES"]]
-    monkeypatch.setattr(masking, "_PLACES", places)
+            monkeypatch.setattr(module, name, _Counted(value, count))
+    places = [_Counted(one, count) for one in vars(module)["_PLACES"]]
+    monkeypatch.setattr(module, "_PLACES", places)
 
     def rules(text: str) -> list[re.Match[str]]:
         count[0] += len(text)
         return []
 
-    monkeypatch.setattr(masking, "_rules", lambda: (rules, frozenset()))
+    monkeypatch.setattr(module, "_rules", lambda: (rules, frozenset()))
 
     def work(times: int) -> int:
         text = f"token={piece * times} end{times}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shlex
 import stat
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from secret_forms import HARMLESS, secret_commands, secret_variables
 from suites import Suite
 from trainers import SYSTEM, TinySystem, accept
 
-from pytest_dlperf.launch.publishing import digest_key
+from pytest_dlperf.masking.publishing import digest_key
+from pytest_dlperf.measure.ending import LINES_SHOWN
 from pytest_dlperf.model.errors import UsageError
 
 pytestmark = pytest.mark.in_process
@@ -83,6 +85,36 @@ def test_no_secret_is_in_what_others_may_read(
     # The last night says what it has in the place of the accepted number's.
     for word in ("DATA_ROOT", "/data0", "/data1", "SITE", launch["environment"]["SITE"]):
         assert word in files["p.html"].read_text(encoding="utf-8")
+
+
+def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g"])
+    secrets = dict([*secret_commands()][::80])
+    words = [
+        *(f"+ {shlex.join(command)}" for command in [*secrets.values()][:10]),
+        *(f"Command {command!r} died" for command in [*secrets.values()][10:]),
+    ]
+    assert len(words) < LINES_SHOWN
+    program = f"for line in {words!r}: print(line)\nraise SystemExit('the last word')"
+    (tiny.folder / "train.py").write_text(program, encoding="utf-8")
+    files = {name: suite.path / name for name in ("r.json", "h.sqlite3", "j.xml", "p.html", "m.md")}
+    with web_server() as web:
+        monkeypatch.setenv("HOOK", f"{web.url}/hook")
+        result = suite.run(
+            *("--dlperf-json", files["r.json"], "--dlperf-history", files["h.sqlite3"]),
+            *("--junitxml", files["j.xml"], "--dlperf-html", files["p.html"]),
+            *("--dlperf-markdown", files["m.md"], "-k", "tiny and throughput"),
+            *("--dlperf-notify", "json=HOOK"),
+        )  # fmt: skip
+        told = {"notice": b"".join(request.body for request in web.asked)}
+    told |= {"terminal": str(result.stdout).encode()}
+    told |= {name: file.read_bytes() for name, file in files.items()}
+    result.assert_outcomes(failed=1)
+    for place, text in told.items():
+        assert [secret for secret in secrets if secret.encode() in text] == [], place
+        assert b"the last word" in text, place
 
 
 def test_one_s_own_record_is_for_the_user_alone(suite: Suite) -> None:

@@ -19,7 +19,7 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.masking import MASKER
+from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOCAL_CLUSTER: Final = "local"
 DIGEST_KEY_VARIABLE: Final = "DLPERF_DIGEST_KEY"
-"""Holds the key of digests (``launch.publishing``): on a command line others would see it."""
+"""Holds the key of digests (``masking.publishing``): on a command line others would see it."""
 
 
 class Option(NamedTuple):

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.launch.masking import MASKER
 from pytest_dlperf.launch.plan import run_dir
+from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:

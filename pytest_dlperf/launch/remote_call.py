@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
+from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -150,9 +151,10 @@ def describe_exit(command: Sequence[str], status: int) -> str:
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """Give the last line that a command has said something in: ``Try "srun --help"`` is none."""
+    """Return the last line that says something, without secrets; ``Try "srun --help"`` does not."""
     said = (line.strip() for line in reversed(lines))
-    return next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
+    last = next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
+    return last and IN_REASONS.output(last)
 
 
 @final

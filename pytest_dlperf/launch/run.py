@@ -18,6 +18,7 @@ from pytest_dlperf.launch.record import (
     sizes_of,
 )
 from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
+from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class _Run:
             exit_codes=tuple(codes[: len(self._commands) or None]),
             elapsed_s=elapsed_s,
             stopped=self._stopped,
-            error="; ".join(errors) or None,
+            # Engines, clients and commands at the end have their last words in it.
+            error=IN_REASONS.output("; ".join(errors)) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
             log_sizes_when_complete=self._log_sizes_when_complete,
             first_failed=self._first_failed,

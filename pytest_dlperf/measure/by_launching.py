@@ -16,13 +16,13 @@ from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
-from pytest_dlperf.launch.publishing import digest_key, published
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import CONTROL_ARM
+from pytest_dlperf.masking.publishing import digest_key, published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
-    from pytest_dlperf.launch.masking import Masker
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
+    from pytest_dlperf.masking.masker import Masker
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
 

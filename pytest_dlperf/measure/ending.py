@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.logs.reader import LogFile, readable
+from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
@@ -115,7 +116,10 @@ def last_words(log: Path, asked_at: int | None, count: int = LINES_SHOWN) -> lis
 def last_lines(
     log: Path, count: int = LINES_SHOWN, *, begin: int = 0, end: int | None = None
 ) -> list[str]:
-    """Read the last lines of a log that are not empty, between two bytes; long ones are cut."""
+    """Read the last lines of a log that are not empty, between two bytes; long ones are cut.
+
+    Secrets are masked: the lines go into results and reports.
+    """
     try:
         with LogFile(log) as file:
             stop = file.seek(0, os.SEEK_END) if end is None else end
@@ -126,5 +130,6 @@ def last_lines(
         return []
     if start > begin and len(lines) > 1:
         del lines[0]  # its beginning is not here
-    shown = [line.rstrip()[:LINE_SHOWN] for line in lines if line.strip()]
-    return shown[-count:]
+    text = "\n".join([line.rstrip() for line in lines if line.strip()][-count:])
+    # Some secrets have several lines.
+    return [line[:LINE_SHOWN] for line in IN_REASONS.output(text).split("\n") if line]

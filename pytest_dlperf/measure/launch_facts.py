@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.launch.plan import example_nodes, run_dir
-from pytest_dlperf.launch.secret_names import names_secret
+from pytest_dlperf.masking.secret_names import names_secret
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pytest_dlperf.launch.masking import Masker
+    from pytest_dlperf.masking.masker import Masker
     from pytest_dlperf.measure.case_launch import CaseLaunch
 
 _PYTHON: Final = "{python}"

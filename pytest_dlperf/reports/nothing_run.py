@@ -7,7 +7,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.masking import MASKER
+from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 

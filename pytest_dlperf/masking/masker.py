@@ -9,11 +9,14 @@ number of times, so that the time grows with the length of a text.
 from __future__ import annotations
 
 import re
+import shlex
+from ast import literal_eval
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_dlperf.launch.secret_names import is_secret
+from pytest_dlperf.masking.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,6 +72,15 @@ _PLACES: Final = (
         r"(?=(?:[a-z0-9]{0,99}[A-Z]){3})[A-Za-z0-9]{24,})"
     ),
 )
+_LINE: Final = re.compile(r"(?:[^\n]*\\\n)*[^\n]+")
+_LIST: Final = re.compile(
+    r"\[(?:(?:'(?:[^'\\]|\\.){0,2000}'|\"(?:[^\"\\]|\\.){0,2000}\")(?:, ?|(?=\]))){1,200}\]"
+)
+_NAMED_NUMBER: Final = re.compile(
+    r"(?<![\w.-])[\w.-]{1,99}[\"']?\s?[:=]\s?[-+]?[0-9]{1,6}(?:\.[0-9]{1,9})?(?=[\s,;)}\]]|\Z)"
+)
+_MIN_LENGTH: Final = 4
+"""A shorter secret of a quoted command would be found everywhere."""
 _WINDOW: Final = 8192
 _OVERLAP: Final = 4096
 """Characters that a secret may have: a private key of 4096 bits has fewer."""
@@ -139,7 +151,31 @@ class Masker(NamedTuple):
         """Mask the secrets in a command line as a shell takes it, or in any other text."""
         return self._without(text, _of_script(text, self.may_be_shown, 0))
 
-    def _without(self, text: str, found: tuple[_Span, ...]) -> str:
+    def output(self, text: str) -> str:
+        """Mask the secrets in what a program has printed, also in commands that it quotes.
+
+        Numbers of few digits stay: logs are full of them.
+        """
+        secrets = {one for command in _quoted_commands(text) for one in self._secrets_of(command)}
+        escaped = {secret.replace("\\", "\\\\") for secret in secrets}
+        for secret in sorted(secrets | escaped, key=len, reverse=True):
+            text = text.replace(secret, self.mask(secret))
+        spans = (
+            _Span(line.start() + span.begin, line.start() + span.end)
+            # A quote that one line leaves open is no other line's.
+            for line in _LINE.finditer(text)
+            for span in _of_script(_without_numbers(line[0]), self.may_be_shown, 0)
+        )
+        return self._without(text, spans)
+
+    def _secrets_of(self, command: Sequence[str]) -> Iterator[str]:
+        line = _Line(self.may_be_shown)
+        for argument in map(_without_numbers, command):
+            found = (*_of_argument(argument, line, 0), *_by_form(argument))
+            secrets = (argument[slice(*span)].strip("\"'\\ ") for span in _joined(found))
+            yield from (secret for secret in secrets if len(secret) >= _MIN_LENGTH)
+
+    def _without(self, text: str, found: Iterable[_Span]) -> str:
         """Put the mask into the places, which may overlap."""
         pieces = []
         at = 0
@@ -156,6 +192,21 @@ MASKER: Final = Masker()
 class _Span(NamedTuple):
     begin: int
     end: int
+
+
+def _without_numbers(text: str) -> str:
+    """Put blanks in the place of numbers, and of the names before them."""
+    return _NAMED_NUMBER.sub(lambda found: " " * len(found[0]), text)
+
+
+def _quoted_commands(text: str) -> Iterator[list[str]]:
+    """Yield commands as a shell or Python quotes them: in lines, and in lists of arguments."""
+    for line in _LINE.finditer(text):
+        with suppress(ValueError):
+            yield shlex.split(line[0])
+    for arguments in _LIST.finditer(text):
+        with suppress(ValueError, SyntaxError):
+            yield literal_eval(arguments[0])
 
 
 def _joined(spans: Iterable[_Span]) -> list[_Span]:

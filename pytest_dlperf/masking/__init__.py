@@ -1,0 +1,1 @@
+"""Masks secrets in commands, environments and the last words of programs."""
