@@ -236,12 +236,15 @@ def test_each_node_has_a_plan(suite: Suite) -> None:
 
 @pytest.mark.end_to_end
 @pytest.mark.slow
-def test_the_plans_of_one_node_and_of_four_are_measured(suite: Suite) -> None:
+def test_the_plans_of_one_node_and_of_two_are_measured(suite: Suite) -> None:
     """Each node's command is taken by what prints as the trainer does there.
 
     A step takes half a second, whatever the topology, so that the global batch says how fast it is.
     """
-    _, results = suite.judge(*examples(suite, MEMORY), cluster="local")
+    arguments = examples(suite, MEMORY)
+    for file in suite.path.glob("systems/*.yaml"):
+        file.write_text(file.read_text(encoding="utf-8").replace("4n8g", "2n8g"), encoding="utf-8")
+    _, results = suite.judge(*arguments, cluster="local")
     assert len(results["cases"]) == 2 * len(MEMORY) + len(ALSO_ALONE)
     for case in results["cases"]:
         [run] = case["runs"]
