@@ -235,7 +235,7 @@ def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights: Nights) -> None:
     add_test(
         suite,
         "def test_modules_tiny(dlperf_case, dlperf_measure):\n    dlperf_measure(dlperf_case)\n"
-        "def test_tiny_own(benchmark):\n    benchmark(int)\n",
+        "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n",
     )
 
     result = suite.run(*nights.usual("tonight"))
@@ -296,7 +296,7 @@ def test_a_red_case_is_handed_over_with_its_verdict(nights: Nights) -> None:
 
 def test_a_measurement_of_its_own_goes_on_working(nights: Nights) -> None:
     suite = nights.suite
-    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark(int)\n")
+    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n")
     file = suite.path / "benchmarks.json"
 
     result = suite.run(*nights.usual("tonight"), "--benchmark-json", file)
@@ -322,7 +322,7 @@ def test_who_disables_it_gets_nothing_and_is_told(nights: Nights) -> None:
 
 def test_skipping_its_tests_skips_no_case(nights: Nights) -> None:
     suite = nights.suite
-    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark(int)\n")
+    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n")
 
     result = suite.run(*nights.usual("tonight"), "--benchmark-skip", "--benchmark-json", "it.json")
 
@@ -428,7 +428,7 @@ def test_its_session_s_list_is_what_it_saves(suite: Suite) -> None:
         "def test_it(request, benchmark):\n"
         "    session = request.config._benchmarksession\n"
         "    assert session.benchmarks == [] and session.disabled is False\n"
-        "    benchmark(int)\n"
+        "    benchmark.pedantic(int)\n"
         "    assert [it.name for it in session.benchmarks] == ['test_it']\n"
         "    assert isinstance(session.benchmarks, list)\n",
         encoding="utf-8",
