@@ -129,7 +129,7 @@ def test_secrets_are_masked(suite: Suite) -> None:
 
 
 def test_a_case_that_cannot_be_launched_is_listed_with_the_reason(suite: Suite) -> None:
-    TinySystem(suite)
+    TinySystem(suite, alone=False)
     result = suite.run(
         "-k", "throughput and (tiny or arcface and 1n1g)", "--dlperf-dry-run", *HOSTS[:3],
         "127.1.0.1:1",

@@ -420,7 +420,7 @@ def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
 
 
 def test_a_session_that_launches_and_accepts_obeys_the_schema(suite: Suite) -> None:
-    TinySystem(suite)
+    TinySystem(suite, alone=False)
 
     _, results = suite.judge("-k", "tiny or paddle", "--dlperf-create-baselines", cluster="local")
 

@@ -44,7 +44,7 @@ def test_strict_also_fails_what_a_mark_skips(suite: Suite) -> None:
 
 
 def test_skipped_beside_measured_is_green_unless_strict(suite: Suite) -> None:
-    TinySystem(suite)
+    TinySystem(suite, alone=False)
     select = ["-k", "tiny and 1n1g or paddle-resnet50-fp32-b128-1n1g", "--dlperf-repeats", "1"]
 
     recorded = suite.run(*select, "--dlperf-create-baselines")

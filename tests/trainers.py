@@ -242,8 +242,14 @@ class TinySystem:
         launch: Sequence[str] = (),
         keys: Sequence[str] = (),
         log: str = "{name: mlp, format: dlperf}",
+        alone: bool = True,
     ) -> None:
-        """Write system and trainer; ``launch`` and ``keys`` have further lines of its file."""
+        """Write system and trainer; ``launch`` and ``keys`` have further lines of its file.
+
+        The shipped systems go, unless it is not ``alone``: each session would read all of them.
+        """
+        for shipped in suite.path.glob("bench_tests/systems/*.yaml") if alone else ():
+            shipped.unlink()
         self.folder = suite.path / "trainer"
         self.folder.mkdir()
         trainer = self.folder / "train.py"
