@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""
+_LEAST_INTERVAL: Final = 2
+"""Odd numbers may be those of every second step from either 0 or 1 on."""
 
 
 class Mark(NamedTuple):
@@ -56,6 +58,15 @@ class StepNumbers:
             self.first = min(number, 1)
         self.shift = 1 - self.first
         self._begin = number
+
+    def tell_first(self, number: int, following: int) -> None:
+        """Take the numbers of the first two records for what the log calls its first step.
+
+        Numbers such as 19, 39, 59 are of steps that begin with 0, and of every twentieth of them.
+        """
+        interval = following - number
+        if self.first is None and interval > _LEAST_INTERVAL and (number + 1) % interval == 0:
+            self.first = 0
 
     def note_length(self, epoch: bytes, buffer: bytearray, start: int) -> None:
         """Read on an epoch's first record how many steps the log says it has."""

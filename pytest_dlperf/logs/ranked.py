@@ -1,24 +1,23 @@
-"""``steady`` for logs of one rank, or of ranks that name themselves: each in its own order."""
+"""``steady``: the window of each rank, or of all that print into a log without a name."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.contract import BrokenContractError, whole_number
 from pytest_dlperf.logs.lines import Sieve
-from pytest_dlperf.logs.numbering import Mark, StepOrder
+from pytest_dlperf.logs.numbering import Mark, StepNumbers, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import KeptStep, slowest, slowest_text, step_times
-from pytest_dlperf.logs.steps import Ends, Estimate, Gaps, Records, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Ends, Estimate, Gaps, RankCount, Records, StepsSeen
 from pytest_dlperf.logs.values import Stamps, agreement, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.numbering import StepNumbers
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Span
@@ -113,18 +112,71 @@ class WindowSteps:
         return step_times(self._format, self._case, self._kept or ())
 
 
-class _Rank:
-    """The steps of one rank, in the order in which it printed them."""
+_Printed: TypeAlias = "tuple[bytes, bytes, bytes, int]"
+"""A record's number, epoch and time as they are printed, and its offset."""
 
-    def __init__(
-        self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool = False
-    ) -> None:
+
+class _Stream:
+    """The records of one process, or of several that do not name themselves.
+
+    Where nothing says what the first step is called, records are held until two numbers tell.
+    """
+
+    def __init__(self, log_format: LogFormat, numbers: StepNumbers, steps: WindowSteps) -> None:
+        self.numbers = numbers
+        self.steps = steps
+        self._held: list[_Printed] | None = [] if log_format.first_step is None else None
+
+    @property
+    def reached(self) -> int:
+        """The last step that all of its processes have shown."""
+        return int(self._held[-1][0]) if self._held else self.steps.step
+
+    @property
+    def furthest(self) -> int:
+        """The last step that any of them has shown."""
+        return self.reached
+
+    def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
+        """Take the next record; return its step."""
+        if self._held is None:
+            return self._take(printed, epoch, text, offset)
+        if self._held:
+            first, its_epoch, *_ = self._held[0]
+            if (printed, epoch) != (first, its_epoch):
+                if epoch == its_epoch and printed.isdigit():
+                    self.numbers.tell_first(int(first), int(printed))
+                self.settle()
+                return self._take(printed, epoch, text, offset)
+        elif not printed.isdigit() or int(printed) <= 1:
+            self._held = None
+            return self._take(printed, epoch, text, offset)
+        self._held.append((printed, epoch, text, offset))
+        return int(printed)
+
+    def settle(self) -> None:
+        """Take what has been held."""
+        held, self._held = self._held, None
+        for record in held or ():
+            self._take(*record)
+
+    def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
+        raise NotImplementedError
+
+    def estimate(self) -> Estimate:
+        """Compute samples per second over all devices, once all has been taken."""
+        return self.steps.estimate()
+
+
+class _Process(_Stream):
+    """The steps of one process, in the order in which it printed them."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool) -> None:
         self._span = span
         self._record = log_format.glance or log_format.record
-        self.order = StepOrder(log_format)
-        self.steps = WindowSteps(
-            log_format, span, case, self.order.numbers, keeps_steps=keeps_steps
-        )
+        self._order = order = StepOrder(log_format)
+        steps = WindowSteps(log_format, span, case, order.numbers, keeps_steps=keeps_steps)
+        super().__init__(log_format, order.numbers, steps)
         index = log_format.record.groupindex
         self._in_columns = (
             log_format.stamps_sort and "epoch" in index and log_format.stamp_in_front is None
@@ -134,11 +186,12 @@ class _Rank:
         self._epoch_column = index.get("epoch", 1) - 1
         self._time_column = index.get("timestamp", 1) - 1
 
-    def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
-        """Take the rank's next record; behind its window only the order counts."""
-        order, steps = self.order, self.steps
+    def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
+        """Take the next record; behind the window only the order counts."""
+        order, steps = self._order, self.steps
         if order.follow(printed, epoch, text, offset) and not steps.complete:
             steps.take(order.step, ((text, offset),), turned=order.turned)
+        return steps.step
 
     def pass_over(self, region: Region) -> bool:
         """Take all records of a region at once, where none of them needs a closer look.
@@ -146,7 +199,7 @@ class _Rank:
         This is so for stamps of which only the first and the last count, as long as each step
         follows the one before and none ends the window. It takes a third of the time.
         """
-        span, steps, order = self._span, self.steps, self.order
+        span, steps, order = self._span, self.steps, self._order
         record = self._record
         if not isinstance(record, re.Pattern) or not self._in_columns or steps.complete:
             return False
@@ -181,22 +234,87 @@ class _Rank:
         return True
 
 
-class RankedSteps:
-    """A log of one rank, or of several that name themselves on each record."""
+class _Processes(_Stream):
+    """The steps of several processes, each of which prints all of them.
 
-    def __init__(
-        self, log_format: LogFormat, span: Span, case: Case, *, ranks: int, keeps_steps: bool
-    ) -> None:
-        """Expect ``ranks`` ranks in the log; ``keeps_steps`` for the times of single ones."""
+    In what order they print, whole blocks of one or turn by turn, does not matter: a step is over
+    when all have printed it, and that happens in the steps' order. An epoch's length is known as
+    soon as its successor shows, since whoever printed that has printed all of the epoch.
+    """
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool) -> None:
+        numbers = StepNumbers(log_format)
+        steps = WindowSteps(log_format, span, case, numbers, keeps_steps=keeps_steps)
+        super().__init__(log_format, numbers, steps)
+        self._span = span
+        self._printers = log_format.ranks.printers(case)
+        self._restarts = "epoch" in log_format.record.groupindex
+        self.count = RankCount(log_format, case, self._printers)
+        self._pending: dict[int, list[Text]] = {}
+
+    @property
+    def furthest(self) -> int:
+        return max(self.reached, self.numbers.furthest)
+
+    def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
+        """Take the next record; behind the window only its rank counts."""
+        self.count.note(epoch, printed, offset)
+        if self.steps.complete:
+            return self.steps.step
+        return super().take(printed, epoch, text, offset)
+
+    def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
+        number = whole_number(printed, what="step", offset=offset)
+        step = self.numbers.place(number, epoch if self._restarts else b"", offset)
+        if step <= self.steps.step:
+            if self._printers == 1 and step < self.steps.step:
+                raise BrokenContractError(
+                    f"steps are out of order: step {number} stands behind a later one",
+                    offset=offset,
+                )
+            if step >= self._span.begin:
+                self.count.check_step(printed, self._printers + 1, offset)
+            return step
+        texts = self._pending.setdefault(step, [])
+        texts.append((text, offset))
+        if len(texts) == self._printers:
+            self._end_step(step)
+        return step
+
+    def _end_step(self, step: int) -> None:
+        """Go on to a step that all have printed."""
+        steps = self.steps
+        if next(iter(self._pending)) != step:
+            for before in sorted(each for each in self._pending if each < step):
+                lacking = self._pending.pop(before)
+                if before >= self._span.begin:
+                    raise self.count.too_seldom(len(lacking), lacking[-1][1])
+        turned = self.numbers.has_turned(steps.step, step)
+        steps.take(step, self._pending.pop(step), turned=turned)
+
+    def estimate(self) -> Estimate:
+        """Compute it of the mean of all; by stamps, a step has ended when the last says so."""
+        self.count.check_all_there()
+        return super().estimate()
+
+
+class RankedSteps:
+    """The window of each rank that names itself, or of all together that print without a name."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool) -> None:
+        """Expect each rank that prints; ``keeps_steps`` for the times of single steps."""
         self._keeps_steps = keeps_steps
         self._format = log_format
         self._span = span
         self._case = case
-        self._ranks = ranks
+        self._kind = _Process if log_format.has_one_order else _Processes
+        self._ranks = log_format.ranks.printers(case) if log_format.has_one_order else 1
         self._labelled = log_format.labels_ranks
-        self._streams: dict[bytes, _Rank] = {}
+        self._streams: dict[bytes, _Process | _Processes] = {}
         self._complete = 0
-        self._mark: Mark | None = None
+        self._enough: int | None = None
+        self.mark: Mark | None = None
+        """Where the last rank has completed its window."""
 
     @property
     def complete(self) -> bool:
@@ -205,20 +323,16 @@ class RankedSteps:
 
     @property
     def seen(self) -> StepsSeen:
-        """How far the log has come."""
-        last = {_label(rank): stream.steps.step for rank, stream in self._streams.items()}
+        """How far the log has come; of ranks without names it is not known which is how far."""
+        streams = {_label(rank): stream for rank, stream in self._streams.items()}
+        last = {rank: each.furthest for rank, each in streams.items()}
         all_there = len(last) == self._ranks
-        open_ones = (
-            (rank, stream.steps)
-            for rank, stream in self._streams.items()
-            if not stream.steps.complete
-        )
-        waiting = {_label(rank): steps.step for rank, steps in open_ones}
+        waiting = {rank: each.reached for rank, each in streams.items() if not each.steps.complete}
         return StepsSeen(
             found=max(last.values(), default=0),
             warmup=self._span.after,
             window=self._span.last,
-            slowest=min(last.values()) if all_there else 0,
+            slowest=min(each.reached for each in streams.values()) if all_there else 0,
             last=last,
             awaited=waiting if all_there else {**waiting, "": 0},
         )
@@ -229,42 +343,61 @@ class RankedSteps:
         ends = {_label(rank): stream.steps.ends for rank, stream in self._streams.items()}
         return {rank: each for rank, each in ends.items() if each is not None}
 
-    @property
-    def mark(self) -> Mark | None:
-        """Where the last rank has completed its window."""
-        return self._mark
-
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
-        """Take the region's records; return where the last rank completed its window."""
-        span = self._span
-        careful = scan is not None or self._keeps_steps
-        labelled = self._labelled
+        """Take the region's records; return where the log has shown enough."""
         base = region.offset
         stream = self._streams.get(b"")
-        if (
-            stream is not None
-            and not (labelled or (careful and stream.steps.has_begun))
-            and stream.pass_over(region)
-        ):
+        if stream is None or not self._passes_over(stream, region, careful=scan is not None):
+            for start, end, printed, epoch, rank, text in records(region, self._format):
+                if self._enough is not None and base + start >= self._enough:
+                    break
+                if self._labelled or stream is None:
+                    stream = self._stream(rank if self._labelled else b"", base + start)
+                if self._format.epoch_length is not None:
+                    stream.numbers.note_length(epoch, region.buffer, start)
+                was_complete = stream.steps.complete
+                step = stream.take(printed, epoch, text, base + start)
+                if scan is not None:
+                    self._tell(scan, (start, end), stream, step, is_over=was_complete)
+                if stream.steps.complete and not was_complete:
+                    self._complete_one(stream, step, base + end)
+        if self._enough is None or base + region.end < self._enough:
             return None
-        for start, end, step, epoch, rank, text in records(region, self._format):
-            if labelled or stream is None:
-                stream = self._stream(rank if labelled else b"", base + start)
-            steps = stream.steps
-            was_complete = steps.complete
-            stream.take(step, epoch, text, base + start)
-            if scan is not None:
-                inside = not was_complete and span.after < steps.step <= span.last
-                shift = stream.order.numbers.shift
-                scan.at_record(start, end, step=steps.step, shift=shift, inside=inside)
-            if steps.complete and not was_complete:
-                self._complete += 1
-                if self._complete == self._ranks:
-                    self._mark = stream.order.numbers.mark(steps.step, base + end)
-                    return end
-        return None
+        return max(self._enough - base, 0)
 
-    def _stream(self, rank: bytes, offset: int) -> _Rank:
+    def _passes_over(self, stream: _Stream, region: Region, *, careful: bool) -> bool:
+        """Take a region at once, where no single step of it is wanted."""
+        careful = careful or self._keeps_steps
+        return (
+            isinstance(stream, _Process)
+            and not (self._labelled or (careful and stream.steps.has_begun))
+            and stream.pass_over(region)
+        )
+
+    def _tell(
+        self,
+        scan: MetricScan,
+        place: tuple[int, int],
+        stream: _Stream,
+        step: int,
+        *,
+        is_over: bool,
+    ) -> None:
+        """Tell of a record; ``is_over`` where the window of its rank was complete before."""
+        if self._enough is not None:
+            scan.leave_window(place[0])
+            return
+        inside = not is_over and self._span.after < step <= self._span.last
+        scan.at_record(*place, step=step, shift=stream.numbers.shift, inside=inside)
+
+    def _complete_one(self, stream: _Stream, step: int, end: int) -> None:
+        self._complete += 1
+        if self.complete:
+            self.mark = stream.numbers.mark(step, end)
+            # Of ranks without a name, another may have been silent until then.
+            self._enough = end if self._format.has_one_order else end + LOOK_AHEAD
+
+    def _stream(self, rank: bytes, offset: int) -> _Process | _Processes:
         stream = self._streams.get(rank)
         if stream is None:
             if len(self._streams) == self._ranks:
@@ -272,13 +405,15 @@ class RankedSteps:
                 raise BrokenContractError(
                     f"the log holds steps of more ranks than {self._ranks}: {named}", offset=offset
                 )
-            stream = self._streams[rank] = _Rank(
+            stream = self._streams[rank] = self._kind(
                 self._format, self._span, self._case, keeps_steps=self._keeps_steps
             )
         return stream
 
     def estimate(self) -> Estimate:
         """Take the mean over the ranks."""
+        for stream in self._streams.values():
+            stream.settle()
         if len(self._streams) < self._ranks:
             named = ", ".join(sorted(map(_shown, self._streams)))
             raise BrokenContractError(
@@ -299,9 +434,9 @@ class RankedSteps:
         """Take the slowest rank of each step."""
         return slowest(stream.steps.step_times() for stream in self._streams.values())
 
-    def _estimate(self, rank: bytes, stream: _Rank) -> Estimate:
+    def _estimate(self, rank: bytes, stream: _Stream) -> Estimate:
         try:
-            return stream.steps.estimate()
+            return stream.estimate()
         except BrokenContractError as error:
             if self._labelled:
                 error.reason = f"rank {_shown(rank)}: {error.reason}"

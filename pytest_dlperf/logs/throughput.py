@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.behind import check_behind, check_one_run
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
@@ -422,12 +421,7 @@ def _collector(
 ) -> Collector:
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
-        if log_format.ranks is Ranks.ONE or log_format.labels_ranks:
-            ranks = log_format.ranks.printers(case)
-            return RankedSteps(log_format, span, case, ranks=ranks, keeps_steps=keeps_steps)
-        from pytest_dlperf.logs.shared import SharedSteps
-
-        return SharedSteps(log_format, span, case, keeps_steps=keeps_steps)
+        return RankedSteps(log_format, span, case, keeps_steps=keeps_steps)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     from pytest_dlperf.logs.published import PublishedLines
