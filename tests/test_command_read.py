@@ -11,7 +11,9 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import accumulate, islice
 from pathlib import Path
 
 import log_makers
@@ -24,7 +26,7 @@ from pytest_dlperf.config.systems import load_systems, system_of_text
 from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.work import RateScope, Timing
+from pytest_dlperf.model.work import Covers, RateScope, Timing
 from pytest_dlperf.survey.alike import Looks, named_numbers
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.found_expressions import said_facts
@@ -393,6 +395,167 @@ def test_numbers_have_names_and_units() -> None:
     ]
 
 
+# ------------------------------------------------------------ guesses, held against each other
+
+
+SECONDS = [0.5 + n % 5 / 20 for n in range(120)]
+"""Of steps: 0.6 s on average, so that 256 samples a step are 426.67 a second."""
+
+
+def stamped(lines: Iterable[str], seconds: Iterable[float]) -> list[str]:
+    """Put the time of day in front of lines, each so many seconds after the one before."""
+    passed = accumulate(seconds, initial=36_000.0)
+    return [
+        f"[{int(at) // 3600:02}:{int(at) // 60 % 60:02}:{at % 60:06.3f}] {line}"
+        for line, at in zip(lines, islice(passed, 1, None), strict=True)
+    ]
+
+
+OTHERS = [f"step {n} | Elements per Second: {131388 + n:,}" for n in range(120)]
+TOTALS = [f"it {n}00 | Time(100 its): {100 * s:.2f}s" for n, s in enumerate(SECONDS, 1)]
+PART = [f"step {n} time: {s / 2:.4f}" for n, s in enumerate(SECONDS)]
+BOTH = [f"step {n} time: {s:.4f} s, {256 / s:.2f} samples/s" for n, s in enumerate(SECONDS)]
+DEVICE = [f"step {n} | {32 / s:.3f} samples/s" for n, s in enumerate(SECONDS)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "format_keys", "throughput", "is_in_doubt"),
+    [
+        # A speed of what is neither a sample nor a token tells nothing, the stamps do.
+        (stamped(OTHERS, SECONDS), {"timestamp"}, "426.67 samples/s", False),
+        (OTHERS, set(), "none", False),
+        (stamped(TOTALS, [100 * s for s in SECONDS]), {"timestamp"}, "1.667 steps/s", False),
+        # The stamps contradict what stands there as the time.
+        (stamped(PART, SECONDS), {"timestamp"}, "426.67 samples/s", False),
+        (PART, {"seconds"}, "853.33 samples/s", True),
+        # Two numbers of the line, and the batch, confirm each other.
+        (BOTH, {"seconds"}, "426.67 samples/s", False),
+        (stamped(DEVICE, SECONDS), {"timestamp"}, "426.67 samples/s", False),
+        (DEVICE, {"samples_per_second"}, "53.33", True),
+    ],
+)
+def test_a_guess_is_held_against_the_rest_of_its_line(
+    tmp_path: Path, lines: list[str], format_keys: set[str], throughput: str, is_in_doubt: bool
+) -> None:
+    batch = "" if "Time(" in lines[0] else "global batch size: 256, world_size: 8\n"
+    (tmp_path / "a.log").write_text(batch + "\n".join(lines) + "\n", encoding="utf-8")
+
+    said = rows(read(tmp_path, "a.log", "--write", "own.yaml").stdout)
+
+    groups = set(re.findall(r"\?P<(\w+)>", said["format"])) - {"step"}
+    assert groups == format_keys
+    assert said["throughput"].startswith(throughput)
+    text = (tmp_path / "own.yaml").read_text(encoding="utf-8")
+    assert bool(re.search(r"record: .*  # \? ", text)) == is_in_doubt
+
+
+def test_whole_seconds_of_stamps_are_enough_to_confirm_a_number() -> None:
+    lines = stamped([f"step {n} time: {s:.4f}" for n, s in enumerate(SECONDS)], SECONDS)
+    coarse = [re.sub(r"\.[0-9]{3}\]", "]", line) for line in lines]
+    found = guessed(*coarse)
+    assert (found.timing, found.doubt) == (Timing.SECONDS, "")
+    wrong = [re.sub(r"time: ([0-9.]+)", "time: 0.25", line) for line in coarse]
+    assert guessed(*wrong).timing is Timing.TIMESTAMP
+
+
+def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
+    lines = [f"step {n}0 took {10 * s:.3f} s" for n, s in enumerate(SECONDS)]
+    coarse = [
+        re.sub(r"\.[0-9]{3}\]", "]", one) for one in stamped(lines, [10 * s for s in SECONDS])
+    ]
+    found = guessed(*coarse)
+    assert (found.timing, found.covers, found.doubt) == (
+        *(Timing.SECONDS, Covers.TOTAL_SINCE_LAST),
+        "",
+    )
+    # Without stamps, nobody knows whether it is of one step or of ten.
+    assert guessed(*lines).timing is Timing.ARRIVAL
+
+
+def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
+    """PaddleClas prints a mean since the sixth step, and the speed of one device."""
+    found = guessed(
+        *(
+            f"[2026/11/20 10:00:{n:02}] ppcls INFO: [Train][Epoch 1/120][Iter: {n}/5005]loss: 6.9, "
+            f"batch_cost: 0.4{n}s, reader_cost: 0.001, ips: 310.3{n} samples/s"
+            for n in range(10, 50)
+        )
+    )
+    assert (found.timing, found.others) == (Timing.TIMESTAMP, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("step {n} tokens/s: 409{d}", "4094.20 tokens/s (as printed)"),
+        (
+            "step {n} tokens/s/gpu: 409{d} world_size=8",
+            "32753.60 tokens/s (8 times what is printed)",
+        ),
+        ("step {n} samples/s: 20{d}", "204.20 samples/s (as printed)"),
+    ],
+)
+def test_a_speed_needs_neither_batch_nor_length(tmp_path: Path, line: str, said: str) -> None:
+    """By hand: the harmonic mean of x0 … x9 over 100 steps."""
+    text = "".join(line.format(n=n, d=n % 10) + "\n" for n in range(1, 200))
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    value, _, rest = rows(read(tmp_path, "a.log").stdout)["throughput"].partition(" ")
+    expected, _, words = said.partition(" ")
+    assert float(value) == pytest.approx(float(expected), rel=2e-3)
+    assert rest == words
+
+
+@pytest.mark.parametrize(
+    ("line", "base", "throughput"),
+    [
+        (
+            "completed step: {n}, seconds: 0.500, TFLOP/s/device: 134.9, Tokens/s/device: 8672.758",
+            *("maxtext", "2 steps/s"),
+        ),
+        (
+            "global_step: {n}, interval_runtime: 1, interval_samples_per_second: 214.59",
+            *("paddleformers", "214.59 samples/s"),
+        ),
+    ],
+)
+def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(
+    tmp_path: Path, line: str, base: str, throughput: str
+) -> None:
+    text = "".join(line.format(n=n) + "\n" for n in range(150))
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    said = rows(read(tmp_path, "a.log", "--write", "own.yaml").stdout)
+    assert said["throughput"].startswith(throughput)
+    written = (tmp_path / "own.yaml").read_text(encoding="utf-8")
+    assert f"extends: {base}\n" in written
+    assert "  loss: ~\n" in written
+
+
+@pytest.mark.in_process
+def test_nothing_is_recorded_of_a_number_in_doubt(
+    suite: Suite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = suite.path / "a.log"
+    text = "global batch size: 256\n" + "\n".join(PART) + "\n"
+    log.write_text(text, encoding="utf-8")
+    file = suite.path / "bench_tests" / "systems" / "own-model.yaml"
+    assert read(suite.path, "a.log", "--write", file).returncode == 0
+    case = "own-model-fp32-gb256-1n1g"
+    asked = ("-k", case, "--dlperf-logs", f"{case}={log}", "--dlperf-create-baselines")
+    remark = "record is in doubt: is 'time' the time of a whole step?"
+
+    assert main(["check", "--systems", str(file.parent)]) == 0
+    assert f"own-model.yaml:9: note: {remark}" in capsys.readouterr().out
+    refused = suite.run(*asked, "--dlperf-cluster", "local")
+    assert refused.ret == 1
+    refused.stdout.fnmatch_lines([f"*own-model.yaml:9: {remark}*"])
+    assert not (suite.path / "baselines/local/own-model.yaml").exists()
+    assert suite.run("-k", case, "--dlperf-logs", f"{case}={log}").ret == 1
+
+    file.write_text(re.sub("(record: .*)  # [?].*", r"\1", file.read_text()), encoding="utf-8")
+    assert suite.run(*asked, "--dlperf-cluster", "local").ret == 0
+    assert (suite.path / "baselines/local/own-model.yaml").exists()
+
+
 # --------------------------------------------------------------------------- the command line
 
 
@@ -440,8 +603,9 @@ def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path: Path) -> No
     read(tmp_path, "flat.log", "--write", "flat.yaml")
     read(tmp_path, LOGS / "torchtitan_1n2g_tp2.log", "--write", "falls.yaml")
 
-    assert "\nmetrics:\n  loss: {sanity: finite}\n" in (tmp_path / "flat.yaml").read_text()
-    assert "metrics" not in (tmp_path / "falls.yaml").read_text()
+    text = (tmp_path / "flat.yaml").read_text()
+    assert "  loss: {sanity: finite}\n  peak_memory: ~\n" in text.partition("\nmetrics:")[2]
+    assert "loss" not in (tmp_path / "falls.yaml").read_text()
 
 
 def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
     plan = _Plan()
     machine = look_at_machine()
     command = _command(options, plan)
-    log, missing = (None, ()) if log_file is None else _log(log_file, plan)
+    log = None if log_file is None else _log(log_file, plan)
     base = _base(options, command, log, plan)
     hosts = _hosts(options, plan)
     script = command.script if command is not None else None
@@ -168,7 +168,6 @@ def run(options: argparse.Namespace) -> int:
         gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
         model=_model(options),
         is_program=is_program_of(base, script),
-        lacking=missing if base == _base_of_log(log) else (),
     )
     _system(basis, log_file, plan)
     if needs_trial and log is None and command is not None:
@@ -213,16 +212,15 @@ def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
     return command
 
 
-def _log(file: Path, plan: _Plan) -> tuple[Identified, tuple[str, ...]]:
-    looked = identify_log(file)
-    if looked is None:
+def _log(file: Path, plan: _Plan) -> Identified:
+    found = identify_log(file)
+    if found is None:
         raise UsageError(
             f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' shows "
             "what was tried. Without --log, init adds lines to the script that print its steps"
         )
-    found, _ = looked
     plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
-    return looked
+    return found
 
 
 def _steps(found: Identified) -> str:

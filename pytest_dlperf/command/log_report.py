@@ -15,7 +15,7 @@ from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
-from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
+from pytest_dlperf.model.work import TOKENS, Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.reports.texts import cut, printable
 from pytest_dlperf.survey.alike import named_numbers
@@ -46,6 +46,10 @@ _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
 _VALUES_SHOWN: Final = 3
+_UNIT_OF_RATE: Final = {
+    Timing.SAMPLES_PER_SECOND: "samples/s",
+    Timing.TOKENS_PER_SECOND: TOKENS,
+}
 
 
 class LogReport(Struct, frozen=True):
@@ -269,10 +273,16 @@ def _throughput_text(run: Run, found: Identified) -> str:
     value, case = run.metrics[THROUGHPUT], found.case
     note = f"; {run.reason}" if run.reason else ""
     log_format = found.system.log_format
-    if found.batch_source or _is_rate_of_samples(log_format):
-        batch = f"global batch {case.global_batch}, {found.batch_source}"
-        of = batch if found.batch_source else "as printed"
+    if found.batch_source:
+        of = f"global batch {case.global_batch}, {found.batch_source}"
         return f"{quantity(value, found.system.unit)} ({of}){note}"
+    if (unit := _UNIT_OF_RATE.get(log_format.timing)) is not None:
+        # A speed needs no batch, and one of tokens no length of a sample.
+        if found.system.unit == TOKENS and unit != TOKENS:
+            value /= case.sequence_length or 1
+        parts = case.rates_per_run(log_format.rate_scope)
+        of = "as printed" if parts == 1 else f"{parts} times what is printed"
+        return f"{quantity(value, unit)} ({of}){note}"
     per_step = value / case.work_of_step(found.system.unit)
     return f"{per_step:.4g} steps/s; --batch N or --case CASE makes samples of it{note}"
 
@@ -299,7 +309,10 @@ def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
     if trainer is None or kind is None:
         return
     line = kind.lines[-1]
+    log_format = found.system.log_format
     for (begin, end), number in trainer.numbers_on(line):
+        if number.is_read_rightly(log_format, found.case):
+            continue
         text = printable(line[begin:end].decode(errors="replace").strip(", "))
         yield f"{text} is {number.said_meaning}; for the time of a step take {number.said_instead}"
 
@@ -311,13 +324,6 @@ def _quoted(texts: Sequence[str]) -> str:
 def _some(values: Sequence[str]) -> str:
     shown = ", ".join(printable(value) for value in values[:_VALUES_SHOWN])
     return f"{shown} (it says both)" if len(values) > 1 else shown
-
-
-def _is_rate_of_samples(log_format: LogFormat) -> bool:
-    """Whether the log's speed needs no batch: samples per second of all devices."""
-    return (
-        log_format.timing is Timing.SAMPLES_PER_SECOND and log_format.rate_scope is RateScope.GLOBAL
-    )
 
 
 def _meaning(log_format: LogFormat) -> str:

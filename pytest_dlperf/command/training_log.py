@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import DlperfError, UsageError
-from pytest_dlperf.model.measurement import Estimator, RunStatus
-from pytest_dlperf.model.metric import Source
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.drafting import as_typed
-from pytest_dlperf.survey.first_system import Shipped
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify
 
@@ -45,18 +43,14 @@ class TrialRun(Struct, frozen=True, kw_only=True):
     last_lines: str
 
 
-def identify_log(file: Path) -> tuple[Identified, tuple[str, ...]] | None:
-    """Identify a log, and name the metrics of the shipped system that it lacks.
-
-    ``None`` if no line shows a step.
+def identify_log(file: Path) -> Identified | None:
+    """Identify a log; ``None`` if no line shows a step.
 
     Raises:
         UsageError: It cannot be read.
     """
     try:
-        head = HeadOfLog(file)
-        found = identify(head, {}, BUILTIN_FORMATS, Wanted())
-        return None if found is None else (found, _missing_metrics(head, found))
+        return identify(HeadOfLog(file), {}, BUILTIN_FORMATS, Wanted())
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
@@ -86,17 +80,6 @@ def measure(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
     reading.advance(head.read)
     is_enough = head.is_whole or reading.state is LogState.COMPLETE
     return reading.finish(None if is_enough else head.read)
-
-
-def _missing_metrics(head: HeadOfLog, found: Identified) -> tuple[str, ...]:
-    """Name the metrics of the shipped system that this log does not show."""
-    if found.starter is None or not isinstance(found.starter.format, Shipped):
-        return ()
-    run = measure(head, found, is_made_up=True)
-    if run.status is not RunStatus.OK:
-        return ()
-    ours = [metric.name for metric in found.system.metrics if metric.source is Source.LOG]
-    return tuple(name for name in ours if name not in run.metrics)
 
 
 def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:

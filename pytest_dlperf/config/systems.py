@@ -6,6 +6,7 @@ or a file, by its path from the one that names it. That may extend a further one
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import takewhile
 from os.path import normpath
@@ -28,7 +29,15 @@ from pytest_dlperf.files.shapes import (
     Shape,
     Text,
 )
-from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load, nearest
+from pytest_dlperf.files.yamlfile import (
+    Later,
+    Problem,
+    YamlError,
+    YamlValue,
+    load,
+    nearest,
+    read_text,
+)
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.metric import MFU
@@ -54,6 +63,9 @@ _TAKEN_MARKS: Final = (
 )
 SHIPPED: Final = Path(__file__).parent.parent / "systems"
 """The folder of the systems that ship."""
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
+_MARK: Final = re.compile(r"\b(?P<key>record|json|csv|global_batch|sequence_length): .*# ?\?")
+"""A number that a guess has written, and nothing has confirmed."""
 _EXTENDS: Final = "extends"
 _BASE: Final = Text("a system that ships, or a file of one")
 DEFAULT_REPEATS: Final = 5
@@ -89,6 +101,29 @@ class System(Struct, frozen=True, kw_only=True):
     def id(self) -> str:
         """The name that cases, baselines and options know the system by."""
         return f"{self.framework}-{self.model}"
+
+    @property
+    def doubts(self) -> tuple[Problem, ...]:
+        """The numbers that its file marks with ``# ?``; none is recorded before the marks are gone.
+
+        Raises:
+            YamlError: The file can no longer be read.
+        """
+        found = []
+        lines = read_text(self.file).splitlines() if self.file.is_file() else []
+        for number, line in enumerate(lines, 1):
+            # An expression may hold what looks like a mark.
+            bare = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line)
+            mark = _MARK.search(bare)
+            if mark is not None:
+                why = line[mark.end() :].strip() or "it is marked # ?"
+                message = (
+                    f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
+                    "baseline is recorded before"
+                )
+                place = f"{self.file}:{number}"
+                found.append(Problem(place=place, message=message, is_fault=False))
+        return tuple(found)
 
     @property
     def launch(self) -> LaunchSpec | None:

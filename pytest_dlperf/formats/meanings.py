@@ -234,6 +234,8 @@ class Name(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     groups: tuple[Timing, ...]
     rate_scope: RateScope | None = None
+    may_be_total: bool = False
+    """Whether it may be of all steps since the last line."""
 
 
 class FoundUnit(Struct, frozen=True):
@@ -259,6 +261,7 @@ _SCOPES: Final = MappingProxyType(
         "replica": RateScope.RANK,
     }
 )
+_IS_NAME: Final = re.compile(rb"[ _]")
 _NUMBER_FOLLOWS: Final = re.compile(rb" {0,3}[:=]? {0,3}[-0-9]")
 
 
@@ -276,8 +279,9 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         for unit, pattern, _ in self._units:
             found = pattern.match(behind)
             # In "took 0.5 tokens per second 7,700" it is that of the next number.
-            of_next = found and b" " in found[1] and _NUMBER_FOLLOWS.match(behind, found.end())
-            if found is not None and not of_next:
+            if found is None:
+                continue
+            if not (_IS_NAME.search(found[1]) and _NUMBER_FOLLOWS.match(behind, found.end())):
                 return FoundUnit(unit, found[1].decode(errors="replace"), "behind")
         for unit, _, pattern in self._units:
             if found := pattern.search(before):

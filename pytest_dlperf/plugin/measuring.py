@@ -114,7 +114,14 @@ class Measuring:
         )
 
     def measure(self, case: Case) -> Measurement:
-        """Return the case's measurement, taken once per session."""
+        """Return the case's measurement, taken once per session.
+
+        Raises:
+            UsageError: It would be recorded, and the system file marks a number as in doubt.
+        """
+        system = self.suite.systems[case.system]
+        if self.suite.settings.records_baselines and (doubts := system.doubts):
+            raise UsageError("\n".join(map(str, doubts)))
         self._cases[case.id] = case
         return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
 

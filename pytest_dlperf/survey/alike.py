@@ -55,6 +55,8 @@ class Column(Struct):
     """What stands behind it, up to the next number."""
     is_padded: bool
     """Whether blanks in front of it fill it up to a width."""
+    span: tuple[int, int] = (0, 0)
+    """Where it stands on the first line."""
 
     @property
     def is_stamp(self) -> bool:
@@ -107,6 +109,7 @@ class Alike(Struct):
                 between[number],
                 between[number + 1],
                 is_padded=len({len(text) for text in self._blanks(rows, at)}) > 1,
+                span=rows[0][at].span(),
             )
             for number, at in enumerate(kept)
         ]

@@ -66,8 +66,6 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     gpus_of_hosts: int = 0
     """Of each of them, where they were named with a number."""
     model: str | None = None
-    lacking: tuple[str, ...] = ()
-    """Metrics of the base that the log does not show."""
 
 
 def draft(basis: DraftBasis) -> FirstSystem:
@@ -75,9 +73,13 @@ def draft(basis: DraftBasis) -> FirstSystem:
     unsure: dict[str, str] = {}
     command, log = basis.command, basis.log
     keys = _keys(basis)
-    if basis.lacking:
-        keys["metrics"] = keys.get("metrics", {}) | dict.fromkeys(basis.lacking)
-        unsure["metrics"] = f"the log shows no {', no '.join(basis.lacking)}"
+    starter = log.starter if log is not None else None
+    if starter is not None and starter.format == Shipped(basis.base) and starter.metrics:
+        keys["metrics"] = keys.get("metrics", {}) | starter.metrics
+        unsure |= {key: why for key, why in starter.unsure.items() if key == "metrics"}
+    if starter is not None and command is None:
+        # What is launched is held against the times at which its lines arrive.
+        unsure |= {key: why for key, why in starter.unsure.items() if key.startswith("log.")}
     model = basis.model or _model_of(None if basis.is_program else command)
     if basis.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"

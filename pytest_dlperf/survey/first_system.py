@@ -29,7 +29,7 @@ class FirstSystem(Struct, frozen=True, kw_only=True):
     """All but the cases, in their order."""
     case: Mapping[str, Any]
     unsure: Mapping[str, str] = {}
-    """Remarks on keys that were guessed."""
+    """Remarks on keys that were guessed; those below others by path: ``log.format.json``."""
 
     def text(self) -> str:
         """Return the file."""
@@ -37,32 +37,33 @@ class FirstSystem(Struct, frozen=True, kw_only=True):
 
     def _lines(self) -> Iterator[str]:
         yield from (f"# {comment}" for comment in self.comments)
-        if self.unsure.keys() & {*self.keys, *self.case}:
+        if {path.split(".", maxsplit=1)[0] for path in self.unsure} & {*self.keys, *self.case}:
             yield "# Where it says ?, look again."
         for key, value in self.keys.items():
-            yield from self._nested(key, value, "")
+            yield from self._nested(key, value, key, "")
         yield "cases:"
         for number, (key, value) in enumerate(self.case.items()):
-            yield ("  - " if not number else "    ") + self._entry(key, value)
+            yield ("  - " if not number else "    ") + self._entry(key, value, key)
 
-    def _nested(self, key: str, value: Any, indent: str) -> Iterator[str]:
-        line = indent + self._entry(key, value)
-        is_long = len(line) > _WIDTH
+    def _nested(self, key: str, value: Any, path: str, indent: str) -> Iterator[str]:
+        line = indent + self._entry(key, value, path)
+        has_remarks = any(each.startswith(f"{path}.") for each in self.unsure)
+        is_long = len(line) > _WIDTH or has_remarks
         if isinstance(value, dict) and value and (is_long or (key in _BLOCKS and not indent)):
-            yield f"{indent}{key}:{self._remark(key)}"
+            yield f"{indent}{key}:{self._remark(path)}"
             for name, inner in value.items():
-                yield from self._nested(name, inner, f"{indent}  ")
+                yield from self._nested(name, inner, f"{path}.{name}", f"{indent}  ")
         elif isinstance(value, list) and is_long:
             yield f"{indent}{key}:"
             yield from (f"{indent}  - {written(each)}" for each in value)
         else:
             yield line
 
-    def _entry(self, key: str, value: Any) -> str:
-        return f"{key}: {written(value)}{self._remark(key)}"
+    def _entry(self, key: str, value: Any, path: str) -> str:
+        return f"{key}: {written(value)}{self._remark(path)}"
 
-    def _remark(self, key: str) -> str:
-        remark = self.unsure.get(key)
+    def _remark(self, path: str) -> str:
+        remark = self.unsure.get(path)
         return f"  # ? {remark}" if remark else ""
 
 
@@ -116,7 +117,8 @@ class Starter(Struct, frozen=True, kw_only=True):
     work: Work
     topology: Topology
     options: tuple[str, ...] = ()
-    metrics: Mapping[str, Mapping[str, Any]] = {}
+    metrics: Mapping[str, Mapping[str, Any] | None] = {}
+    """What it declares of them; ``None`` takes away one that the log does not show."""
     unsure: Mapping[str, str] = {}
     """Remarks on keys that were guessed."""
 

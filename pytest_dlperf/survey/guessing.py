@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model.work import Covers, RateScope, Timing
-from pytest_dlperf.survey.alike import SAMPLES, Column, name_of, named_numbers, unit_of
+from pytest_dlperf.survey.alike import SAMPLES, Column, name_of, unit_of
 from pytest_dlperf.survey.found_expressions import record_of
+from pytest_dlperf.survey.step_times import StepTime, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.survey.alike import Alike, NamedNumber
+    from pytest_dlperf.survey.alike import Alike
 
 _STEP_NAMES: Final[Mapping[str, int]] = {
     "global_step": 10,
@@ -40,10 +41,6 @@ _LEAST_RECORDS: Final = 3
 _LEAST_SCORE: Final = 6
 _LEAST_COLUMNS: Final = 2
 _COLUMN: Final = re.compile(r"[A-Za-z_][\w ./()-]{0,60}")
-_FEW: Final = 5
-_MOST_RISE: Final = 0.5
-"""The part of all steps at which a time since the start differs from that of the step before."""
-_SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
 _NOT_TRAINING: Final = re.compile(
     r"\b(?:test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE
 )
@@ -51,80 +48,29 @@ _NOT_TRAINING: Final = re.compile(
 _BAR: Final = re.compile(r"%\|.*\| *[0-9]+/[0-9]+ \[|━")
 """A progress bar: it is drawn again and again, and its speed is smoothed."""
 
-_PER_S: Final = r" ?(?:/|per|_per_) ?s(?:ec(?:ond)?s?)?\b"
-_SAMPLES: Final = (
-    r"(?:samples?|images?|imgs?|sequences?|seqs?|sentences?|examples?|ex|frames|videos|graphs)"
-)
-_RATES: Final = tuple(
-    (timing, re.compile(pattern, re.IGNORECASE))
-    for timing, pattern in (
-        (Timing.TOKENS_PER_SECOND, r"(?:\btok(?:en)?s?|\btks|tokens?)" + _PER_S),
-        (Timing.TOKENS_PER_SECOND, r"\btps\b|tokens_per_sec|tgs\b"),
-        (Timing.STEPS_PER_SECOND, r"\b(?:it|iters?|steps?|batch(?:es)?)" + _PER_S),
-        (Timing.STEPS_PER_SECOND, r"steps_per_second|batches_per_sec"),
-        (Timing.SAMPLES_PER_SECOND, _SAMPLES + _PER_S),
-        (
-            Timing.SAMPLES_PER_SECOND,
-            r"samples?persec|(?:imgs|samples|images)_per_sec|\bips\b|_ips\b",
-        ),
-        (Timing.SAMPLES_PER_SECOND, r"\bqps\b|throughput\b(?!.*flop)"),
-    )
-)
-_S_PER_STEP: Final = re.compile(
-    r"\bs(?:ec(?:onds?)?)? ?(?:/|per) ?(?:it|iter|step|batch)", re.IGNORECASE
-)
-_DURATION: Final = re.compile(
-    r"time|elapse|took|second|latency|\bdt\b|runtime|batch_cost|step_avg|duration|interval",
-    re.IGNORECASE,
-)
-_OTHER_TIME: Final = re.compile(
-    r"data|load|reader|eta\b|remain|comm|fwd|bwd|forward|backward|optim|allreduce|wall|timeout|"
-    r"compile|per epoch|flops|mfu",
-    re.IGNORECASE,
-)
-_MEAN: Final = re.compile(r"avg|average|mean|running|total_throughput", re.IGNORECASE)
-_PER_DEVICE: Final = re.compile(
-    r"/ ?(?:gpu|device|chip|card)|per[ _](?:gpu|device|chip|card)", re.IGNORECASE
-)
-_MILLI: Final = re.compile(r"\bms\b|_ms\b|\(ms\)|milli|latency\(ms", re.IGNORECASE)
-_EARLIEST: Final = 1e9
-_EARLIEST_MS: Final = 1e12
-_LATEST: Final = 1e11
-
 
 class Guess(Struct, frozen=True, kw_only=True):
     """How a log seems to show its steps."""
 
     record: str
     """The expression."""
-    example: str
-    """A line that it matches."""
     keys: Mapping[str, str] | None
     """The same by keys, where the lines hold objects of JSON or dictionaries of Python."""
     counts: bool
     """Whether lines have to be counted, since they print no step."""
     timing: Timing
-    timing_name: str
     scope: RateScope
     covers: Covers | None
-    numbers: tuple[NamedNumber, ...]
     others: tuple[str, ...] = ()
     """What else could be the time, as the log calls it."""
     count: int = 0
     interval: int = 1
     all_ranks: bool = False
     notes: tuple[str, ...] = ()
-
-
-class _Time(Struct):
-    """A column that may be the time of a step, and how likely."""
-
-    column: int
-    timing: Timing
-    score: float
-    covers: Covers | None = None
-    scope: RateScope = RateScope.GLOBAL
-    notes: list[str] = []
+    doubt: str = ""
+    """Why a person has to look at the time before it counts; empty if the log confirms it."""
+    works_of_step: tuple[float, ...] = ()
+    """The samples or tokens of a step, by speeds and times of the same lines."""
 
 
 def guess(kinds: Iterable[Alike]) -> Guess | None:
@@ -158,24 +104,23 @@ def guess_of_table(text: bytes) -> Guess | None:
         for at, name in enumerate(names)
     ]
     step = _step_of(columns)
-    times = sorted(_times(columns, step), key=lambda time: -time.score)
+    times = times_of(columns, step[0] if step else None, b"", shared=False)
     if step is None or not times:
         return None
     time = times[0]
     return Guess(
         record="",
         keys={"step": names[step[0]], time.timing.value: names[time.column]},
-        example=b",".join(rows[0]).decode(errors="replace"),
         counts=False,
         timing=time.timing,
-        timing_name=names[time.column],
         scope=time.scope,
         covers=time.covers,
-        numbers=named_numbers(columns),
         others=tuple(names[other.column] for other in times[1:]),
         count=len(rows),
         interval=_interval(columns, step[0])[0],
         notes=tuple(time.notes),
+        doubt=time.doubt(columns),
+        works_of_step=time.works_of_step,
     )
 
 
@@ -184,10 +129,13 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
     if not columns:
         return None
     step = _step_of(columns)
-    times = sorted(_times(columns, step), key=lambda time: -time.score)
+    at_step = step[0] if step else None
+    interval, all_ranks = _interval(columns, at_step)
+    all_ranks |= _rank_of(columns) is not None
+    times = times_of(columns, at_step, kind.lines[0], shared=all_ranks)
     if step is None and not times:
         return None
-    time = times[0] if times else _Time(-1, Timing.ARRIVAL, 0)
+    time = times[0] if times else StepTime(-1, Timing.ARRIVAL, 0)
     is_whole = kind.lines[0].decode(errors="replace")
     score = (step[1] if step else 0) + time.score + min(kind.count, 60) / 10
     if _NOT_TRAINING.search(is_whole):
@@ -196,9 +144,6 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
         score -= 10
     if step is None and (time.timing is Timing.TIMESTAMP or _rank_of(columns) is not None):
         return None  # any line of a log has a stamp; lines of several ranks cannot be counted
-    at_step = step[0] if step else None
-    interval, all_ranks = _interval(columns, at_step)
-    all_ranks |= _rank_of(columns) is not None
     groups = {at_step: "step", time.column: time.timing.value}
     groups |= {_epoch_of(columns, at_step): "epoch", _rank_of(columns): "rank"}
     wanted = {at: group for at, group in groups.items() if at is not None and at >= 0}
@@ -209,23 +154,20 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
         name_of(columns[other.column]) or unit_of(columns[other.column]) or "the stamp"
         for other in times[1:]
     ]
-    name = "" if time.column < 0 else name_of(columns[time.column])
-    unit = "" if time.column < 0 else unit_of(columns[time.column])
     return score, Guess(
         record=record,
         keys=_keys(is_whole, {group: name_of(columns[at]) for at, group in wanted.items()}),
-        example=is_whole,
         counts=at_step is None,
         timing=time.timing,
-        timing_name=name or unit,
         scope=time.scope,
         covers=time.covers,
-        numbers=named_numbers(columns),
         others=tuple(dict.fromkeys(others)),
         count=kind.count,
         interval=interval,
         all_ranks=all_ranks,
         notes=tuple(time.notes),
+        doubt=time.doubt(columns),
+        works_of_step=time.works_of_step,
     )
 
 
@@ -306,89 +248,3 @@ def _interval(columns: Sequence[Column], step: int | None) -> tuple[int, bool]:
     interval = ups.most_common(1)[0][0] if ups else 1
     repeated = Counter(values)
     return interval, sum(many > 1 for many in repeated.values()) > len(repeated) / 2
-
-
-def _times(columns: Sequence[Column], step: tuple[int, float] | None) -> list[_Time]:
-    found = []
-    steps = len(set(columns[step[0]].texts)) if step is not None else len(columns[0].texts)
-    for at, column in enumerate(columns):
-        if step is not None and at == step[0]:
-            continue
-        time = _stamp(at, column) if column.is_stamp else _number_as_time(at, column, steps)
-        if time is not None:
-            found.append(time)
-    return found
-
-
-def _stamp(at: int, column: Column) -> _Time | None:
-    if at > 1 or len(set(column.texts)) < _LEAST_RECORDS:
-        return None
-    is_fine = b"." in column.texts[0][10:] or b"," in column.texts[0]
-    time = _Time(at, Timing.TIMESTAMP, 9 if is_fine else 4)
-    if not is_fine:
-        time.notes.append("the stamps have whole seconds: the window has to be long")
-    return time
-
-
-def _number_as_time(at: int, column: Column, steps: int) -> _Time | None:
-    values = column.numbers
-    name, unit = name_of(column), unit_of(column)
-    said = f"{name} {unit}".strip()
-    if values is None or not all(value >= 0 for value in values):
-        return None
-    rises = all(second >= first for first, second in pairwise(values)) and values[-1] > values[0]
-    if rises and min(values) > _EARLIEST_MS:
-        return _Time(at, Timing.EPOCH_MILLISECONDS, 9)
-    if rises and _EARLIEST < min(values) < _LATEST:
-        return _Time(at, Timing.TIMESTAMP, 9)
-    if _OTHER_TIME.search(name) or not said:
-        return None
-    # Of a few, any may rise by chance; ranks that print the same do not count twice.
-    rises = rises and len(set(values)) > max(_FEW, _MOST_RISE * steps)
-    time = _rate(at, said, unit) or _duration(at, name, unit, rises=rises)
-    if time is not None and _MEAN.search(name):
-        time.score -= 5
-        time.covers = Covers.SINCE_START
-        time.notes.append(f"{name!r} seems to be a mean since the start")
-    return time
-
-
-def _rate(at: int, said: str, unit: str) -> _Time | None:
-    if unit == "/s":
-        time = _Time(at, Timing.SAMPLES_PER_SECOND, 3)
-        time.notes.append("'/s' is taken for samples per second")
-        return time
-    for timing, pattern in _RATES:
-        if pattern.search(said):
-            per_device = bool(_PER_DEVICE.search(said)) or "tps" in said.lower().split()
-            scope = RateScope.DEVICE if per_device else RateScope.GLOBAL
-            time = _Time(at, timing, 5, scope=scope)
-            if not per_device:
-                time.notes.append(
-                    "whether the speed is of all devices, of a node or of a rank stands nowhere "
-                    "(rate_scope)"
-                )
-            return time
-    return None
-
-
-def _duration(at: int, name: str, unit: str, *, rises: bool) -> _Time | None:
-    said = f"{name} {unit}"
-    if _S_PER_STEP.search(said):
-        return _Time(at, Timing.SECONDS_PER_STEP, 7)
-    is_milli = _MILLI.search(said) is not None
-    is_named = name == "" or _DURATION.search(name) is not None
-    if not (is_milli or is_named) and unit not in _SECONDS:
-        return None
-    if name == "" and not (is_milli or unit in _SECONDS):
-        return None
-    if rises:
-        time = _Time(at, Timing.ELAPSED_MILLISECONDS if is_milli else Timing.ELAPSED_SECONDS, 6)
-        time.notes.append(f"{name!r} never falls: it is taken for the time since the start")
-        return time
-    time = _Time(at, Timing.MILLISECONDS if is_milli else Timing.SECONDS, 7 if is_named else 5)
-    time.score += bool(re.search("iter|step|batch", name, re.IGNORECASE))
-    if unit == "" and not is_milli and not re.search("second|sec", name, re.IGNORECASE):
-        time.score -= 1
-        time.notes.append(f"{name!r} has no unit, and is taken for seconds")
-    return time

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.logs.behind import tail
+from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.steps import Gaps
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.formats.expressions import Expression
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
@@ -211,6 +213,14 @@ class HeadOfLog:
             if values:
                 found.append(FoundFact(fact, tuple(values)))
         return found
+
+    def shows(self, record: Expression) -> bool:
+        """Say whether an expression finds anything on a line."""
+        return any(
+            record.search(lines.said(*line)) is not None
+            for lines in map(Lines, self._with_end())
+            for line in lines.having(record, 0, lines.end)
+        )
 
     def _with_end(self) -> Iterator[Region]:
         # Facts of a format are looked for by its own expressions, which may be slow.

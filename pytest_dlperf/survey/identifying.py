@@ -17,7 +17,7 @@ from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import RateScope, Timing, Work
+from pytest_dlperf.model.work import RateScope, TimeKind, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, Shipped, Starter
 from pytest_dlperf.survey.found_expressions import metric_records, said_facts
@@ -39,6 +39,8 @@ _FEW: Final = 70
 _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 """What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
+_SAME_WORK: Final = 0.03
+"""By so much the work of a step by a speed and a time may differ from what the log says of it."""
 
 
 class Identified(Struct, frozen=True, kw_only=True):
@@ -245,14 +247,14 @@ def _made(  # noqa: PLR0913 - all that is known by then
         declared = {**log_format, **({"facts": facts_said} if facts_said else {})}
         if guessed is not None and guessed.all_ranks is False and steps.printers > 1:
             declared |= {"ranks": "local"}
+    if guessed is not None and isinstance(declared, dict):
+        declared, doubt = _with_scope(guessed, declared, case, known)
+        if doubt:
+            kind_of_record = next(key for key in ("record", "json", "csv") if key in declared)
+            doubts[f"log.format.{kind_of_record}"] = doubt
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
-    metrics = metric_records(head.looks.repeated, system.log_format)
-    if is_shipped:
-        # What ships takes the data for such that can be learned.
-        has_to_fall = any(each.name == "loss" and each.sanity for each in system.metrics)
-        is_flat = metrics.get("loss", {}).get("sanity") == "finite"
-        metrics = {"loss": {"sanity": "finite"}} if has_to_fall and is_flat else {}
+    metrics = _metrics(head, system, doubts, is_shipped=is_shipped)
     starter = replace(
         draft,
         framework="" if is_shipped and case.framework == system.framework else case.framework,
@@ -285,6 +287,41 @@ def _made(  # noqa: PLR0913 - all that is known by then
         trainer=trainer,
         unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
     )
+
+
+def _metrics(
+    head: HeadOfLog, system: System, doubts: dict[str, str], *, is_shipped: bool
+) -> dict[str, Any]:
+    """Say what a file declares of metrics; of those that ship, what is other here."""
+    metrics = metric_records(head.looks.repeated, system.log_format)
+    if not is_shipped:
+        return metrics
+    # What ships takes the data for such that can be learned.
+    has_to_fall = any(each.name == "loss" and each.sanity for each in system.metrics)
+    is_flat = metrics.get("loss", {}).get("sanity") == "finite"
+    missing = [one.metric.name for one in system.declared if not head.shows(one.record)]
+    if missing:
+        doubts["metrics"] = f"the log shows no {', no '.join(missing)}"
+    flat = {"loss": {"sanity": "finite"}} if has_to_fall and is_flat else {}
+    return {**flat, **dict.fromkeys(missing)}
+
+
+def _with_scope(
+    guessed: Guess, declared: dict[str, Any], case: Case, known: Mapping[str, str]
+) -> tuple[dict[str, Any], str]:
+    """Find out what a guessed speed is of, by the batch that the log says; and what is in doubt."""
+    if not guessed.doubt or "global_batch" not in known:
+        return declared, guessed.doubt
+    length = case.sequence_length or 1
+    is_rate = guessed.timing.kind is TimeKind.RATE
+    for scope in RateScope:
+        parts = case.rates_per_run(scope)
+        of_step = (case.global_batch / parts, case.global_batch * length / parts)
+        if any(abs(w / o - 1) <= _SAME_WORK for w in guessed.works_of_step for o in of_step):
+            others = {key: value for key, value in declared.items() if key != "rate_scope"}
+            is_part = is_rate and parts > 1
+            return {**others, "rate_scope": scope.value} if is_part else others, ""
+    return declared, guessed.doubt
 
 
 def _starter(
