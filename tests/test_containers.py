@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 
 import pytest
 from clusters.podman import Podman
-from clusters.processes import processes_with, wait_until
+from clusters.processes import LONG_S, processes_with, wait_until
 from clusters.ssh import SshHosts
 from suites import Suite
 from trainers import CASES, TinySystem, measurer
@@ -28,6 +29,21 @@ from pytest_dlperf.model.metric import THROUGHPUT
 
 ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
 HERE: Final = ("localhost",)
+_SENT: Final = " -I -S -c "
+"""What the programs that are sent to nodes are started with."""
+# Podman waits for the end of what it has killed, as a system's first process sees to it.
+_REAPS: Final = """\
+import os, subprocess, sys
+from pytest_dlperf.node.processes import become_reaper
+become_reaper()
+command = [sys.executable, "-m", "pytest", *sys.argv[1:]]
+print(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid, flush=True)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
 
 
 def boxed(tiny: TinySystem, *more: str, runtime: str = "podman") -> list[Assignment]:
@@ -113,7 +129,11 @@ def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite: Suite, podman: P
     assert podman.containers() == []
 
 
-def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podman) -> None:
+@pytest.mark.parametrize("killed_too", ["nothing", "watchers"])
+def test_nothing_is_left_of_a_session_that_is_killed(
+    suite: Suite, podman: Podman, killed_too: str
+) -> None:
+    """Also where its watchers are killed: what outlives pytest sweeps the node."""
     tiny = TinySystem(suite)
     child = nasty(tiny)
     tiny.behave("0.01 hang-at-5")
@@ -122,18 +142,29 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
         "estimator: steady\nvars:\n  '*':\n    container: "
         f"{{runtime: podman, image: tested, mounts: [{tiny.folder}]}}\n"
     )
-    session = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "bench_tests", "-k", "throughput and tiny and 1n1g"],
+    watchers: list[int] = []
+    above = subprocess.Popen(
+        [sys.executable, "-c", _REAPS, "bench_tests", "-k", "throughput and tiny and 1n1g"],
         cwd=suite.path,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
+    assert above.stdout is not None
+    with above.stdout as printed:
+        session = int(printed.readline())
     try:
         wait_until(lambda: processes_with(child, files=["cmdline"]), what="a container")
+        watchers = [
+            one.pid for one in processes_with(os.environ["DLPERF_LOCK"]) if _SENT in one.command
+        ]
+        assert len(watchers) == 3
     finally:
-        session.kill()
-        session.wait()
+        ends = [*watchers, session] if killed_too == "watchers" else [session]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none sees the end of another
+            for process in ends:
+                os.kill(process, number)
     wait_until(lambda: not processes_with(child, files=["cmdline"]), what="its end")
     wait_until(lambda: not podman.containers(), what="no container")
+    above.wait(LONG_S)
 
 
 def test_two_hosts_run_a_container_each(

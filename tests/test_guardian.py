@@ -325,6 +325,7 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
         command, sent = sent_program(sys.executable, apart(source_of(sweep)))
         order: dict[str, object] = {
             "watched_by": run.marker,
+            "patience_s": 1.0,
             "sweep": run.marker,
             "folder": str(run.folder),
             "at_end": [["touch", str(tmp_path / "at_end")]],

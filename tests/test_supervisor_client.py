@@ -225,6 +225,23 @@ def test_clients_end_after_the_process_that_has_started_them(text: str, last: st
     wait_until(lambda: not watches[0].lives(), what="the end of what has watched them")
 
 
+def test_hosts_are_swept_after_the_process_that_has_started_their_run(tmp_path: Path) -> None:
+    """Each command gets its input whole, in the folder of the process; a run that is over, none."""
+    program = (
+        "import sys; from pytest_dlperf.launch import clients\n"
+        "def sweep(file): return ['sh', '-c', f'cat > {file}.new; mv {file}.new {file}']\n"
+        "clients.sweep_after_this_process('over', [(sweep('never'), '')])\n"
+        "order = '\\0\\xff' * 100_000\n"
+        "sweeps = [(['/no/such/ssh'], ''), (sweep('done'), order)]\n"
+        "clients.sweep_after_this_process('run', sweeps)\n"
+        "clients.is_over('over')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    wait_until((tmp_path / "done").exists, what="the sweep")
+    assert (tmp_path / "done").read_bytes() == b"\0\xff" * 100_000
+    assert not (tmp_path / "never").exists()
+
+
 def test_the_kernel_ends_a_client_of_which_nothing_is_left_that_would(text: str) -> None:
     """``srun`` would stay for ever where pytest and the small program are killed."""
     program = PROGRAM.replace('start("import time; time.sleep(600)")', "", 1)

@@ -122,15 +122,17 @@ class SupervisorClient(NodeProgress):
         """Tell the supervisor that somebody is here."""
         self._channel.send(b"\n")
 
-    def sweep_order(self, sweep: str, folder: str) -> bytes:
+    def sweep_order(self, sweep: str, folder: str, *, patience_s: float = 1.0) -> bytes:
         """Give the order to end what a lost supervisor has left: processes, and the run's folder.
 
-        It is for a program of its own, that comes over another connection.
+        It is for a program of its own, that comes over another connection. What still watches over
+        the node may take ``patience_s`` seconds to do so itself.
         """
         at_end = () if self._command is None else self._command.at_end
         environment = {} if self._command is None else self._command.environment
         order = {
             "watched_by": self.marker,
+            "patience_s": patience_s,
             "sweep": sweep,
             "folder": _as_text(folder),
             "at_end": [[_as_text(argument) for argument in one] for one in at_end],

@@ -211,7 +211,8 @@ class Member:
             end_all(Below(os.getpid()), KILL_LIMIT_S)
             prepared = order["prepare"][rank]
             found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
-            clean_up({"watched_by": order["markers"][rank], **found}, self._tell)
+            watched = {"watched_by": order["markers"][rank], "patience_s": 1.0}
+            clean_up({**watched, **found}, self._tell)
         return status
 
     def _told(self) -> "Iterator[dict[str, Any]]":

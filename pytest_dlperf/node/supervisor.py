@@ -236,9 +236,6 @@ class Supervisor:
             is_submitted = self._remains.reports is not None
             if is_submitted and self._stage is Stage.SERVING:
                 report(supervisor_killed="has lost the program above it, which was killed")
-            if not is_submitted and not self._timeout_s and self._remains.sweep is not None:
-                # All nodes are this machine, and nothing may watch over another one any more.
-                self._remains.note(sweep=self._marker.partition(".")[0] + ".")
             self._be_alone()
             return
         self._heard_at = time.monotonic()

@@ -30,7 +30,7 @@ from pytest_dlperf.node.remains import Remains, report
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WAKE_LIMIT_S = 1.0
+_BELOW_LIMIT_S = 1.0
 
 
 def end_earlier() -> "tuple[list[int], list[int]]":
@@ -52,18 +52,18 @@ def end_earlier() -> "tuple[list[int], list[int]]":
 
 def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
     """End all of a run on this node, its watchers too, and report like a supervisor."""
-    marker = order.pop("watched_by")
+    marker, patience_s = order.pop("watched_by"), order.pop("patience_s")
     remains = Remains()
     remains.note(**order)
     # A watcher that was stopped ends the run in order by itself, once it is continued.
     for process in watchers(marker):
         send(process, signal.SIGCONT)
-    deadline = time.monotonic() + _WAKE_LIMIT_S
+    deadline = time.monotonic() + patience_s
     while watchers(marker) and time.monotonic() < deadline:
         time.sleep(POLL_S)
     left = set()  # type: set[int]
     for process in watchers(marker):
-        left.update(end_all(Below(process), _WAKE_LIMIT_S))
+        left.update(end_all(Below(process), _BELOW_LIMIT_S))
         send(process, signal.SIGKILL)
     left.update(remains.end())
     tell(final={"left": sorted(left)})
