@@ -6,7 +6,7 @@ The outputs are recorded ones, cut down to a few devices.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # amd-smi static --asic --driver --json, of ROCm 6 (a list) and of ROCm 7 (under gpu_data).
@@ -206,6 +206,94 @@ def tpus(host: RecordedHost, device: str, files: str, *, chips: int, shown: int)
     return host.files({f"dev/{files}{number}": "" for number in range(shown)})
 
 
+A100 = "NVIDIA A100-SXM4-40GB"
+T400 = "NVIDIA T400 4GB"
+NVIDIA_QUERY = "--query-gpu=index,{} --format=csv,noheader"
+NVIDIA_FIELDS = NVIDIA_QUERY.format(
+    "driver_version,power.limit,clocks.applications.graphics,compute_mode,ecc.mode.current,"
+    "persistence_mode"
+)
+NVIDIA_USERS = "--query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader"
+
+
+def nvidia_listed(*devices: str, slices: Mapping[int, Sequence[str]] | None = None) -> str:
+    """What ``nvidia-smi -L`` prints of devices, some of them in slices of these profiles."""
+    lines = []
+    for number, name in enumerate(devices):
+        lines.append(f"GPU {number}: {name} (UUID: GPU-{number}aaa)\n")
+        for place, profile in enumerate((slices or {}).get(number, ())):
+            lines.append(
+                f"  MIG {profile}     Device  {place}: (UUID: MIG-{number}-{place}-{profile})\n"
+            )
+    return "".join(lines)
+
+
+def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
+    """Make hosts whose NVIDIA devices are sliced, mixed, capped, shared or broken; by name."""
+
+    def told(name: str, listed: str, **outputs: str) -> RecordedHost:
+        names = {"fields": NVIDIA_FIELDS, "users": NVIDIA_USERS}
+        printed = {names[kind]: text for kind, text in outputs.items()}
+        return RecordedHost(folder / name).tool("nvidia-smi", {"-L": listed, **printed})
+
+    def failed(name: str, said: str, code: int, files: int) -> RecordedHost:
+        host = RecordedHost(folder / name).program("nvidia-smi", f"echo '{said}'; exit {code}\n")
+        return host.files({f"dev/nvidia{number}": "" for number in range(files)})
+
+    def fields(*rows: str) -> str:
+        return "".join(f"{number}, 550.54.15, {row}\n" for number, row in enumerate(rows))
+
+    two = nvidia_listed(A100, A100)
+    usual = "400.00 W, 1410 MHz, Default, Enabled, Enabled"
+    sliced = nvidia_listed(A100, slices={0: ["3g.20gb", "4g.20gb"]})
+    seven = nvidia_listed(A100, slices={0: ["1g.5gb"] * 7})
+    beside = nvidia_listed(A100, A100, slices={0: ["3g.20gb"]})
+    mixed = nvidia_listed(T400, A100)
+    hosts = {
+        "mig": told("mig", sliced, fields=fields(usual)),
+        "mig_chosen": told("mig_chosen", sliced),
+        "mig_container": told("mig_container", seven),
+        "mig_beside": told("mig_beside", beside),
+        "mixed": told("mixed", mixed),
+        "by_uuid": told("by_uuid", mixed),
+        "of_no_such_uuid": told("of_no_such_uuid", two),
+        "twice": told("twice", two),
+        "capped": told(
+            "capped",
+            two,
+            fields=fields("300.00 W, 1095 MHz, Exclusive_Process, Disabled, Disabled", usual),
+        ),
+        "silent_fields": told(
+            "silent_fields", two, fields=fields("[N/A], [Not Supported], Default, N/A, Enabled")
+        ),
+        "without_names": told("without_names", nvidia_listed("[N/A]")),
+        "served": told("served", two, users="GPU-0aaa, 90, nvidia-cuda-mps-server\n"),
+        "used_elsewhere": told("used_elsewhere", two, users="GPU-1aaa, 4711, python\n"),
+        "err_field": told(
+            "err_field", two, fields=fields(usual, usual.replace("400.00 W", "ERR!"))
+        ),
+        "lost_field": told(
+            "lost_field", two, fields=fields(usual, usual.replace("Default", "[GPU is lost]"))
+        ),
+        "no_devices": failed("no_devices", "No devices were found", 6, 0),
+        "no_devices_0": failed("no_devices_0", "No devices were found", 0, 8),
+        "other_driver": failed(
+            "other_driver", "Failed to initialize NVML: Driver/library version mismatch", 18, 8
+        ),
+        "lost": failed(
+            "lost",
+            "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.",
+            15,
+            8,
+        ),
+        "no_driver": failed("no_driver", "NVIDIA-SMI has failed", 9, 0),
+    }
+    hosts["lost_beside_amd"] = failed("lost_beside_amd", "GPU is lost", 15, 1).kfd(
+        1, target=90402, device=0x74A1
+    )
+    return hosts
+
+
 def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     """Make a host of each kind, and some that deceive; by name."""
     hosts = {
@@ -215,8 +303,9 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
             *("amd_laptop", "amd_slurm", "ascend", "ascend_no_tool", "tpu", "tpu_vfio", "tpu_v3"),
             *("tpu_container", "intel", "intel_cards", "intel_no_tool", "gaudi", "gaudi_no_tool"),
             *("nvidia_single", "two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
+            *("amd_parts", "amd_warning", "ascend_plain", "intel_selected"),
         )
-    }
+    } | nvidia_hosts(folder)
     amd_smi = {"static --asic --driver --json": AMD_SMI}
     hosts["amd"].kfd(4710, target=90402, device=0x74A1).tool("amd-smi", amd_smi).files(
         {
@@ -231,6 +320,14 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     hosts["amd_rocm_7"].tool(
         "amd-smi", {"static --asic --driver --json": warned + AMD_SMI_OF_ROCM_7}
     )
+    modes = {"current_compute_partition": "CPX\n", "current_memory_partition": "NPS4\n"}
+    hosts["amd_parts"].kfd(1, target=90402, device=0x74A1, count=8).tool("amd-smi", amd_smi).files(
+        {f"sys/class/drm/card0/device/{name}": mode for name, mode in modes.items()}
+    )
+    warned = f"[WARNING] no access to gpu 3\n{AMD_SMI}\nWARNING: old\n"
+    hosts["amd_warning"].tool("amd-smi", {"static --asic --driver --json": warned})
+    hosts["ascend_plain"].tool("npu-smi", {"info -m": NPU_SMI_MAPPING.replace("Ascend ", "")})
+    hosts["intel_selected"].tool("xpu-smi", {"discovery -j": XPU_SMI_DISCOVERY})
     hosts["amd_old_tool"].kfd(1, target=90402, device=0x74A5).tool(
         "rocm-smi", {"--showproductname --showdriverversion --json": ROCM_SMI}
     )
@@ -311,5 +408,10 @@ VARIABLES = {
     "tpu_v3": {"TPU_ACCELERATOR_TYPE": "v3-8"},
     "hidden": {"CUDA_VISIBLE_DEVICES": "4,5"},
     "all_hidden": {"CUDA_VISIBLE_DEVICES": ""},
+    "mig_chosen": {"CUDA_VISIBLE_DEVICES": "MIG-0-1-4g.20gb"},
+    "by_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-1"},
+    "of_no_such_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-7"},
+    "twice": {"CUDA_VISIBLE_DEVICES": "0,0"},
+    "intel_selected": {"ONEAPI_DEVICE_SELECTOR": "level_zero:0,1"},
 }
 """The environment of some hosts, by name."""

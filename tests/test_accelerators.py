@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from accelerator_hosts import HL_SMI, VARIABLES, RecordedHost, recorded_hosts
+from accelerator_hosts import A100, HL_SMI, T400, VARIABLES, RecordedHost, recorded_hosts
 from clusters.processes import LONG_S
 from suites import Suite
 from trainers import TinySystem
@@ -21,7 +21,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
 from pytest_dlperf.model.case import Topology
-from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.model.measurement import Fingerprint, differences
 from pytest_dlperf.node import host_tools
 from pytest_dlperf.node.accelerators import confined
 from pytest_dlperf.node.vendors import KINDS
@@ -79,6 +79,16 @@ def reports(folder: Path) -> Iterator[dict[str, HostReport]]:
 
 
 MI300X: Final = "AMD Instinct MI300X"
+AMD_LINKED: Final = {"driver": "6.10.5", "interconnect": "xgmi"}
+NVIDIA_SETTINGS: Final = {
+    "driver": "550.54.15",
+    "power_limit": "400 W",
+    "application_clock": "1410 MHz",
+    "compute_mode": "Default",
+    "ecc": "Enabled",
+    "persistence": "Enabled",
+}
+TOO_FEW: Final = "8 devices were declared, and it shows 2"
 MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
 
 
@@ -127,28 +137,99 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("intel_no_tool", "intel", "0", {"device": "Intel GPU 0x0bd5"}),
         ("gaudi", "gaudi", "026", {"device": "HL-225", "driver": "1.17.1-fb2ce36"}),
         ("gaudi_no_tool", "gaudi", "01234567", {}),
-        ("nvidia_single", "nvidia", "0", {}),
+        ("nvidia_single", "nvidia", "0", {"device": "NVIDIA T400 4GB"}),
         ("two_kinds", "amd", "01", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
-        ("hidden", "nvidia", "45", {}),
+        ("hidden", "nvidia", "45", {"device": "NVIDIA H100"}),
         ("all_hidden", "nvidia", "", {}),
         ("nonsense", None, "", {}),
         ("hanging", "nvidia", "01", {}),
         ("none", None, "", {}),
+        ("amd_parts", "amd", "01234567", {"device": f"{MI300X} CPX/NPS4", **AMD_LINKED}),
+        ("amd_warning", "amd", "01", {"device": MI300X, "driver": "6.10.5"}),
+        ("ascend_plain", "ascend", "01", {"device": "Ascend 910B3"}),
+        (
+            *("mig", "nvidia", ["MIG-0-0-3g.20gb"]),
+            {"device": f"{A100} MIG 3g.20gb", **NVIDIA_SETTINGS},
+        ),
+        ("mig_chosen", "nvidia", ["MIG-0-1-4g.20gb"], {"device": f"{A100} MIG 4g.20gb"}),
+        ("mig_container", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
+        ("mig_beside", "nvidia", ["GPU-1aaa"], {"device": A100}),
+        ("mixed", "nvidia", "01", {"device": f"{A100} + {T400}"}),
+        ("by_uuid", "nvidia", "1", {"device": A100}),
+        ("of_no_such_uuid", "nvidia", "0", {"device": A100}),
+        ("twice", "nvidia", "0", {"device": A100}),
+        (
+            *("silent_fields", "nvidia", "01"),
+            {
+                "device": A100,
+                "driver": "550.54.15",
+                "compute_mode": "Default",
+                "persistence": "Enabled",
+            },
+        ),
+        ("without_names", "nvidia", "0", {}),
+        ("served", "nvidia", "01", {"device": A100}),
+        ("no_driver", None, "", {}),
+        (
+            *("lost_beside_amd", "amd", "01"),
+            {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"},
+        ),
     ],
 )
 def test_a_host_shows_its_accelerators(
     reports: dict[str, HostReport],
     host: str,
     kind: str | None,
-    ids: str,
+    ids: Sequence[str],
     facts: dict[str, str],
 ) -> None:
     report = reports[host]
-    assert (report.accelerators.kind, "".join(report.accelerators.ids)) == (kind, ids)
+    assert (report.accelerators.kind, report.accelerators.ids) == (kind, tuple(ids))
     assert report.devices == len(ids)
     of_any_host = {"processor", "processors", "network", "nccl", "kernel"}
     found = {name: fact for name, fact in report.facts.items() if name not in of_any_host}
+    each = report.accelerators.facts
+    for name in sorted({name for of_one in each for name in of_one}):
+        found[name] = " + ".join(sorted({of_one[name] for of_one in each if name in of_one}))
     assert found == facts
+
+
+def fingerprint(report: HostReport, devices: Sequence[int]) -> Fingerprint:
+    return fingerprint_of(
+        Topology(nodes=1, devices_per_node=len(devices)),
+        [(Host(name="host", address="host"), report, devices)],
+        NEEDED,
+        on_one_machine=False,
+    )
+
+
+def test_a_run_is_told_the_devices_that_it_uses(reports: dict[str, HostReport]) -> None:
+    """Not those beside them; and what caps a device is known of each."""
+    mixed, capped = reports["mixed"], reports["capped"]
+    assert fingerprint(mixed, [1]).machine["device"] == A100
+    assert fingerprint(mixed, [0]).machine["device"] == T400
+    assert mixed.accelerators.are_mixed
+    assert not capped.accelerators.are_mixed
+    one, other = (fingerprint(capped, [place]).software for place in (0, 1))
+    assert {name: one[name] for name in NVIDIA_SETTINGS} == {
+        "driver": "550.54.15",
+        "power_limit": "300 W",
+        "application_clock": "1095 MHz",
+        "compute_mode": "Exclusive_Process",
+        "ecc": "Disabled",
+        "persistence": "Disabled",
+    }
+    assert {name: other[name] for name in NVIDIA_SETTINGS} == NVIDIA_SETTINGS
+
+
+def test_users_of_other_devices_are_let_work(reports: dict[str, HostReport]) -> None:
+    """Nor does the server count through which processes share a device."""
+    report = reports["used_elsewhere"]
+    in_use = "its devices are in use by 4711, python (device 1)"
+    assert [report.fault_of(places) for places in ([0], [1], None)] == [
+        *(TOO_FEW, f"{TOO_FEW}; {in_use}", f"{TOO_FEW}; {in_use}")
+    ]
+    assert reports["served"].fault_of(None) == TOO_FEW
 
 
 def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
@@ -186,13 +267,30 @@ def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
             "8 devices were declared, and it shows 2 (ROCR_VISIBLE_DEVICES=2,3 is set there)",
         ),
         ("none", None),  # its kind may be unknown here
+        ("no_driver", None),
+        ("no_devices", "nvidia-smi: No devices were found"),
+        ("no_devices_0", "nvidia-smi: No devices were found"),
+        (
+            "other_driver",
+            "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch",
+        ),
+        (
+            "lost",
+            "nvidia-smi: Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.",
+        ),
+        ("err_field", "nvidia-smi shows ERR! for GPU 1"),
+        ("lost_field", "nvidia-smi shows GPU is lost for GPU 1"),
+        (
+            "intel_selected",
+            "ONEAPI_DEVICE_SELECTOR=level_zero:0,1 is set there; name devices in ZE_AFFINITY_MASK",
+        ),
         ("nonsense", None),
     ],
 )
 def test_a_host_that_shows_fewer_or_is_busy_cannot_be_used(
     reports: dict[str, HostReport], host: str, fault: str | None
 ) -> None:
-    assert reports[host].fault == fault
+    assert reports[host].fault_of(None) == fault
 
 
 @pytest.mark.usefixtures("reports")
@@ -212,21 +310,16 @@ def test_tools_that_hang_are_asked_a_few_times_at_most(folder: Path) -> None:
         ("tpu", "tpu_vfio"),
         ("tpu", "tpu_container"),
         ("amd", "intel"),
+        ("amd", "amd_parts"),
+        ("mig", "mig_chosen"),
+        ("mig", "twice"),
     ],
 )
 def test_numbers_of_two_devices_are_never_compared(
     reports: dict[str, HostReport], one: str, other: str
 ) -> None:
     """Without the tool the name is another one too: nobody knows that it is the same device."""
-    machines = [
-        fingerprint_of(
-            Topology(nodes=1, devices_per_node=1),
-            [(Host(name=name, address=name), reports[name])],
-            NEEDED,
-            on_one_machine=False,
-        ).machine
-        for name in (one, other)
-    ]
+    machines = [fingerprint(reports[name], [0]).machine for name in (one, other)]
     assert "device" in differences(*machines)
 
 
@@ -255,6 +348,13 @@ def test_a_run_is_confined_to_its_devices_by_the_variable_of_their_kind(
     kind: str | None, ids: str, wanted: tuple[int, ...], variables: dict[str, str]
 ) -> None:
     assert confined(kind, list(ids), wanted) == variables
+
+
+def test_devices_of_several_models_are_counted_as_they_were_listed() -> None:
+    assert confined("nvidia", ["0", "1"], [1], mixed=True) == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
 
 
 def test_a_trainer_finds_the_variable_of_the_host_that_it_runs_on(

@@ -68,8 +68,8 @@ def nvidia(
     (folder / "topology").write_text(topology, encoding="utf-8")
     listed = "".join(f"GPU {n}: {name} (UUID: GPU-{n})\n" for n, name in enumerate(devices))
     (folder / "listed").write_text(listed, encoding="utf-8")
-    queried = "".join(f"{name}, {driver}\n" for name in devices)
-    (folder / "queried").write_text(f"name, driver_version\n{queried}", encoding="utf-8")
+    queried = "".join(f"{number}, {driver}\n" for number in range(len(devices)))
+    (folder / "queried").write_text(queried, encoding="utf-8")
     (folder / "shown").write_text(
         f"| NVIDIA-SMI {driver}    Driver Version: {driver}    CUDA Version: 11.4     |\n",
         encoding="utf-8",
@@ -79,7 +79,7 @@ def nvidia(
         f"""\
 case "$*" in
 -L) exec cat {folder}/listed ;;
-'--query-gpu=name,driver_version --format=csv') exec cat {folder}/queried ;;
+'--query-gpu=index,driver_version --format=csv,noheader') exec cat {folder}/queried ;;
 'topo -m') exec cat {folder}/topology ;;
 '') exec cat {folder}/shown ;;
 esac

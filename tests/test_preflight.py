@@ -258,16 +258,17 @@ def test_devices_are_counted_and_have_to_be_free(
 ) -> None:
     tiny = TinySystem(suite, devices="gpu", topologies=["1n2g"])
     monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
-    accelerators(suite.path, 2)
+    other = "GPU-2, 4712, python\\nGPU-0, 1, nvidia-cuda-mps-server\\n"
+    accelerators(suite.path, 3, used_by=other)
     select = ["-k", "throughput and tiny", "--dlperf-launcher", "local", *ONCE]
     hosts = ["--dlperf-hosts", "127.1.0.1:4,127.1.0.2:2"]
 
     fewer = suite.run(*select, *hosts)
-    accelerators(suite.path, 2, used_by="4711, python\\n")
+    accelerators(suite.path, 3, used_by=f"GPU-1, 4711, python\\n{other}")
     busy = suite.run(*select, *hosts)
 
     assert fewer.ret == 0
     assert [line.split()[3] for line in tiny.hosts()] == ["127.1.0.2"]
-    assert host_notes(fewer) == {"127.1.0.1": "4 devices were declared, and it shows 2"}
+    assert host_notes(fewer) == {"127.1.0.1": "4 devices were declared, and it shows 3"}
     assert busy.ret == 1
-    assert host_notes(busy)["127.1.0.2"] == "its devices are in use by 4711, python"
+    assert host_notes(busy)["127.1.0.2"] == "its devices are in use by 4711, python (device 1)"

@@ -162,6 +162,7 @@ class HostFleet(Fleet):
     say: Callable[[str], None]
     _resolved: tuple[Host, ...] | None = field(default=None, init=False)
     _reports: dict[str, dict[str, HostReport]] = field(default_factory=dict, init=False)
+    _faults: set[HostFault] = field(default_factory=set, init=False)
 
     @property
     def is_this_machine(self) -> bool:  # type: ignore[override]
@@ -178,14 +179,8 @@ class HostFleet(Fleet):
 
     @property
     def faults(self) -> list[HostFault]:
-        """The faults of hosts that are known by now."""
-        found = {
-            HostFault(host, report.fault)
-            for reports in self._reports.values()
-            for host, report in reports.items()
-            if report.fault is not None
-        }
-        return sorted(found, key=lambda fault: (fault.host, fault.fault))
+        """The faults of hosts that cases could not use so far."""
+        return sorted(self._faults, key=lambda fault: (fault.host, fault.fault))
 
     def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
         """Name the launcher, and give what is set for it."""
@@ -223,9 +218,15 @@ class HostFleet(Fleet):
         """Go by the look at the hosts."""
         hosts = {lease.host.name: lease.host for lease in leases}
         looked_at = self._looked_at(needed)
+        places = {
+            name: {
+                place for lease in leases if lease.host.name == name for place in lease.device_ids
+            }
+            for name in hosts
+        }
         return fingerprint_of(
             case.topology,
-            [(host, looked_at[name]) for name, host in hosts.items()],
+            [(host, looked_at[name], places[name]) for name, host in hosts.items()],
             needed,
             on_one_machine=self.launcher.on_this_machine,
         )
@@ -287,10 +288,13 @@ class HostFleet(Fleet):
             else host
             for host in (hosts if only is None else _named(hosts, only, case))
         ]
+        # Where hosts are shared, a run may get any of the devices.
+        places = range(case.topology.devices_per_node) if self.exclusive else None
         faults = {
-            host.name: [f for look in looks if (f := look[host.name].fault) is not None]
+            host.name: [f for look in looks if (f := look[host.name].fault_of(places)) is not None]
             for host in known
         }
+        self._faults |= {HostFault(name, fault) for name in faults for fault in faults[name]}
         wanted = 1 if self.is_this_machine else case.topology.nodes
         fit = [host for host in _large_enough(known, case) if not faults[host.name]]
         if len(fit) >= wanted:

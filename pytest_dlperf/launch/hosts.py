@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping  # noqa: TC003 - read by msgspec
 from itertools import groupby, product
 from math import prod
 from operator import itemgetter
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 MAX_HOSTS: Final = 4096
 """Hosts that one list may give, so that a slip in a range does not fill the memory."""
@@ -63,11 +64,18 @@ class Host(Struct, frozen=True, kw_only=True):
 class Accelerators(Struct, frozen=True, kw_only=True):
     """The accelerators that a host shows: their ``kind``, and what the host calls each of them.
 
-    As long as nobody has looked, and where their kind is unknown, they are called by their place.
+    Before a look at the host, and where their kind is unknown, they are called by their place.
+    ``facts`` are those of each, as far as its tool tells them by device.
     """
 
     kind: str | None = None
     ids: tuple[str, ...] = ()
+    facts: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def are_mixed(self) -> bool:
+        """Whether they are of several models."""
+        return len({of_one.get("device") for of_one in self.facts}) > 1
 
     def names(self, places: Iterable[int]) -> tuple[str, ...]:
         """Say what the host calls some of them."""

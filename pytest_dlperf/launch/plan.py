@@ -228,7 +228,8 @@ def _confinement(spec: LaunchSpec, node: Node) -> dict[str, str]:
     if spec.devices is Devices.CPU:
         return {}
     kind = spec.devices.kind or node.accelerators.kind
-    return confined(kind, node.accelerators.ids, node.device_ids)
+    shown = node.accelerators
+    return confined(kind, shown.ids, node.device_ids, mixed=shown.are_mixed)
 
 
 def _arguments(

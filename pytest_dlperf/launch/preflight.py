@@ -16,9 +16,10 @@ from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.node import image, probe
+from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pytest_dlperf.launch.containers import ImageProbe
     from pytest_dlperf.launch.hosts import Host
@@ -72,21 +73,33 @@ class Requirements(Struct, frozen=True, kw_only=True):
 class HostReport(Struct, frozen=True, kw_only=True):
     """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
-    ``devices`` is how many ``accelerators`` it shows, ``None`` if unknown. ``versions``
-    are those of the modules that are needed, ``packages`` those of the distributions that the
-    trainer's Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``,
-    ``rocm``, ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``,
-    ``kernel``, ``bios``, ``vbios`` and ``nic_firmware``, as far as they could be found out.
-    ``commits`` are those of the checkouts, by what the user calls them.
+    ``devices`` is how many ``accelerators`` it shows, ``None`` if unknown. ``in_use`` are processes
+    behind the place of the device that each uses, ``None`` where that may be any. ``versions`` are
+    those of the modules that are needed, ``packages`` those of the distributions that the trainer's
+    Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``, ``rocm``,
+    ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``, ``kernel``,
+    ``bios``, ``vbios`` and ``nic_firmware``, as far as they could be found out; those of
+    ``accelerators`` go before. ``commits`` are those of the checkouts, by what the user calls them.
     """
 
     fault: str | None
     devices: int | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
+    in_use: tuple[tuple[int | None, str], ...] = ()
     versions: Mapping[str, str] = {}
     packages: Mapping[str, str] = {}
     facts: Mapping[str, str] = {}
     commits: Mapping[str, str] = {}
+
+    def fault_of(self, places: Collection[int] | None) -> str | None:
+        """Say why a run on the devices at these places cannot use the host; ``None`` for all."""
+        users = [
+            process if place is None else f"{process} (device {place})"
+            for place, process in self.in_use
+            if place is None or places is None or place in places
+        ]
+        in_use = f"its devices are in use by {', '.join(users)}" if users else None
+        return "; ".join(filter(None, (self.fault, in_use))) or None
 
 
 def look_at_hosts(
@@ -149,13 +162,22 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
     return HostReport(
         fault="; ".join(faults) or None,
         devices=len(found["ids"]),
-        accelerators=Accelerators(kind=found["kind"], ids=tuple(found["ids"])),
+        accelerators=Accelerators(
+            kind=found["kind"],
+            ids=tuple(found["ids"]),
+            facts=tuple(_short(facts) for facts in found["each"]),
+        ),
+        in_use=tuple((place, process) for place, process in found["used_by"]),
         versions=versions,
         packages=found["packages"],
-        # A tool may print anything, of any length.
-        facts={name: fact[:200] for name, fact in found["facts"].items()},
+        facts=_short(found["facts"]),
         commits=found["commits"],
     )
+
+
+def _short(facts: Mapping[str, str]) -> dict[str, str]:
+    # A tool may print anything, of any length.
+    return {name: fact[:200] for name, fact in facts.items()}
 
 
 def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
@@ -177,8 +199,8 @@ def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Itera
         if declared is not None and found["kind"] is not None and shown < declared:
             hidden = f" ({found['hidden']} is set there)" if found["hidden"] else ""
             yield f"{declared} devices were declared, and it shows {shown}{hidden}"
-        if found["used_by"]:
-            yield f"its devices are in use by {', '.join(found['used_by'])}"
+        if found["refused"] is not None:
+            yield found["refused"]
 
 
 def _with_one_version(
@@ -203,13 +225,21 @@ def _with_one_version(
 
 def fingerprint_of(
     topology: Topology,
-    hosts: Sequence[tuple[Host, HostReport]],
+    hosts: Sequence[tuple[Host, HostReport, Collection[int]]],
     needed: Requirements,
     *,
     on_one_machine: bool,
 ) -> Fingerprint:
-    """Take the fingerprint of a case of this topology on these hosts, as far as they can tell."""
-    machine = _agreed([_machine(host, report, needed) for host, report in hosts])
+    """Take the fingerprint of a case of this topology, as far as its hosts can tell.
+
+    With each host stand the places of the devices that it runs on.
+    """
+    machines, software = [], []
+    for host, report, places in hosts:
+        facts = {**report.facts, **_of_devices(report, places)}
+        machines.append(_machine(host, report, facts, needed))
+        software.append(_software(report, facts, needed))
+    machine = _agreed(machines)
     if topology.devices_per_node == 1:
         machine.pop("interconnect", None)
     if topology.nodes == 1:
@@ -218,14 +248,21 @@ def fingerprint_of(
         machine["network"] = "loopback"
     return Fingerprint(
         machine=machine,
-        software=_agreed([_software(report, needed) for _, report in hosts]),
-        hosts=tuple(host.name for host, _ in hosts),
+        software=_agreed(software),
+        hosts=tuple(host.name for host, _, _ in hosts),
         commits=hosts[0][1].commits if hosts else {},
     )
 
 
-def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, str]:
-    facts = report.facts
+def _of_devices(report: HostReport, places: Collection[int]) -> dict[str, str]:
+    """Merge the facts of the devices at these places."""
+    each = report.accelerators.facts
+    return _agreed([each[place] for place in sorted(places) if place < len(each)])
+
+
+def _machine(
+    host: Host, report: HostReport, facts: Mapping[str, str], needed: Requirements
+) -> dict[str, str]:
     network = {"network": facts["network"]} if "network" in facts else {}
     if not needed.accelerators:
         named = {"device": facts.get("processor"), "devices_per_node": facts.get("processors")}
@@ -237,10 +274,10 @@ def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, 
     return known | count | network
 
 
-def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    names = _OF_DEVICES if needed.accelerators else ()
-    system = {name: report.facts[name] for name in names if name in report.facts}
-    below = {name: report.facts[name] for name in _OF_HOSTS if name in report.facts}
+def _software(report: HostReport, facts: Mapping[str, str], needed: Requirements) -> dict[str, str]:
+    names = (*_OF_DEVICES, *DEVICE_SETTINGS) if needed.accelerators else ()
+    system = {name: facts[name] for name in names if name in facts}
+    below = {name: facts[name] for name in _OF_HOSTS if name in facts}
     packages = {**report.packages, **report.versions}
     packages = {name: version for name, version in packages.items() if version != probe.NO_VERSION}
     bundled = [name for name in packages if name.startswith("nvidia-nccl-")]

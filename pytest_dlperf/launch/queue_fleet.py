@@ -132,7 +132,7 @@ class QueueFleet(Fleet):
                 devices = case.topology.devices_per_node
                 host = found.hosts[name] = Host(name=name, address=name, devices=devices)
                 found.reports[name] = host_report(host, needed, look)
-            return found.reports[name].fault
+            return found.reports[name].fault_of(range(case.topology.devices_per_node))
 
         return JobTerms(
             purpose=case.id,
@@ -147,7 +147,8 @@ class QueueFleet(Fleet):
         """Describe what a case was measured on, by what its jobs have found where they ran."""
         del leases
         found = self._found.get((case.id, needed.key), _ReportsOfCase())
-        looked_at = [(host, found.reports[name]) for name, host in found.hosts.items()]
+        places = range(case.topology.devices_per_node)
+        looked_at = [(host, found.reports[name], places) for name, host in found.hosts.items()]
         return fingerprint_of(case.topology, looked_at, needed, on_one_machine=False)
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:

@@ -11,20 +11,30 @@ import re
 import threading
 import time
 
+from pytest_dlperf.node.host_tools import DeviceError, first_ids
 from pytest_dlperf.node.vendors import KINDS
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from pytest_dlperf.node.vendors import Kind
 
+_MAX_MESSAGE = 200  # characters: a tool may print anything
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """How so many chips of one host lie."""
 
 
-NOTHING = {"kind": None, "ids": [], "hidden": "", "facts": {}, "used_by": []}  # type: dict[str, Any]
+NOTHING = {
+    "kind": None,
+    "ids": [],
+    "hidden": "",
+    "facts": {},
+    "each": [],
+    "used_by": [],
+    "refused": None,
+}  # type: dict[str, Any]
 """What is found where no device is."""
 
 
@@ -42,39 +52,60 @@ class Look:
             thread.start()
 
     def result(self, until: float) -> "dict[str, Any]":
-        """Say what was found by then: ``kind``, ``ids``, ``hidden``, ``facts`` and ``used_by``.
+        """Say what was found by then.
 
-        Of two kinds that of which there are more is meant, or which comes first in the table.
+        ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
+        ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
+        what a tool says of devices that cannot be used. Of two kinds that of which there are more
+        is meant, or which comes first in the table.
         """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         best = NOTHING
+        refused = None
         for kind, found in self._found:
+            refused = refused or found.get("refused")
             ids = found.get("ids")
-            if not ids:
+            if not ids or found.get("refused"):
                 continue
-            visible, hidden = _visible(kind, ids)
+            by_id = {n: fact for n, fact in found["facts"].items() if not isinstance(fact, str)}
+            uuids = dict(by_id.pop("uuid", {}))
+            visible, hidden = _visible(kind, ids, uuids)
+            if visible and visible[0].startswith("MIG-"):
+                visible = visible[:1]  # CUDA shows a process one slice
             if best["kind"] is None or len(visible) > len(best["ids"]):
+                each = [
+                    {name: fact[one] for name, fact in by_id.items() if fact.get(one)}
+                    for one in visible
+                ]
+                facts = {n: fact for n, fact in found["facts"].items() if fact and n not in by_id}
+                facts.pop("uuid", None)
                 best = {
                     "kind": kind.name,
                     "ids": visible,
                     "hidden": hidden,
-                    "facts": {name: fact for name, fact in dict(found["facts"]).items() if fact},
-                    "used_by": found.get("used_by", []),
+                    "facts": facts,
+                    "each": each,
+                    "used_by": _used(found.get("used_by", []), visible, uuids),
+                    "refused": None,
                 }
-        return best
+        return best if best["ids"] or not refused else dict(NOTHING, refused=refused)
 
 
-def confined(kind: "str | None", ids: "Sequence[str]", wanted: "Sequence[int]") -> "dict[str, str]":
+def confined(
+    kind: "str | None", ids: "Sequence[str]", wanted: "Sequence[int]", *, mixed: bool = False
+) -> "dict[str, str]":
     """Give the variables that confine a run to some of the devices that a host shows.
 
-    ``wanted`` are places in ``ids``. Without a known kind NVIDIA's variable is taken, which some
-    others read as well.
+    ``wanted`` are places in ``ids``; ``mixed`` says that these are of several models. Without a
+    known kind NVIDIA's variable is taken, which some others read as well.
     """
     row = next((row for row in KINDS if row.name == kind), KINDS[0])
     chosen = [ids[place] if place < len(ids) else str(place) for place in wanted]
     if row.name != "tpu":
-        return {row.variables[0]: ",".join(chosen)}
+        # CUDA counts the fastest first, where nvidia-smi counts by the bus.
+        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if mixed and row.name == "nvidia" else {}
+        return dict(order, **{row.variables[0]: ",".join(chosen)})
     if len(chosen) == len(ids):
         return {}  # the library knows best how all of them lie
     found = {row.variables[0]: ",".join(chosen)}
@@ -91,7 +122,11 @@ def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
         ids, facts = kind.seen()
         found["facts"], found["ids"] = facts, ids
     with contextlib.suppress(Exception):
-        told, facts = kind.told()
+        try:
+            told, facts = kind.told()
+        except DeviceError as error:
+            found["refused"] = str(error)[:_MAX_MESSAGE]
+            return
         found["facts"] = dict(found["facts"], **{n: fact for n, fact in facts.items() if fact})
         if told is not None:
             found["ids"] = told
@@ -100,30 +135,51 @@ def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
             found["used_by"] = kind.users()
 
 
-def _visible(kind: "Kind", ids: "list[str]") -> "tuple[list[str], str]":
+def _used(
+    users: "Sequence[Any]", visible: "Sequence[str]", uuids: "Mapping[str, str]"
+) -> "list[tuple[int | None, str]]":
+    """Keep the processes that use what is visible, or something that is not said."""
+    places = {uuids.get(one, one): place for place, one in enumerate(visible)}
+    found = []  # type: list[tuple[int | None, str]]
+    for user in users:
+        if isinstance(user, str):
+            found.append((None, user))
+        elif user[0] in places:
+            found.append((places[user[0]], user[1]))
+    return found
+
+
+def _visible(kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]") -> "tuple[list[str], str]":
     """Leave out what the environment hides; say by what."""
     hidden = []
     variables = kind.variables
     if kind.outer in os.environ:
         hidden.append(kind.outer)
-        ids = [str(place) for place in range(len(_named(ids, os.environ[kind.outer])))]
+        ids = first_ids(len(_named(ids, os.environ[kind.outer], uuids)))
         variables = variables[:1]
     for variable in variables:
         if variable in os.environ:
-            ids = _named(ids, os.environ[variable])
+            ids = _named(ids, os.environ[variable], uuids)
             hidden.append(variable)
             break
     return ids, ", ".join(f"{name}={os.environ[name]}" for name in hidden)
 
 
-def _named(ids: "list[str]", said: str) -> "list[str]":
-    """Keep what a list names, up to what is no device, as the vendors' libraries do."""
+def _named(ids: "list[str]", said: str, uuids: "Mapping[str, str]") -> "list[str]":
+    """Keep what a list names, up to what is no device or there twice, as the libraries do."""
     if said.strip().lower() == "all":
         return ids
-    found = []
+    found = []  # type: list[str]
     for word in (part.strip() for part in said.split(",")):
-        # Names that are no number, of a device or a part of one, are taken as they are.
-        if word not in ids and not re.match(r"(GPU-|MIG-|\d+\.)", word):
+        one = word
+        if word not in ids and word not in uuids:
+            # The beginning of a UUID does, as far as it is one device's.
+            meant = [one for one, uuid in uuids.items() if uuid.startswith(word)]
+            is_name = re.match(r"(GPU-|MIG-|\d+\.)", word) is not None
+            if not is_name or (uuids and len(meant) != 1):
+                break
+            one = meant[0] if meant else word
+        if one in found:
             break
-        found.append(word)
+        found.append(one)
     return found

@@ -22,8 +22,18 @@ ROOT = ""
 DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
 
 
+class DeviceError(Exception):
+    """Devices of this host cannot be used; the message is what the vendor's tool says of them."""
+
+
 def output(*command: str) -> "list[str] | None":
     """Return the lines that a command prints; ``None`` where it is not there or fails."""
+    code, lines = answered(*command)
+    return lines if code == 0 else None
+
+
+def answered(*command: str) -> "tuple[int | None, list[str]]":
+    """Return a command's exit code and lines; ``None`` where it is not there or gives no answer."""
     try:
         process = subprocess.Popen(  # noqa: S603 - tools of the system
             command,
@@ -33,7 +43,7 @@ def output(*command: str) -> "list[str] | None":
             start_new_session=True,
         )
     except OSError:
-        return None
+        return None, []
     if process.stdout is None:
         raise AssertionError("it was asked for")
     with process.stdout as stdout:
@@ -43,12 +53,13 @@ def output(*command: str) -> "list[str] | None":
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     try:
-        failed = process.wait(_EXIT_LIMIT_S) != 0
+        code = process.wait(_EXIT_LIMIT_S)
     except subprocess.TimeoutExpired:
-        return None  # nothing ends what is stuck in a driver
-    if failed or printed is None:
-        return None
-    return [line for line in printed.decode("utf-8", "replace").split("\n") if line.strip()]
+        return None, []  # nothing ends what is stuck in a driver
+    if printed is None:
+        return None, []
+    lines = printed.decode("utf-8", "replace").split("\n")
+    return code, [line for line in lines if line.strip()]
 
 
 def _read(source: int, deadline: float) -> "bytes | None":
@@ -93,11 +104,12 @@ def joined_names(names: "Sequence[str]") -> str:
 
 
 def json_of(*command: str) -> "Any":
-    """Read what a tool prints as JSON, warnings in front of it left out."""
-    lines = output(*command) or []
-    while lines and lines[0][0] not in "[{":
-        del lines[0]
-    return json.loads("\n".join(lines))
+    """Read what a tool prints as JSON; warnings around it, also in brackets, are left out."""
+    text = "\n".join(output(*command) or [])
+    for start in re.finditer(r"^[\[{]", text, re.MULTILINE):
+        with contextlib.suppress(ValueError):
+            return json.JSONDecoder().raw_decode(text, start.start())[0]
+    raise ValueError("no JSON")
 
 
 def holders(pattern: str) -> "list[str]":

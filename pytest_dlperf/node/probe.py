@@ -167,6 +167,8 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         "kind": found["kind"],
         "ids": found["ids"],
         "hidden": found["hidden"],
+        "each": found["each"],
+        "refused": found["refused"],
         # By another run of this tool, it may be: that one is waited for.
         "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
         "facts": dict(facts, **found["facts"]),

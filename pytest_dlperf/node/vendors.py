@@ -2,8 +2,10 @@
 
 Each row of ``KINDS`` has three functions. ``seen`` lists ids by files of the system, which takes no
 time; ``told`` lists them by the vendor's tool, ``None`` where that has not. Both give facts:
-``device``, ``driver``, ``interconnect`` and the version of the runtime. ``users`` names processes.
-They may raise anything: then nothing is known. Sent to hosts with ``probe``.
+``device``, ``driver``, ``interconnect`` and the version of the runtime, each as one text of the
+host or as texts by id. ``users`` names processes, alone or behind the id of what they use. They may
+raise anything: then nothing is known. After a ``DeviceError`` the host is refused. Sent to hosts
+with ``probe``.
 """
 
 import contextlib
@@ -15,6 +17,7 @@ from pytest_dlperf.node.host_tools import (
     DEV,
     ROOT,
     SYS,
+    DeviceError,
     described,
     first_ids,
     holders,
@@ -25,11 +28,15 @@ from pytest_dlperf.node.host_tools import (
     pairs_in,
     text_of,
 )
+from pytest_dlperf.node.nvidia import nvidia_seen, nvidia_told, nvidia_users
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_dlperf.node.nvidia import Fact
+
+_WHOLE = "SPX"  # a device in one part
 _XGMI = "11"  # type of a link, as the kernel numbers them
 _INTEGRATED_BELOW_BYTES = 4 << 30  # graphics in a processor have less memory of their own
 _GOOGLE, _INTEL, _HABANA = "0x1ae0", "0x8086", "0x1da3"
@@ -58,9 +65,9 @@ class Kind:
         name: str,
         *,
         variables: "Sequence[str]",
-        seen: "Callable[[], tuple[list[str], dict[str, str]]]",
-        told: "Callable[[], tuple[list[str] | None, dict[str, str]]]",
-        users: "Callable[[], list[str]]",
+        seen: "Callable[[], tuple[list[str], Mapping[str, Fact]]]",
+        told: "Callable[[], tuple[list[str] | None, Mapping[str, Fact]]]",
+        users: "Callable[[], Sequence[str | tuple[str, str]]]",
         outer: str = "",
     ) -> None:
         """Make a row."""
@@ -70,43 +77,6 @@ class Kind:
         self.seen = seen
         self.told = told
         self.users = users
-
-
-# ------------------------------------------------------------------------------ NVIDIA
-
-
-def _nvidia_seen() -> "tuple[list[str], dict[str, str]]":
-    return first_ids(len(numbered(DEV + "/nvidia*"))), {}
-
-
-def _nvidia_told() -> "tuple[list[str] | None, dict[str, str]]":
-    listed = output("nvidia-smi", "-L")
-    numbers = [re.match(r"GPU (\d+): ", line) for line in listed or []]
-    ids = [number.group(1) for number in numbers if number]
-    if not ids:
-        return None, {}
-    facts = {}
-    lines = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or [""]
-    if re.match(r"name, ?driver_version$", lines[0].strip()):
-        shown = [line.rpartition(",") for line in lines[1:]]
-        facts["device"] = joined_names([name.strip() for name, _, _ in shown])
-        facts["driver"] = joined_names([driver.strip() for _, _, driver in shown])
-    for line in output("nvidia-smi") or []:
-        version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
-        if version is not None:
-            facts["cuda"] = version.group(1)
-    rows = [
-        line for line in output("nvidia-smi", "topo", "-m") or [] if re.match(r"GPU\d+\s", line)
-    ]
-    if len(rows) > 1:
-        joined = any(re.search(r"\sNV\d+\s", row + " ") for row in rows)
-        facts["interconnect"] = "nvlink" if joined else "pcie"
-    return ids, facts
-
-
-def _nvidia_users() -> "list[str]":
-    query = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
-    return [line for line in output(*query) or [] if re.match(r"\d+, ", line)]
 
 
 # ------------------------------------------------------------------------------ AMD
@@ -150,6 +120,8 @@ def _amd_seen() -> "tuple[list[str], dict[str, str]]":
         .strip()
         .partition("-")[0],
     }
+    if facts["device"]:
+        facts["device"] += _amd_partition()
     here = {node for _, node, _, _ in found}
     if len(here) > 1:
         links = [
@@ -177,10 +149,19 @@ def _amd_told() -> "tuple[list[str] | None, dict[str, str]]":
             drivers += [plain["driver version"]] if card == "system" else []
             names += [plain["card series"]] if card.startswith("card") else []
     # What no table has is printed as a number, or as not available.
-    known = all(re.search(r"[A-Za-z]{3}", name) for name in names)
-    facts = {"device": joined_names(names) if known else ""}
+    known = bool(names) and all(re.search(r"[A-Za-z]{3}", name) for name in names)
+    facts = {"device": joined_names(names) + _amd_partition() if known else ""}
     facts["driver"] = joined_names([driver for driver in drivers if re.match(r"\d", driver)])
     return None if _amd_nodes() else first_ids(len(names)), facts
+
+
+def _amd_partition() -> str:
+    """Name the parts that devices are split into, each a device to programs: ``CPX/NPS4``."""
+    modes = []
+    for name in ("current_compute_partition", "current_memory_partition"):
+        files = glob.glob(f"{SYS}/class/drm/*/device/{name}")  # noqa: PTH207 - as above
+        modes.append(joined_names([text_of(file).strip() for file in files]))
+    return "" if modes[0] in ("", _WHOLE) else " " + "/".join(filter(None, modes))
 
 
 def _amd_users() -> "list[str]":
@@ -209,10 +190,10 @@ def _ascend_seen() -> "tuple[list[str], dict[str, str]]":
 
 def _ascend_told() -> "tuple[list[str] | None, dict[str, str]]":
     rows = [
-        re.match(r"\s*\d+\s+\d+\s+(\d+)\s+(Ascend\s?\S+)\s*$", line)
+        re.match(r"\s*\d+\s+\d+\s+(\d+)\s+(?:Ascend\s?)?(\d\w+)\s*$", line)
         for line in output("npu-smi", "info", "-m") or []
     ]
-    chips = {row.group(1): row.group(2) for row in rows if row}
+    chips = {row.group(1): "Ascend " + row.group(2) for row in rows if row}
     facts = {"device": joined_names(list(chips.values()))}
     for line in output("npu-smi", "info") or []:
         version = re.search(r"npu-smi \S+ +Version: (\S+)", line)
@@ -281,6 +262,12 @@ def _is_integrated(address: str) -> bool:
 
 
 def _intel_told() -> "tuple[list[str] | None, dict[str, str]]":
+    selector = os.environ.get("ONEAPI_DEVICE_SELECTOR", "")
+    if re.search(r":\s*\d", selector):
+        # It counts among the devices that ZE_AFFINITY_MASK leaves, and that is set for each run.
+        raise DeviceError(
+            f"ONEAPI_DEVICE_SELECTOR={selector} is set there; name devices in ZE_AFFINITY_MASK"
+        )
     listed = [
         device
         for device in json_of("xpu-smi", "discovery", "-j")["device_list"]
@@ -351,9 +338,9 @@ KINDS = (
     Kind(
         "nvidia",
         variables=("CUDA_VISIBLE_DEVICES",),
-        seen=_nvidia_seen,
-        told=_nvidia_told,
-        users=_nvidia_users,
+        seen=nvidia_seen,
+        told=nvidia_told,
+        users=nvidia_users,
     ),
     Kind(
         "amd",

@@ -1,0 +1,146 @@
+"""NVIDIA's devices, whole or in slices (MIG), as ``nvidia-smi`` shows them; sent with ``probe``."""
+
+import re
+
+from pytest_dlperf.node.host_tools import (
+    DEV,
+    DeviceError,
+    answered,
+    first_ids,
+    numbered,
+    output,
+)
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Fact = str | Mapping[str, str]
+
+_GPU = re.compile(r"GPU (\d+): (.*?) *\(UUID: ([^\s)]+)\)")
+_SLICE = re.compile(r"\s+MIG (\S+) +Device +\d+: \(UUID: ([^\s)]+)\)")
+_NO_DEVICES = "No devices were found"
+_DEVICE_LOST, _OTHER_DRIVER = 15, 18  # exit codes
+_UNKNOWN = re.compile(r"\[?(N/A|Not Supported|.*deprecated.*)\]?$")
+_BROKEN = re.compile(r"ERR!|\[?(Unknown Error|GPU is lost|GPU requires reset)\]?$")
+_PLAIN = {"driver": "driver_version"}
+CAPS = {
+    "power_limit": "power.limit",
+    "application_clock": "clocks.applications.graphics",
+    "compute_mode": "compute_mode",
+    "ecc": "ecc.mode.current",
+    "persistence": "persistence_mode",
+}
+"""What an administrator sets that makes a device slower, by the name of the fact."""
+_SHARES = "nvidia-cuda-mps-server"
+"""Serves the processes of others, which are listed themselves, and computes nothing."""
+
+
+def nvidia_seen() -> "tuple[list[str], dict[str, Fact]]":
+    """List devices by their files."""
+    return first_ids(len(numbered(DEV + "/nvidia*"))), {}
+
+
+def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
+    """List whole devices by number, or by UUID beside sliced ones; without any, slices by UUID.
+
+    Raises:
+        DeviceError: The tool finds devices, or a driver, that cannot be used.
+    """
+    code, lines = answered("nvidia-smi", "-L")
+    if code is None:
+        return None, {}
+    rows = [_GPU.match(line) for line in lines]
+    gpus = {row.group(1): (row.group(2), row.group(3)) for row in rows if row}
+    if any(line.startswith(_NO_DEVICES) for line in lines):
+        raise DeviceError("nvidia-smi: " + _NO_DEVICES)
+    if code != 0:
+        if code in (_DEVICE_LOST, _OTHER_DRIVER) or numbered(DEV + "/nvidia*"):
+            said = lines[-1].strip() if lines else f"exit code {code}"
+            raise DeviceError("nvidia-smi: " + said)
+        return None, {}
+    if not gpus:
+        return None, {}
+    slices = _slices(lines)
+    sliced = {number for number, _ in slices.values()}
+    whole = {
+        number: gpus[number][1] if sliced else number for number in gpus if number not in sliced
+    }
+    facts = _facts(gpus)
+    by_id = {
+        name: {whole[number]: fact[number] for number in whole if number in fact}
+        for name, fact in facts.items()
+    }
+    for uuid, (number, profile) in slices.items():
+        of_slice = {name: fact[number] for name, fact in facts.items() if number in fact}
+        of_slice["device"] = "{} MIG {}".format(of_slice.get("device", "GPU"), profile)
+        of_slice["uuid"] = uuid
+        for name, text in of_slice.items():
+            by_id[name][uuid] = text
+    return list(whole.values()) or list(slices), dict(by_id, **_host_facts())
+
+
+def nvidia_users() -> "list[tuple[str, str]]":
+    """Name the processes on whole devices, each behind the UUID of its device."""
+    query = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name")
+    rows = [
+        re.match(r"([^\s,]+), (\d+, .*)", line)
+        for line in output(*query, "--format=csv,noheader") or []
+    ]
+    found = [(row.group(1), row.group(2)) for row in rows if row]
+    return [(uuid, process) for uuid, process in found if not process.endswith(_SHARES)]
+
+
+def _slices(lines: "list[str]") -> "dict[str, tuple[str, str]]":
+    """List slices by UUID: the number of the device that each is of, and its profile."""
+    found = {}
+    number = ""
+    for line in lines:
+        gpu, part = _GPU.match(line), _SLICE.match(line)
+        if gpu is not None:
+            number = gpu.group(1)
+        elif part is not None:
+            found[part.group(2)] = (number, part.group(1))
+    return found
+
+
+def _facts(gpus: "Mapping[str, tuple[str, str]]") -> "dict[str, dict[str, str]]":
+    """Find the facts of each device, by name and number."""
+    found = {
+        "device": {number: _known(number, name) for number, (name, _) in gpus.items()},
+        "uuid": {number: uuid for number, (_, uuid) in gpus.items()},
+    }  # type: dict[str, dict[str, str]]
+    for asked in (dict(_PLAIN, **CAPS), _PLAIN):  # an old tool knows fewer
+        query = ",".join(["index", *asked.values()])
+        lines = output("nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader")
+        rows = [[word.strip() for word in line.split(",")] for line in lines or []]
+        rows = [row for row in rows if len(row) == len(asked) + 1 and row[0] in gpus]
+        for place, name in enumerate(asked, 1):
+            found[name] = {row[0]: _known(row[0], row[place]) for row in rows}
+        if rows:
+            break
+    return {
+        name: {number: text for number, text in fact.items() if text}
+        for name, fact in found.items()
+    }
+
+
+def _known(number: str, said: str) -> str:
+    """Return what the tool shows of a device, nothing where it does not know."""
+    if _BROKEN.match(said):
+        raise DeviceError("nvidia-smi shows {} for GPU {}".format(said.strip("[]"), number))
+    return "" if _UNKNOWN.match(said) else re.sub(r"\.0+(?= )", "", said)
+
+
+def _host_facts() -> "dict[str, str]":
+    facts = {}
+    for line in output("nvidia-smi") or []:
+        version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
+        if version is not None:
+            facts["cuda"] = version.group(1)
+    topology = output("nvidia-smi", "topo", "-m") or []
+    rows = [line for line in topology if re.match(r"GPU\d+\s", line)]
+    if len(rows) > 1:
+        joined = any(re.search(r"\sNV\d+\s", row + " ") for row in rows)
+        facts["interconnect"] = "nvlink" if joined else "pcie"
+    return facts
