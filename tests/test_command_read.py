@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import datetime, timedelta
 from itertools import accumulate, islice
 from pathlib import Path
 
@@ -250,6 +251,18 @@ def test_steps_are_counted_over_epochs_and_ranks(tmp_path: Path) -> None:
     assert steps is not None
     assert (steps.epochs, steps.printers, steps.interval) == (3, 2, 1)
     assert (steps.first, steps.last, steps.records) == (0, 19, 120)
+
+
+def test_a_clock_of_twelve_hours_is_guessed(tmp_path: Path) -> None:
+    """A step takes two seconds; midnight passes, and so does the end of a month."""
+    begin = datetime(2026, 11, 30, 23, 59, 30)  # noqa: DTZ001 - logs tell no zone
+    now = (begin + timedelta(seconds=2 * k) for k in range(1, 61))
+    (tmp_path / "us.log").write_text(
+        "".join(f"{at:%m/%d/%y %I:%M:%S %p} step {k} loss 3.5\n" for k, at in enumerate(now, 1))
+    )
+    said = rows(read(tmp_path, "us.log", "--batch", "64").stdout)
+    assert said["steps"].startswith("1 to 60, ")
+    assert said["throughput"].startswith("32.00 samples/s")
 
 
 # ----------------------------------------------------------------------------------- guesses

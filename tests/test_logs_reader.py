@@ -136,6 +136,55 @@ def test_a_date_without_year_goes_on_in_the_next_one() -> None:
         clock.read(b"0230 23:00:00")
 
 
+@pytest.mark.parametrize(
+    ("texts", "seconds"),
+    [
+        (("11/20/26 10:00:22", "11/20/26 10:01:22"), 60),
+        (("11/20/2026 10:00:22.5", "11/20/2026 10:00:23"), 0.5),
+        (("20.11.2026 10:00:22,250", "20.11.2026 10:00:23,000"), 0.75),
+        # The month, the day or the year may be first: the fewest days have passed.
+        (("11/30/26 23:59:59", "12/01/26 00:00:01"), 2),
+        (("11/11/26 23:59:59", "12/11/26 00:00:01"), 2),
+        (("26/11/20 23:59:59", "26/11/21 00:00:01", "26/12/21 00:00:01"), 2 + 30 * 86400),
+        (("12/31/26 11:59:59 PM", "01/01/27 12:00:01 AM"), 2),
+        (("31/12 23:59:59", "01/01 00:00:01"), 2),
+        (("02/28 23:59:59", "03/01 00:00:01"), 2),
+        (("02/28 23:59:59", "02/29 23:59:59", "03/01 00:00:01"), 86402),
+        # Twelve hours
+        (("11:59:59 AM", "12:00:01 PM", "12:59:59 PM", "1:00:00 pm"), 3601),
+        (("11:59:59 P.M.", "12:00:01 A.M."), 2),
+        (("2026-11-20 12:59:59 am", "2026-11-20 01:00:00 pm"), 12 * 3600 + 1),
+    ],
+)
+def test_dates_in_figures_and_clocks_of_twelve_hours(
+    texts: tuple[str, ...], seconds: float
+) -> None:
+    clock = Clock()
+    for text in texts:
+        clock.read(text.encode())
+    assert clock.seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("texts", "match"),
+    [
+        (("11/20/26 10:00:22", "11/20/26 10:00:21"), "time runs backwards"),
+        (("11/21/26 10:00:22", "11/20/26 10:00:23"), "time runs backwards"),
+        (("13:00:00 PM",), "not a time of day"),
+        (("0:30:00 AM",), "not a time of day"),
+        (("32/13/26 10:00:22",), "not a date"),
+        (("2026-11-20 12:59:59", "2026-11-20 01:00:01"), "print AM and PM"),
+        (("12:59:59", "01:00:01"), "print AM and PM"),
+    ],
+)
+def test_what_a_clock_refuses(texts: tuple[str, ...], match: str) -> None:
+    clock = Clock()
+    for text in texts[:-1]:
+        clock.read(text.encode())
+    with pytest.raises(BrokenContractError, match=match):
+        clock.read(texts[-1].encode())
+
+
 def test_a_date_that_jumps_back_is_an_error() -> None:
     clock = Clock()
     clock.read(b"2020-12-31 23:59:59.5")

@@ -247,7 +247,7 @@ class Timing(str, Enum):
     TOKENS_PER_SECOND = "tokens_per_second"
     STEPS_PER_SECOND = "steps_per_second"
     TIMESTAMP = "timestamp"
-    """A date and a time, a time alone, or seconds since any moment."""
+    """A date and a time, also with AM and PM, a time alone, or seconds since any moment."""
     EPOCH_MILLISECONDS = "epoch_milliseconds"
     """Milliseconds since 1970."""
     ELAPSED_SECONDS = "elapsed_seconds"

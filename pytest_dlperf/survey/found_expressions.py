@@ -155,7 +155,8 @@ def _class(column: Column, group: str) -> str:
 
 def _stamp_class(column: Column) -> str:
     text = column.texts[0].decode()
-    return re.sub(" +", " +", re.sub(r"[0-9]+(?P<part>$)?", "[0-9]+", _META.sub(r"\\\1", text)))
+    text = re.sub(" +", " +", re.sub(r"[0-9]+(?P<part>$)?", "[0-9]+", _META.sub(r"\\\1", text)))
+    return re.sub("[AaPp]([Mm])$", r"[AaPp]\1", text)
 
 
 def _takes(text: str, kind: Alike, columns: Sequence[Column], wanted: Mapping[int, str]) -> bool:
