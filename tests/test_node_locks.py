@@ -103,3 +103,17 @@ def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
         )  # fmt: skip
     told = f"waiting for 1 of 1 hosts with 1 device(s): 127.0.0.1*held by process {os.getpid()} *"
     result.stdout.fnmatch_lines([told, "*no hosts after 1 s: *"])
+
+
+@pytest.mark.end_to_end
+def test_a_worker_that_waits_says_so_unless_another_of_its_session_holds_the_host(
+    suite: Suite,
+) -> None:
+    TinySystem(suite)
+    pool = HostPool(users_pool, report=print, lock=os.environ["DLPERF_LOCK"])
+    quiet = ("-q", "-n2", "-k", "throughput and tiny and (1n1g or 1n2g)")
+    with pool.leased([THIS_MACHINE], nodes=1, devices=1):
+        result = suite.run(*quiet, "--dlperf-wait-limit", "1")
+    told = f"waiting for 1 of 1 hosts with * device(s): 127.0.0.1*held by process {os.getpid()} *"
+    result.stderr.fnmatch_lines_random([f"dlperf: gw{number}: {told}" for number in (0, 1)])
+    assert "waiting" not in str(suite.run(*quiet).stderr)

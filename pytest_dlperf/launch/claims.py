@@ -32,6 +32,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     exclusive: bool
     candidates: Mapping[str, int | None]
     started_in: str
+    session: str = ""
+    """What the workers of one session have in common."""
     granted: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
@@ -120,6 +122,13 @@ class Claims(Struct):
             else:
                 self.claims[index] = replace(claim, granted=granted, since=time.time())
                 _use(used, self.claims[index])
+
+    def is_among_workers(self, name: str) -> bool:
+        """Whether none but workers of the same session may be in the way of a claim."""
+        [own] = (claim for claim in self.claims if claim.name == name)
+        others = (claim for claim in self.claims if claim.candidates.keys() & own.candidates.keys())
+        is_alone = bool(own.session) and not self.unknown
+        return is_alone and all(claim.session == own.session for claim in others)
 
     def waited_for(self, name: str) -> str:
         """Say whom a claim waits for."""

@@ -66,15 +66,21 @@ class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
     def __init__(
-        self, place: Path | Callable[[], Path], *, report: Callable[[str], None], lock: str = ""
+        self,
+        place: Path | Callable[[], Path],
+        *,
+        report: Callable[[str], None],
+        lock: str = "",
+        session: str = "",
     ) -> None:
         """Share the pool in a folder, which is made when needed and belongs to the pool alone.
 
         ``place`` may be a function that finds it, for one that may go while this process lives.
         ``report`` gets warnings, such as of a state file that was set aside. Leases under another
-        ``lock`` are no reason to wait.
+        ``lock`` are no reason to wait. ``session`` is what the workers of one have in common.
         """
         self._lock = lock
+        self._session = session
         self._find = place if callable(place) else lambda: place
         self._report = report
 
@@ -96,7 +102,8 @@ class HostPool:
         ``exclusive``: nobody else uses any device of them, and the first ones are taken; otherwise
         the lowest devices that are free. Who waits comes before who asks later for any of the same
         hosts. ``purpose`` is for others who wait for it. If the hosts are not free at once,
-        ``on_wait`` is called once with what is waited for.
+        ``on_wait`` is called once with what is waited for, unless these are but the other workers
+        of this session.
 
         Raises:
             BrokenError: They were not free for ``limit_s`` seconds, or the pool cannot be used.
@@ -113,6 +120,7 @@ class HostPool:
             exclusive=exclusive,
             candidates={key: host.devices for key, host in usable.items()},
             started_in=os.getcwd(),  # noqa: PTH109 - text is what is kept
+            session=self._session,
         )
         claimed = _OwnClaim(request, self._find())
         try:
@@ -130,8 +138,9 @@ class HostPool:
     ) -> Mapping[str, tuple[int, ...]]:
         deadline = time.monotonic() + limit_s
         pool = self._update(claimed)
-        if claimed.request.name not in pool.granted and on_wait is not None:
-            on_wait(pool.waited_for(claimed.request.name))
+        name = claimed.request.name
+        if name not in pool.granted and on_wait is not None and not pool.is_among_workers(name):
+            on_wait(pool.waited_for(name))
         seen = None
         while (granted := pool.granted.get(claimed.request.name)) is None:
             if time.monotonic() > deadline:

@@ -205,8 +205,9 @@ class DlperfSession:
         who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
         has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
         return LiveReport(
-            self._uncaptured if has_terminal and not self._is_worker else None,
+            self._uncaptured,
             ProgressFile(self._settings.session_dir, who),
+            has_terminal=has_terminal and not self._is_worker,
         )
 
     @contextmanager

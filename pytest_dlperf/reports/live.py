@@ -51,14 +51,14 @@ def _duration(seconds: float) -> str:
 class ProgressFile:
     """``progress.txt`` in a run directory: what each worker is doing, for ``tail -f``."""
 
-    __slots__ = ("_clock", "_path", "_shown", "_shown_at", "_who")
+    __slots__ = ("_clock", "_path", "_shown", "_shown_at", "who")
 
     def __init__(
         self, folder: Path, who: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Write as ``who``; the file is made with the first line."""
         self._path = folder / FILE
-        self._who = who
+        self.who = who
         self._clock = clock
         self._shown: tuple[str, int, str | None, bool] | None = None
         """The run that was written last, and whether it had its steps."""
@@ -80,22 +80,30 @@ class ProgressFile:
         try:
             make_folder(self._path.parent)
             with open_at_end(self._path) as file:
-                file.write(f"{stamp} {self._who} {text}\n".encode("utf-8", "backslashreplace"))
+                file.write(f"{stamp} {self.who} {text}\n".encode("utf-8", "backslashreplace"))
         except OSError:
             return  # it is for the reader; the run's own record does not depend on it
 
 
 @final
 class LiveReport:
-    """One line of progress on the terminal; a worker, which has none, writes it down instead."""
+    """One line of progress on the terminal; a worker, which has none, writes it down instead.
 
-    __slots__ = ("_file", "_is_open", "_terminal")
+    What a worker has to say goes to standard error, which is the controller's.
+    """
+
+    __slots__ = ("_file", "_is_open", "_terminal", "_uncaptured")
 
     def __init__(
-        self, terminal: Callable[[], AbstractContextManager[Any]] | None, file: ProgressFile
+        self,
+        uncaptured: Callable[[], AbstractContextManager[Any]],
+        file: ProgressFile,
+        *,
+        has_terminal: bool,
     ) -> None:
-        """Print by ``terminal``, pytest's reporter in a block without capture, if there is one."""
-        self._terminal = terminal
+        """Print in blocks without capture, which give pytest's reporter if there is one."""
+        self._terminal = uncaptured if has_terminal else None
+        self._uncaptured = uncaptured
         self._file = file
         self._is_open = False
 
@@ -104,6 +112,9 @@ class LiveReport:
         text = texts.printable(text)
         if self._terminal is None:
             self._file.write(text)
+            with self._uncaptured():
+                sys.stderr.write(f"dlperf: {self._file.who}: {text}\n")
+                sys.stderr.flush()
             return
         with self._terminal() as reporter:
             self._clear()
