@@ -7,16 +7,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from clusters.processes import wait_until
 from launches import places
 from msgspec.structs import replace
+from suites import Suite
+from trainers import TinySystem
 
 from pytest_dlperf.config.cluster import JobKind, Kubernetes, Volume
 from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.launch import queue as engines
 from pytest_dlperf.launch import watchdog
 from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
 from pytest_dlperf.launch.kubernetes.manifests import group_of, manifest_of, names_of, template_of
@@ -402,3 +405,43 @@ def test_neither_no_answer_nor_one_about_another_job_is_taken_for_this_one_s(
     answers(tmp_path, monkeypatch, scontrol="JobId=42 JobName=mine JobState=RUNNING Reason=None")
     state = queue.state(handle)
     assert (state.phase, state.reason) == (Phase.OVER, "Slurm has another job of this number")
+
+
+def test_what_hangs_is_told_with_what_to_do_and_nothing_is_waited_for_but_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(tmp_path, monkeypatch, sbatch="42")
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 42$SBATCH_WAIT\n", encoding="utf-8")
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    assert SbatchQueue("python3").submit(replace(JOB, folder=tmp_path)) == "42"
+    monkeypatch.setattr(engines, "CALL_LIMIT_S", 0.2)
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    with pytest.raises(SilentQueueError, match=r"did not answer within 0\.2 s; try it by hand"):
+        SbatchQueue("python3").submit(replace(JOB, folder=tmp_path))
+
+
+SILENT: Final = """
+from pytest_dlperf.launch.queue import Queue, SilentQueueError
+
+class Silent(Queue):
+    name = "silent"
+    rank_variable = "RANK"
+    def shown(self, job): ...
+    def submit(self, job): raise SilentQueueError("qsub: silence")
+    def state(self, handle): ...
+    def cancel(self, handle): ...
+    def cancel_command(self, name): return ["sh", "-c", "kill -9 $PPID"]  # which calls it for long
+
+def pytest_dlperf_queues(cluster):
+    return [Silent()]
+"""
+
+
+@pytest.mark.in_process
+def test_a_job_that_may_be_there_is_told_with_how_it_is_cancelled(suite: Suite) -> None:
+    TinySystem(suite)
+    (suite.path / "conftest.py").write_text(SILENT, encoding="utf-8")
+    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-launcher", "silent")
+    told = "*qsub: silence; whether it has taken the job is not known*, by: sh -c 'kill -9 $PPID'*"
+    result.stdout.fnmatch_lines([told])
+    result.assert_outcomes(failed=1)

@@ -114,6 +114,11 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
         ("slurm.srun=python", "'python' is not an option"),
         ("slurm.srun=-- python", "'--' would end the options"),
         ("slurm.sbatch=--array=1-3", "--array cannot be set for sbatch: a run is one job"),
+        (
+            "slurm.sbatch=--wait",
+            "--wait cannot be set for sbatch: it would answer at the run's end",
+        ),
+        ("slurm.sbatch=-W", "-W cannot be set for sbatch"),
         ("slurm.sbatch=-M all", "-M cannot be set for sbatch"),
         ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.sbatch=…"),
         ("container.runtime=dokcer", "did you mean 'docker'?"),

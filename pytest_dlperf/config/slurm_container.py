@@ -197,24 +197,27 @@ def _check_devices(devices: Sequence[str]) -> None:
 
 
 _REFUSED: Final = {
-    "srun": (
-        r"--(input|output|error|label|pty|multi-prog)|-[ieol].*",
-        "the supervisor's orders, reports and logs go through its streams",
-    ),
-    "sbatch": (
-        r"--(array|clusters?)|-[aM].*",
-        "a run is one job, which commands without it find; SLURM_CLUSTERS names a cluster",
-    ),
+    "srun": {
+        r"--(input|output|error|label|pty|multi-prog)|-[ieol].*": (
+            "the supervisor's orders, reports and logs go through its streams"
+        ),
+    },
+    "sbatch": {
+        r"--(array|clusters?)|-[aM].*": (
+            "a run is one job, which commands without it find; SLURM_CLUSTERS names a cluster"
+        ),
+        r"--wait|-W.*": "it would answer at the run's end only, which pytest waits for by itself",
+    },
 }
 """Options that Slurm takes without a word, and with which a run would never end."""
 
 
 def _check_slurm(command: str, options: Sequence[str]) -> None:
     _check_options(command, options)
-    refused, why = _REFUSED[command]
     for option in (option.partition("=")[0] for option in options):
-        if re.fullmatch(refused, option):
-            raise ValueError(f"{option} cannot be set for {command}: {why}")
+        for refused, why in _REFUSED[command].items():
+            if re.fullmatch(refused, option):
+                raise ValueError(f"{option} cannot be set for {command}: {why}")
 
 
 def _check_options(command: str, options: Sequence[str]) -> None:

@@ -169,8 +169,12 @@ class Queue(ABC):
         """
 
 
-def output_of(command: Sequence[str], *, name: str, stdin: str = "", **environment: str) -> str:
-    """Give what a command of an engine prints, for the queue of this name.
+def output_of(
+    command: Sequence[str], *, name: str, stdin: str = "", **environment: str | None
+) -> str:
+    """Return what a command of an engine prints, for the queue of this name.
+
+    A variable of ``environment`` that is ``None`` is not set for it.
 
     Raises:
         SilentQueueError: It has not ended after ``CALL_LIMIT_S`` seconds.
@@ -187,7 +191,11 @@ def output_of(command: Sequence[str], *, name: str, stdin: str = "", **environme
             timeout=CALL_LIMIT_S,
             # A signal to the tests is none to what they submit, or cancel.
             start_new_session=True,
-            env={**os.environ, **environment},
+            env={
+                name: value
+                for name, value in {**os.environ, **environment}.items()
+                if value is not None
+            },
         )
     except OSError as error:
         raise BrokenError(
@@ -195,7 +203,10 @@ def output_of(command: Sequence[str], *, name: str, stdin: str = "", **environme
             "engine's commands on this machine"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise SilentQueueError(f"{command[0]}: no answer for {CALL_LIMIT_S:g} s") from error
+        raise SilentQueueError(
+            f"{command[0]} did not answer within {CALL_LIMIT_S:g} s; try it by hand: the service "
+            "behind it may be down, or slow"
+        ) from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
         raise BrokenError(f"{command[0]}: {'; '.join(said) or f'status {done.returncode}'}")

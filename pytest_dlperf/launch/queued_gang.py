@@ -161,9 +161,11 @@ class QueuedGang(Gang):
         )
         try:
             self._handle = self._queue.submit(self._job)
-        except SilentQueueError:
+        except SilentQueueError as error:
             self._may_exist = True
-            raise
+            raise BrokenError(
+                f"{error}; whether it has taken the job is not known, so {self._keeps_cancelling}"
+            ) from error
         self._watchdog.submitted()
         self._come_up()
         hosts = [node.host for node in self.nodes]
@@ -225,6 +227,11 @@ class QueuedGang(Gang):
             self._order.say(f"waiting: {text} (for {limit_s:g} s at most)")
             self._last_said = text
             self._say_at = time.monotonic() + _SAID_AGAIN_S
+
+    @property
+    def _keeps_cancelling(self) -> str:
+        command = shlex.join(self._queue.cancel_command(self._job.name))
+        return f"it is cancelled again and again, for a quarter of an hour at most, by: {command}"
 
     @property
     def _named(self) -> str:
@@ -320,10 +327,7 @@ class QueuedGang(Gang):
             problems.append(str(error))
             is_over = False
         if not is_over:
-            problems.append(
-                f"{self._named} is not known to be gone; it is cancelled again and again "
-                f"meanwhile, which is: {shlex.join(self._queue.cancel_command(self._job.name))}"
-            )
+            problems.append(f"{self._named} is not known to be gone; {self._keeps_cancelling}")
         return is_over, [*problems, *self._queue.close(self._handle)]
 
     def _is_gone(self, handle: str, *, by_itself: bool) -> bool:
@@ -339,7 +343,7 @@ class QueuedGang(Gang):
         while not self._is_cancelled(handle):
             # A second signal asks to stop waiting.
             if time.monotonic() > deadline or len(self.signals) > 1:
-                raise BrokenError(f"{self._named}: nobody takes the order to cancel it")
+                raise BrokenError(f"{self._named}: the order to cancel it is not taken")
             time.sleep(1.0)
 
     def _is_cancelled(self, handle: str) -> bool:

@@ -211,4 +211,7 @@ def _program(job: Job) -> Path:
 
 
 def _slurm(command: Sequence[str], *, stdin: str = "") -> str:
-    return output_of(command, name="sbatch", stdin=stdin, SLURM_TIME_FORMAT="standard")
+    # With SBATCH_WAIT, sbatch would answer at the end of the job only.
+    return output_of(
+        command, name="sbatch", stdin=stdin, SLURM_TIME_FORMAT="standard", SBATCH_WAIT=None
+    )
