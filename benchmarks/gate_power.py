@@ -21,7 +21,12 @@ from simulated_gate import (
     CONFIRMED,
     CONTROLLED,
     ITSELF,
+    MEMORY_GATE,
+    NIGHT_MODES,
     NIGHTS,
+    OTHER_SHAPES,
+    RARE_MODES,
+    RUN_MODES,
     SPEEDUP,
     TOLERANCES,
     Cell,
@@ -53,6 +58,16 @@ CREPT: Final = (0.04, 0.05, 0.06, 0.07)
 VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
 CONTROL_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "strays", *NIGHTS)
 CONTROL_LOSSES: Final = (0.0, 0.015, 0.02, 0.03, 0.05)
+KIND_ROWS: Final = (
+    *((ITSELF, noise) for noise in ("cv 1", *OTHER_SHAPES, *RUN_MODES, *RARE_MODES)),
+    (SPEEDUP, "modes 2.6"),
+    (MEMORY_GATE, "two values"),
+    *((gate, noise) for noise in NIGHT_MODES for gate in (ITSELF, CONFIRMED)),
+    (ITSELF, "slow session"),
+    *((gate, "walk, 30 missing") for gate in (ITSELF, CONFIRMED)),
+)
+"""Noise of other kinds than normal: a gate that judges it, and its name."""
+KIND_LOSSES: Final = (0.0, 0.03, 0.05)
 DIRECTIONS: Final = {Better.HIGHER: "", Better.LOWER: "  lower is better"}
 
 
@@ -68,12 +83,16 @@ def fields() -> list[Cell]:
             for noise in CONTROL_ROWS
             for loss in CONTROL_LOSSES
         ),
+        *(Cell(gate, noise, loss) for gate, noise in KIND_ROWS for loss in KIND_LOSSES),
     ]
 
 
 def all_cells() -> list[Cell]:
     """Every field once for each direction."""
-    return [cell.towards(better) for better in DIRECTIONS for cell in fields()]
+    return [
+        *(cell.towards(better) for better in DIRECTIONS for cell in fields()),
+        *(Cell(MEMORY_GATE, noise, loss) for gate, noise in KIND_ROWS for loss in KIND_LOSSES),
+    ]
 
 
 def percent(part: float) -> str:
@@ -108,6 +127,32 @@ def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
         yield f"Losses from {gate.floor:g} % on, with a control arm after a fail: alarms that stand"
         yield ""
         yield from control_table(gate, outcomes)
+    yield ""
+    yield "Other kinds of noise: alarms and inconclusive nights in % when nothing changed, alarms"
+    yield "that the gate says are false, alarms after a loss"
+    yield ""
+    yield from kind_table(outcomes)
+
+
+def kind_name(gate: Gate, noise: str) -> str:
+    """A row's name."""
+    return noise if gate is ITSELF else f"{noise}, {gate.name.strip()}"
+
+
+def kind_table(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
+    """What becomes of noise that is not normal, for a metric that is better the higher it is."""
+    heads = ("no loss", "claimed", "inconclusive", "3 % lost", "5 % lost", "runs")
+    yield f"{'noise':<40}" + "".join(f"{head:>14}" for head in heads)
+    for gate, noise in KIND_ROWS:
+        quiet, *lossy = (outcomes[Cell(gate, noise, loss)] for loss in KIND_LOSSES)
+        shown = (
+            percent(quiet.alarms()),
+            percent(quiet.claimed_alarms()),
+            percent(quiet.undecided()),
+            *(percent(outcome.alarms()) for outcome in lossy),
+            f"{quiet.runs_each():.1f}",
+        )
+        yield f"{kind_name(gate, noise):<40}" + "".join(f"{field:>14}" for field in shown)
 
 
 def rule_table(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
@@ -153,26 +198,39 @@ def control_table(gate: Gate, outcomes: dict[Cell, Outcome]) -> Iterable[str]:
 
 
 class Target(Struct, frozen=True):
-    """What has to hold of a cell: alarms (as a part of nights) or runs, at most or at least."""
+    """What has to hold of a cell: alarms (as a part of nights) or runs, at most or at least.
+
+    ``most_undecided`` are nights that are ``inconclusive``, also as a part. With ``is_claimed`` the
+    alarms are within a factor of two of what the gate says.
+    """
 
     name: str
     cell: Cell
     at_most: float | None = None
     at_least: float | None = None
     most_runs: float | None = None
+    most_undecided: float | None = None
+    is_claimed: bool = False
 
     def missed(self, outcome: Outcome) -> str | None:
         """How it is missed by more than chance: three standard errors; ``None`` if it holds."""
         if self.most_runs is not None:
             runs = outcome.runs_each()
             return f"{runs:.2f} runs" if runs > self.most_runs else None
-        alarms = outcome.alarms()
-        for limit, sign in ((self.at_most, 1), (self.at_least, -1)):
+        for share, limit, sign in (
+            (outcome.alarms(), self.at_most, 1),
+            (outcome.alarms(), self.at_least, -1),
+            (outcome.undecided(), self.most_undecided, 1),
+        ):
             if limit is None:
                 continue
             chance = 3 * math.sqrt(limit * (1 - limit) / outcome.trials)
-            if sign * (alarms - limit) > chance:
-                return f"{percent(alarms)} % of {outcome.trials} nights"
+            if sign * (share - limit) > chance:
+                return f"{percent(share)} % of {outcome.trials} nights"
+        claimed, alarms = outcome.claimed_alarms(), outcome.alarms()
+        chance = 3 * math.sqrt(max(claimed, alarms) / outcome.trials)
+        if self.is_claimed and not claimed / 2 - chance <= alarms <= 2 * claimed + chance:
+            return f"{percent(alarms)} %, claimed {percent(claimed)} %"
         return None
 
 
@@ -196,6 +254,37 @@ ONE_WAY: Final = (
         Target(f"at most 0.3 % confirmed, {noise}", Cell(CONFIRMED, noise, 0.0), at_most=0.003)
         for noise in ("cv .3", "cv 1", "cv 1, nights .5", "cv 1, nights 1")
     ),
+    *(
+        Target(
+            f"at most 0.5 % false alarms and 5 % undecided, {noise}",
+            Cell(ITSELF, noise, 0.0),
+            at_most=0.005,
+            most_undecided=0.05,
+            is_claimed=noise in RUN_MODES,
+        )
+        for noise in (*OTHER_SHAPES, *RUN_MODES, *RARE_MODES, "modes")
+    ),
+    Target("at most 1 % false alarms, speedup", Cell(SPEEDUP, "modes 2.6", 0.0), at_most=0.01),
+    *(
+        Target(
+            f"at most 5 % false alarms, {noise}",
+            Cell(ITSELF, noise, 0.0),
+            at_most=0.05,
+        )
+        for noise in NIGHT_MODES
+    ),
+    *(
+        Target(f"at most 1 % confirmed, {noise}", Cell(CONFIRMED, noise, 0.0), at_most=0.01)
+        for noise in NIGHT_MODES
+    ),
+    Target(
+        "at most 2 % confirmed after a gap", Cell(CONFIRMED, "walk, 30 missing", 0.0), at_most=0.02
+    ),
+    Target(
+        "3 % seen beside a slow session in 90 %", Cell(ITSELF, "slow session", 0.03), at_least=0.9
+    ),
+    Target("5 % seen at modes 2.6 in 95 %", Cell(ITSELF, "modes 2.6", 0.05), at_least=0.95),
+    Target("5 % seen at modes 5 in 90 %", Cell(ITSELF, "modes 5", 0.05), at_least=0.90),
 )
 TARGETS: Final = (
     *ONE_WAY,
@@ -209,6 +298,7 @@ TARGETS: Final = (
         )
         for target in ONE_WAY
     ),
+    Target("at most 1 % of false alarms, two values", Cell(MEMORY_GATE, "two values", 0.0), 0.01),
 )
 
 

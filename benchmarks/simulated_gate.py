@@ -11,14 +11,15 @@ import multiprocessing
 import random
 import zlib
 from collections import Counter
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from noise_models import LEVEL, Noise
 
 from pytest_dlperf.gate.control import ControlRuns, confirm
-from pytest_dlperf.gate.noise import are_unstable
 from pytest_dlperf.gate.rules import Terms, rule_for
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_dlperf.gate.rules import Rule
-    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.judgement import Decision, Judgement
 
-LEVEL: Final = 1000.0
 METRICS: Final = {
     Better.HIGHER: throughput("samples/s"),
     Better.LOWER: Metric(name="step_time", unit="ms", better=Better.LOWER, source=Source.STEPS),
@@ -46,49 +46,58 @@ CHUNK: Final = 2000
 DRIFT: Final = 0.002
 
 
-class Noise(Struct, frozen=True):
-    """A model of noise: everything is a part of the level.
-
-    ``deviation`` is that between runs, ``strays`` the part of runs that are 20 to 75 % worse,
-    ``modes`` the distance between two modes that runs are in by chance, ``nights`` the deviation
-    between nights.
-    """
-
-    deviation: float
-    strays: float = 0.0
-    modes: float = 0.0
-    nights: float = 0.0
-
-    def night(self, choose: random.Random) -> float:
-        """The level of one night."""
-        return LEVEL * (1 + choose.gauss(0.0, self.nights)) if self.nights else LEVEL
-
-    def run(self, level: float, better: Better, choose: random.Random) -> float:
-        """The number of one run in a night of this level."""
-        value = level * (1 + choose.gauss(0.0, self.deviation))
-        if self.modes:
-            value *= 1 + choose.choice((-0.5, 0.5)) * self.modes
-        if self.strays and choose.random() < self.strays:
-            value *= 1 - better.sign * choose.uniform(0.20, 0.75)
-        return value
-
-
 QUIET: Final = {
-    "cv .3": Noise(0.003),
-    "cv 1": Noise(0.01),
-    "cv 2.5": Noise(0.025),
-    "strays": Noise(0.01, strays=0.1),
-    "modes": Noise(0.003, modes=0.03),
+    "cv .3": Noise(deviation=0.003),
+    "cv 1": Noise(deviation=0.01),
+    "cv 2.5": Noise(deviation=0.025),
+    "strays": Noise(deviation=0.01, strays=0.1),
+    "modes": Noise(deviation=0.003, modes=0.03),
 }
 NIGHTS: Final = {
-    "cv .3, nights .5": Noise(0.003, nights=0.005),
-    "cv 1, nights .5": Noise(0.01, nights=0.005),
-    "cv 1, nights 1": Noise(0.01, nights=0.01),
-    "cv 1, nights 2": Noise(0.01, nights=0.02),
-    "cv 2.5, nights 1": Noise(0.025, nights=0.01),
+    "cv .3, nights .5": Noise(deviation=0.003, nights=0.005),
+    "cv 1, nights .5": Noise(deviation=0.01, nights=0.005),
+    "cv 1, nights 1": Noise(deviation=0.01, nights=0.01),
+    "cv 1, nights 2": Noise(deviation=0.01, nights=0.02),
+    "cv 2.5, nights 1": Noise(deviation=0.025, nights=0.01),
 }
-LOUD: Final = {"cv 1.5": Noise(0.015), "cv 4": Noise(0.04)}
-NOISES: Final = {**QUIET, **NIGHTS, **LOUD}
+LOUD: Final = {"cv 1.5": Noise(deviation=0.015), "cv 4": Noise(deviation=0.04)}
+OTHER_SHAPES: Final = {
+    "heavy 1": Noise(deviation=0.01, shape="heavy"),
+    "skewed 2.5": Noise(deviation=0.025, shape="skewed"),
+    "AR .5, cv 1": Noise(deviation=0.01, follows=0.5),
+}
+MODE_DISTANCES: Final = (2.2, 2.6, 2.9, 3.5, 5)
+RUN_MODES: Final = {
+    f"modes {apart:g}": Noise(deviation=0.001, modes=apart / 100) for apart in MODE_DISTANCES
+}
+RARE_MODES: Final = {
+    f"modes 2.6, {share:.0%} worse": Noise(deviation=0.001, modes=0.026, worse_share=share)
+    for share in (0.1, 0.2, 0.35)
+}
+NIGHT_MODES: Final = {
+    f"night modes 3, cv {100 * cv:g}": Noise(deviation=cv, night_modes=0.03)
+    for cv in (0.001, 0.003, 0.01)
+}
+OTHERS: Final = {
+    "two values": Noise(deviation=0.0, modes=0.025),
+    "one value": Noise(deviation=0.0),
+    "30 % at +3 %": Noise(deviation=0.0, modes=0.03, worse_share=0.3),
+    "slow session": Noise(deviation=0.01, slow_session=0.05),
+    "walk, 30 missing": Noise(deviation=0.01, walk=0.002, gap=31),
+}
+NOISES: Final = {
+    **QUIET,
+    **NIGHTS,
+    **LOUD,
+    **OTHER_SHAPES,
+    **RUN_MODES,
+    **RARE_MODES,
+    **NIGHT_MODES,
+    **OTHERS,
+}
+MEMORY: Final = Metric(
+    name="memory", unit="GB", better=Better.LOWER, source=Source.LOG, tolerance_percent=2.0
+)
 
 
 class Gate(Struct, frozen=True):
@@ -108,11 +117,12 @@ class Gate(Struct, frozen=True):
     speedup: bool = False
     better: Better = Better.HIGHER
     floor: float = MIN_LOSS_PERCENT
+    is_memory: bool = False
 
     @property
     def metric(self) -> Metric:
         """What is judged, or what the speedup is over."""
-        return METRICS[self.better]
+        return MEMORY if self.is_memory else METRICS[self.better]
 
     @property
     def terms(self) -> Terms:
@@ -128,6 +138,9 @@ ITSELF: Final = Gate("sequential, 3 to 9 runs", None, 5.0, SESSIONS, RUNS_PER_SE
 CONTROLLED: Final = replace(ITSELF, name="with control", control=True)
 CONFIRMED: Final = replace(CONTROLLED, floor=CONFIRMED_LOSS_PERCENT)
 SPEEDUP: Final = replace(ITSELF, name="  its speedup", speedup=True)
+MEMORY_GATE: Final = replace(
+    ITSELF, name="memory", is_memory=True, tolerance_percent=2.0, better=Better.LOWER
+)
 TOLERANCES: Final = tuple(
     Gate(f"median of 5, -{percent:g} %, of {runs}", RuleName.TOLERANCE, percent, baseline_runs=runs)
     for percent, runs in ((5.0, 5), (5.0, 10), (3.0, 10), (2.0, 10))
@@ -140,12 +153,14 @@ class Cell(Struct, frozen=True):
 
     ``None`` for the loss is exactly the one that the rule says it sees nine times out of ten.
     ``crept`` is what was lost before, in steps of 0.2 % a night, all of them accepted.
+    ``tonight`` is the name of tonight's noise, where it is another.
     """
 
     gate: Gate
     noise: str
     loss: float | None
     crept: float = 0.0
+    tonight: str | None = None
 
     def towards(self, better: Better) -> Cell:
         """The same for a metric of this direction."""
@@ -155,7 +170,8 @@ class Cell(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """What came of a cell's nights: verdicts before and after the control arm, and runs taken.
 
-    ``visible_percent`` is the sum of the losses that the gate said it would see.
+    ``visible_percent`` is the sum of the losses that the gate said it would see, ``claimed`` that
+    of the probabilities of a false alarm.
     """
 
     trials: int
@@ -163,6 +179,7 @@ class Outcome(Struct, frozen=True):
     final: Counter[Verdict]
     runs: int
     visible_percent: float
+    claimed: float
 
     def __add__(self, other: Outcome) -> Outcome:
         """Both together."""
@@ -172,6 +189,7 @@ class Outcome(Struct, frozen=True):
             self.final + other.final,
             self.runs + other.runs,
             self.visible_percent + other.visible_percent,
+            self.claimed + other.claimed,
         )
 
     def first_alarms(self) -> float:
@@ -182,6 +200,10 @@ class Outcome(Struct, frozen=True):
         """Part of the nights that were called regressed in the end."""
         return self.final[Verdict.REGRESSED] / self.trials
 
+    def claimed_alarms(self) -> float:
+        """Part of the nights that the gate says would be regressed if nothing had changed."""
+        return self.claimed / self.trials
+
     def undecided(self) -> float:
         """Part of the nights that were called inconclusive in the end, which is red too."""
         return self.final[Verdict.INCONCLUSIVE] / self.trials
@@ -191,7 +213,7 @@ class Outcome(Struct, frozen=True):
         return self.runs / self.trials
 
 
-NOTHING: Final = Outcome(0, Counter(), Counter(), 0, 0.0)
+NOTHING: Final = Outcome(0, Counter(), Counter(), 0, 0.0, 0.0)
 
 
 def baseline_of(metric: Metric, sessions: Sequence[Sequence[float]]) -> Baseline:
@@ -230,12 +252,30 @@ def end(gate: Gate, values: Iterable[float], *baselines: Baseline) -> MeasuredCa
     )
 
 
-def one_night(
-    cell: Cell, choose: random.Random, make_rule: Callable[..., Rule]
-) -> tuple[Verdict, Verdict, int, float]:
-    """One night: the verdict, the verdict after the control arm, runs taken, loss that is seen."""
-    gate, noise = cell.gate, NOISES[cell.noise]
-    levels = levels_of(cell, choose)
+class Night(Struct, frozen=True, kw_only=True):
+    """One night: the verdict, that after the control arm, runs taken, what the gate says it sees.
+
+    ``claimed`` is the probability of a false alarm that it tells.
+    """
+
+    first: Verdict
+    final: Verdict
+    runs: int
+    visible_percent: float
+    claimed: float
+
+
+def one_night(cell: Cell, choose: random.Random, make_rule: Callable[..., Rule]) -> Night:
+    """Draw a baseline and a night, and judge it."""
+    gate, noise, sign = cell.gate, NOISES[cell.noise], cell.gate.better.sign
+    levels, tonight = noise.levels(gate.baseline_sessions + (cell.crept > 0), sign, choose)
+    if cell.crept:
+        # The accepted one is from before; the last ones are those of the nights until tonight.
+        levels[1:] = [
+            level * (1 - sign * (cell.crept - DRIFT * nights))
+            for nights, level in zip(range(len(levels) - 1, 0, -1), levels[1:], strict=True)
+        ]
+        tonight *= 1 - sign * cell.crept
     baseline = baseline_of(gate.metric, sessions_of(gate, noise, levels, choose))
     rule = make_rule(gate.metric, baseline, gate.terms)
     visible = 0.0
@@ -247,59 +287,48 @@ def one_night(
         visible = told.min_detectable_percent
         loss = visible / 100
     # The control is the accepted software: it has the night's level, without the loss.
-    tonight = noise.night(choose) * (1 - gate.better.sign * cell.crept)
-    level = tonight * (1 - gate.better.sign * loss)
-    runs, verdict = series(rule, noise, level, choose)
+    level = tonight * (1 - sign * loss)
+    runs, decision = series(rule, NOISES[cell.tonight or cell.noise], level, choose)
     if gate.speedup:
-        return (
-            *speedup_night(cell, baseline, (levels, tonight), runs, choose, make_rule),
-            visible,
-        )
-    if not gate.control or verdict is not Verdict.REGRESSED:
-        return verdict, verdict, len(runs), visible
-    judgement = decide(GateInput(gate.metric, end(gate, runs, baseline), gate.terms))
-    # As many as a session takes: A B B A, and not too few to tell.
-    pairs = max(MIN_PAIRS, len(runs) + len(runs) % 2)
-    confirmed = confirmed_in_turn(cell, judgement, baseline, (level, tonight), pairs, choose)
-    return judgement.verdict, confirmed.verdict, len(runs) + 2 * pairs, visible
-
-
-def levels_of(cell: Cell, choose: random.Random) -> list[float]:
-    """The levels of the accepted nights."""
-    levels = [NOISES[cell.noise].night(choose) for _ in range(cell.gate.baseline_sessions)]
-    if not cell.crept:
-        return levels
-    # The accepted one is from before; the last ones are those of the nights until tonight.
-    last = [
-        level * (1 - cell.gate.better.sign * (cell.crept - DRIFT * nights))
-        for nights, level in zip(range(len(levels), 0, -1), levels, strict=True)
-    ]
-    return [NOISES[cell.noise].night(choose), *last]
+        decision = speedup_night(cell, baseline, (levels, tonight), runs, choose, make_rule)
+    first = final = decision.verdict
+    taken = len(runs)
+    if gate.control and first is Verdict.REGRESSED:
+        judgement = decide(GateInput(gate.metric, end(gate, runs, baseline), gate.terms))
+        # As many as a session takes: A B B A, and not too few to tell.
+        pairs = max(MIN_PAIRS, taken + taken % 2)
+        final = confirmed_in_turn(
+            cell, judgement, baseline, (level, tonight), pairs, choose
+        ).verdict
+        taken += 2 * pairs
+    return Night(
+        first=first,
+        final=final,
+        runs=taken,
+        visible_percent=visible,
+        claimed=decision.false_alarm or 0.0,
+    )
 
 
 def sessions_of(
     gate: Gate, noise: Noise, levels: Iterable[float], choose: random.Random
 ) -> list[list[float]]:
-    """The runs of the accepted nights: one with too many strays is none, and comes again."""
-    sessions = []
-    for level in levels:
-        runs = [noise.run(level, gate.better, choose) for _ in range(gate.baseline_runs)]
-        while noise.strays and are_unstable(runs, noise.deviation):
-            runs = [noise.run(level, gate.better, choose) for _ in range(gate.baseline_runs)]
-        sessions.append(runs)
-    return sessions
+    """The runs of the accepted nights."""
+    sign = gate.better.sign
+    return [noise.session(level, sign, gate.baseline_runs, choose) for level in levels]
 
 
 def series(
     rule: Rule, noise: Noise, level: float, choose: random.Random
-) -> tuple[list[float], Verdict]:
+) -> tuple[list[float], Decision]:
     """As many runs at this level as the rule asks for, and what it makes of them."""
     runs: list[float] = []
-    decision = None
-    while decision is None:
-        runs.append(noise.run(level, rule.better, choose))
+    for run in noise.runs(level, rule.better.sign, choose):
+        runs.append(run)
         decision = rule.decide(runs, is_last=False)
-    return runs, decision.verdict
+        if decision is not None:
+            return runs, decision
+    raise AssertionError("runs have no end")
 
 
 def speedup_night(  # noqa: PLR0913, PLR0917 - a night has so many sides
@@ -309,8 +338,8 @@ def speedup_night(  # noqa: PLR0913, PLR0917 - a night has so many sides
     runs: Sequence[float],
     choose: random.Random,
     make_rule: Callable[..., Rule],
-) -> tuple[Verdict, Verdict, int]:
-    """The verdict on the speedup of a night whose many devices had these runs, twice, and runs.
+) -> Decision:
+    """The decision on the speedup of a night whose many devices had these runs.
 
     The single device shares the levels of the nights, those accepted and tonight's.
     """
@@ -322,7 +351,9 @@ def speedup_night(  # noqa: PLR0913, PLR0917 - a night has so many sides
     speedup = baseline_of(metric, [[many.accepted / single.accepted]])
     ends = end(gate, runs, many, speedup), end(gate, single_runs, single)
     judgement = decide(GateInput(metric, ends[0], gate.terms, ends[1]))
-    return judgement.verdict, judgement.verdict, len(runs)
+    if judgement.decision is None:
+        raise AssertionError(judgement.reason)
+    return judgement.decision
 
 
 def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
@@ -336,7 +367,7 @@ def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
     """The judgement after candidate and control, of these levels, have run in turn."""
     gate, noise = cell.gate, NOISES[cell.noise]
     candidate, control = (
-        measurement(gate.metric, (noise.run(level, gate.better, choose) for _ in range(pairs)))
+        measurement(gate.metric, islice(noise.runs(level, gate.better.sign, choose), pairs))
         for level in levels
     )
     runs = ControlRuns(interleaved=(InterleavedRuns(candidate=candidate, control=control),))
@@ -353,14 +384,15 @@ def nights(
     choose = random.Random(zlib.crc32(f"{cell}{seed}".encode()))  # noqa: S311 - a simulation
     first: Counter[Verdict] = Counter()
     final: Counter[Verdict] = Counter()
-    taken, visible = 0, 0.0
+    taken, visible, claimed = 0, 0.0, 0.0
     for _ in range(trials):
-        before, after, runs, seen = one_night(cell, choose, make_rule)
-        first[before] += 1
-        final[after] += 1
-        taken += runs
-        visible += seen
-    return Outcome(trials, first, final, taken, visible)
+        night = one_night(cell, choose, make_rule)
+        first[night.first] += 1
+        final[night.final] += 1
+        taken += night.runs
+        visible += night.visible_percent
+        claimed += night.claimed
+    return Outcome(trials, first, final, taken, visible, claimed)
 
 
 def _chunk(task: tuple[Cell, int, str]) -> tuple[Cell, Outcome]:

@@ -16,11 +16,11 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 from gate_power import TARGETS, Target, check_targets  # noqa: E402
+from noise_models import LEVEL  # noqa: E402
 from simulated_gate import (  # noqa: E402
     CONFIRMED,
     CONTROLLED,
     ITSELF,
-    LEVEL,
     SPEEDUP,
     TOLERANCES,
     Cell,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import location, noise, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
+from pytest_dlperf.gate.reference import Reference
 from pytest_dlperf.gate.sequential import THRESHOLD_ERRORS
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
@@ -150,10 +151,9 @@ def _noise(
     arms: tuple[Samples, Samples], baseline: Baseline | None
 ) -> tuple[float, int | None] | None:
     """Relative deviation between runs; its degrees of freedom if it is that of tonight's arms."""
-    known = [run for runs in baseline.rolling for run in runs] if baseline else []
     # With fewer runs in the baseline, the noise is that of tonight's arms.
-    if len(known) >= MIN_RUNS_FOR_NOISE:
-        return noise(known), None
+    if baseline is not None and sum(map(len, baseline.rolling)) >= MIN_RUNS_FOR_NOISE:
+        return Reference.of(baseline.rolling, baseline.better).deviation, None
     # Each arm around its own mean: the difference between them is not noise.
     pooled = pooled_noise(arm.values for arm in arms)
     return None if pooled is None else (pooled.deviation, pooled.dof)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, location, noise, pooled_noise
+from pytest_dlperf.gate.noise import (
+    MIN_NOISE,
+    is_noise_free,
+    location,
+    noise,
+    pooled_noise,
+    share_of_nights,
+)
 from pytest_dlperf.gate.rules import last_decision
 from pytest_dlperf.gate.sequential import FIRST_LOOK, MIN_BASELINE_SESSIONS
 from pytest_dlperf.model import numbers
@@ -44,12 +51,6 @@ _MIN_RUN: Final = 0.001
 """The smallest run that is drawn, as a part of the level: runs are positive."""
 
 _RESOLUTION: Final = 0.0005
-
-_MIN_EVIDENCE: Final = 3.0
-"""Nights differ if their levels vary more than so many times as much as by chance.
-
-Where nights do not differ, 3 % of all cases reach that (F-test, six sessions of five runs).
-"""
 
 
 class Qualification(Struct, frozen=True, kw_only=True):
@@ -160,11 +161,8 @@ class _Draw:
             for run in session
         ]
         # The levels differ by chance too, which drawing from them adds once more.
-        differences = [level / self._level - 1 for level in levels]
-        found = math.fsum(difference**2 for difference in differences) / (len(levels) - 1)
-        chance = self._noise**2 * math.fsum(1 / size for size in self._sizes) / len(self._sizes)
-        kept = math.sqrt(1 - chance / found) if found > _MIN_EVIDENCE * chance else 0.0
-        self._factors = [1 + kept * difference for difference in differences]
+        kept = share_of_nights(levels, self._sizes, self._noise)
+        self._factors = [1 + kept * (level / self._level - 1) for level in levels]
 
     def __call__(self) -> tuple[Rule, list[float]]:
         """Draw a baseline, make its rule, and draw a night of as many runs as that may take."""

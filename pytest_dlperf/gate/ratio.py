@@ -116,10 +116,11 @@ def _sequential(
     held: AcceptedRatio,
 ) -> Decision:
     """Compare the ratio of tonight's locations with the ratio of the last sessions'."""
+    rules = rules[0].for_ratio, rules[1].for_ratio
     nights = [rule.night(end.samples.values) for end, rule in zip(ends, rules, strict=True)]
     sensitivities = [night.sensitivity for night in nights]
     measured = nights[0].measured / nights[1].measured
-    reference = rules[0].reference / rules[1].reference
+    reference = rules[0].reference.level / rules[1].reference.level
     error = StandardError.combined(each.error for each in sensitivities)
     errors = max(each.errors for each in sensitivities)
     least = held.min_loss_percent / 100
@@ -131,7 +132,7 @@ def _sequential(
     better = held.baseline.better
     drift = Drift(
         baseline=held.baseline,
-        sessions=rules[0].baseline_sessions,
+        sessions=rules[0].reference.sessions,
         allowed=max(held.tolerance_percent / 100, least, errors * accepted_error.value),
         error=accepted_error,
     )

@@ -22,11 +22,12 @@ from pytest_dlperf.gate.noise import (
     outliers,
     t_quantile,
 )
+from pytest_dlperf.gate.reference import Groups, Reference
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, Drift
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import Better, RuleName
-from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE
+from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,6 @@ _MIN_DOF: Final = 4
 _MIN_EARLY_LOSS: Final = 0.08
 _MIN_EARLY_LOSS_OF_EACH_RUN: Final = 0.05
 _MIN_EARLY_DEVIATIONS_OF_EACH_RUN: Final = 3.0
-_MAX_BASELINE_OUTLIERS: Final = 0.25
 _MAX_DETECTABLE_LOSS: Final = 0.10
 
 # With the other rule: sessions that this one leaves undecided do not pass, so they are not added.
@@ -111,23 +111,35 @@ class Night(Struct, frozen=True, kw_only=True):
         return outliers(self.values, self.deviation)
 
 
+class _Look(Struct, frozen=True, kw_only=True):
+    """What tonight's runs so far show beside the reference."""
+
+    night: Night
+    loss: float
+    is_lost: bool
+    is_drift: bool
+    fails: bool
+    passes: bool
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether it is a loss, if no run follows."""
+        return self.is_lost or self.is_drift
+
+
 @final
 class SequentialRule(Struct, frozen=True, kw_only=True):
     """Decides as soon as the runs are enough, by the noise of the last accepted sessions.
 
-    ``reference`` is the location of the ``baseline_runs`` of ``baseline_sessions`` sessions,
-    ``deviation`` their relative standard deviation. ``min_loss_percent`` is the smallest loss that
-    counts, ``tolerance_percent`` the largest one from the accepted number, the median of
+    ``reference`` is what they show. ``min_loss_percent`` is the smallest loss that counts,
+    ``tolerance_percent`` the largest one from the accepted number, the median of
     ``accepted_runs``. With ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why
     nothing can be decided by this baseline, and the remedy.
     """
 
     name: ClassVar[RuleName] = RuleName.SEQUENTIAL
     baseline: Baseline
-    reference: float
-    deviation: float
-    baseline_runs: int
-    baseline_sessions: int
+    reference: Reference
     accepted_runs: int
     tolerance_percent: float
     min_loss_percent: float
@@ -150,28 +162,32 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         ``repeats`` is the number of runs that the user fixed, ``available`` how many can be had
         (``None``: no limit).
         """
-        sessions = baseline.rolling
-        runs = [run for session in sessions for run in session]
-        deviation = noise(runs)
         wanted = LAST_LOOK if repeats is None else repeats
         return cls(
             baseline=baseline,
-            reference=location(runs, deviation),
-            deviation=deviation,
-            baseline_runs=len(runs),
-            baseline_sessions=len(sessions),
+            reference=(reference := Reference.of(baseline.rolling, baseline.better)),
             accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
             min_loss_percent=min_loss_percent,
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
-            fault=_fault(runs, deviation),
+            fault=_fault(reference),
         )
 
     @property
     def better(self) -> Better:
         """In which direction the metric improves."""
         return self.baseline.better
+
+    @property
+    def deviation(self) -> float:
+        """The relative standard deviation between runs of the baseline."""
+        return self.reference.deviation
+
+    @property
+    def for_ratio(self) -> SequentialRule:
+        """The rule of one end of a ratio, in which differences between nights cancel out."""
+        return replace(self, reference=Reference.pooled(self.baseline.rolling))
 
     def night(self, values: Sequence[float]) -> Night:
         """Summarize tonight's runs."""
@@ -187,12 +203,12 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         )
 
     def _sensitivity(self, count: int, noisier: float | None = None) -> Sensitivity:
-        known = self.baseline_runs if noisier is None else count
+        known = self.reference.runs if noisier is None else count
         dof = max(known - 1, _MIN_DOF)
         deviation = self.deviation if noisier is None else noisier
         error = StandardError(
             value=math.hypot(
-                self.deviation / math.sqrt(self.baseline_runs), deviation / math.sqrt(count)
+                self.deviation / math.sqrt(self.reference.runs), deviation / math.sqrt(count)
             ),
             dof=dof,
         )
@@ -209,7 +225,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         percent = max(self.tolerance_percent, self.min_loss_percent)
         return Drift(
             baseline=self.baseline,
-            sessions=self.baseline_sessions,
+            sessions=self.reference.sessions,
             allowed=max(percent / 100, sensitivity.errors * error.value),
             error=error,
         )
@@ -226,6 +242,8 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         ``last`` is the number of runs by which there is a decision. This is the Bonferroni bound
         over the looks. Drift counts once: all looks share most of its error, the accepted number's.
         """
+        if self.reference.modes is not None and night.noisier is None:
+            return self._false_alarm_of_modes(self.reference.modes, last)
         first = last if self.is_fixed else min(MIN_RUNS_TO_FAIL, last)
         early = () if self.is_fixed else range(MIN_RUNS_TO_FAIL_EARLY, first)
         total = self.drift(self._sensitivity(first, night.noisier), night, first).false_alarm
@@ -233,7 +251,46 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             sensitivity = self._sensitivity(count, night.noisier)
             least = _MIN_EARLY_LOSS if count in early else 0.0
             total += sensitivity.error.false_alarm(max(sensitivity.threshold, least))
-        return min(total, 1.0)
+        return min(total + self._false_alarm_of_nights(last, night), 1.0)
+
+    def _false_alarm_of_nights(self, last: int, night: Night) -> float:
+        """Probability of an alarm because nights differ, as far as the baseline shows it."""
+        reference = self.reference
+        if not reference.nights:
+            return reference.misplaced
+        sensitivity = self._sensitivity(last, night.noisier)
+        nights = reference.nights * math.sqrt(1 + 1 / reference.sessions)
+        error = StandardError(
+            value=math.hypot(sensitivity.error.value, nights), dof=reference.sessions - 1
+        )
+        return error.false_alarm(sensitivity.threshold)
+
+    def _false_alarm_of_modes(self, modes: Groups, last: int) -> float:
+        """Probability of an alarm by chance alone where each run is in one of two modes.
+
+        The part of runs in the worse one is known from the baseline, and better after each run.
+        """
+        middles = mean(modes.low), mean(modes.high)
+        worst, best = self.better.worst(middles), self.better.best(middles)
+        known = len(modes.low if worst < best else modes.high)
+        open_after, alarms = {0: 1.0}, 0.0
+        for count in range(1, last + 1):
+            states: dict[int, float] = {}
+            for worse, probability in open_after.items():
+                part = (known + worse + 0.5) / (self.reference.runs + count)
+                states[worse] = states.get(worse, 0.0) + probability * (1 - part)
+                states[worse + 1] = states.get(worse + 1, 0.0) + probability * part
+            open_after = states
+            if count < (last if self.is_fixed else FIRST_LOOK):
+                continue
+            for worse in list(states):
+                values = [worst] * worse + [best] * (count - worse)
+                look = self._look(values, is_last=count == last)
+                if look.fails or (count == last and look.is_alarm):
+                    alarms += states.pop(worse)
+                elif look.passes:
+                    del states[worse]
+        return alarms
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Pass from the third run on, fail from the seventh, or the fifth if the loss is large."""
@@ -247,33 +304,49 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
                 f"{numbers.counted(count, 'run')} cannot tell an outlier from a loss: the "
                 f"sequential rule needs {FIRST_LOOK}, --dlperf-gate tolerance does with fewer"
             )
-        night = self.night(values)
         last = max(count, self.at_most)
+        look = self._look(values, is_last=is_last)
+        night = look.night
         if fault is not None:
             decision = self._passed(night, last)
             return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=fault)
-        loss = self.better.loss(night.measured, self.reference)
-        is_lost = loss > night.sensitivity.threshold
-        drift = self.drift(night.sensitivity, night, count)
-        is_drift = drift.is_exceeded_by(night.measured)
-        fails = count >= MIN_RUNS_TO_FAIL and (is_drift or is_lost)
-        fails = fails or self._fails_early(night, loss)
-        # Among more runs the outliers may be few enough to decide.
-        fails = fails and (is_last or not are_unstable(values, night.deviation))
-        # By the sensitivity of a usual night: a noisy one passes no loss more easily.
-        usual = self._sensitivity(last).min_detectable
-        passes = not is_drift and loss + _PASSING_ERRORS * night.sensitivity.error.value < usual
-        if not (fails or passes):
+        if not (look.fails or look.passes):
             if not is_last:
                 return None
             # A series that was cut short, for want of logs, is as sensitive as its own length.
             last = count
+        if look.is_alarm or look.loss < -night.sensitivity.threshold:
+            held = self.reference.held(night.measured, count)
+            if held is not self.reference:
+                other = replace(self, reference=held).decide(values, is_last=is_last)
+                return other and self._of_other_group(other)
         decision = self._passed(night, last)
-        if is_drift and not is_lost:
+        if look.is_drift and not look.is_lost:
+            drift = self.drift(night.sensitivity, night, count)
             decision = drift.fail(decision, night.measured)
-        if is_drift or is_lost:
+        if look.is_alarm:
             return self._failed(decision, night)
-        return decision if passes else self._undecided(decision, night)
+        return decision if look.passes else self._undecided(decision, night)
+
+    def _look(self, values: Sequence[float], *, is_last: bool) -> _Look:
+        """Look at the runs so far: whether they are enough to fail, or to pass."""
+        count, night = len(values), self.night(values)
+        loss = self.better.loss(night.measured, self.reference.level)
+        is_lost = loss > night.sensitivity.threshold
+        is_drift = self.drift(night.sensitivity, night, count).is_exceeded_by(night.measured)
+        fails = count >= MIN_RUNS_TO_FAIL and (is_drift or is_lost)
+        fails = fails or self._fails_early(night, loss)
+        # By the sensitivity of a usual night: a noisy one passes no loss more easily.
+        usual = self._sensitivity(max(count, self.at_most)).min_detectable
+        return _Look(
+            night=night,
+            loss=loss,
+            is_lost=is_lost,
+            is_drift=is_drift,
+            # Among more runs the outliers may be few enough to decide.
+            fails=fails and (is_last or not are_unstable(values, night.deviation)),
+            passes=not is_drift and loss + _PASSING_ERRORS * night.sensitivity.error.value < usual,
+        )
 
     def _fails_early(self, night: Night, loss: float) -> bool:
         if night.count < MIN_RUNS_TO_FAIL_EARLY:
@@ -281,12 +354,12 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         if loss <= max(_MIN_EARLY_LOSS, night.sensitivity.threshold):
             return False
         each = max(_MIN_EARLY_LOSS_OF_EACH_RUN, _MIN_EARLY_DEVIATIONS_OF_EACH_RUN * night.deviation)
-        return self.better.loss(self.better.best(night.values), self.reference) > each
+        return self.better.loss(self.better.best(night.values), self.reference.level) > each
 
     def _passed(self, night: Night, last: int) -> Decision:
         """Decide as if there were no loss, with the sensitivity of a series of ``last`` runs."""
-        difference = (night.measured - self.reference) / self.reference
-        loss = self.better.loss(night.measured, self.reference)
+        difference = night.measured / self.reference.level - 1
+        loss = self.better.loss(night.measured, self.reference.level)
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
         counted = counted if 2 * counted >= night.count else night.count
@@ -294,7 +367,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             rule=RuleName.SEQUENTIAL,
             verdict=Verdict.IMPROVED if -loss > night.sensitivity.threshold else Verdict.PASS,
             difference_percent=100 * difference,
-            reference=self.reference,
+            reference=self.reference.level,
             tolerance_percent=100 * night.sensitivity.threshold,
             interval_percent=self._sensitivity(counted, night.noisier).error.interval_percent(
                 difference
@@ -303,6 +376,15 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )
+
+    def _of_other_group(self, decision: Decision) -> Decision:
+        """Tell that tonight lies in the other group of nights."""
+        other = self.reference.other
+        if other is None:
+            raise AssertionError("there is no other group")
+        nights = f"{other.sessions} of {other.sessions + self.reference.sessions}"
+        note = f"tonight lies with {nights} accepted sessions and is held against these"
+        return replace(decision, notes=(*self.reference.notes(), note, *decision.notes))
 
     def _undecided(self, decision: Decision, night: Night) -> Decision:
         """Pass, or inconclusive where noise hides every usual loss."""
@@ -327,7 +409,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
     def _notes(self, night: Night) -> tuple[str, ...]:
-        notes = []
+        notes = list(self.reference.notes())
         far = night.outliers
         if far:
             shown = ", ".join(map(numbers.number, far))
@@ -348,25 +430,24 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         )
 
 
-def _fault(runs: Sequence[float], deviation: float) -> str | None:
+def _fault(reference: Reference) -> str | None:
     """Return why nothing can be decided by the runs of a baseline; ``None`` if it can."""
-    if len(runs) < MIN_BASELINE_RUNS:
+    if reference.runs < MIN_BASELINE_RUNS and reference.other is None:
         return (
-            f"the baseline has {numbers.counted(len(runs), 'run')}, the sequential rule needs "
+            f"the baseline has {numbers.counted(reference.runs, 'run')}, the sequential rule needs "
             f"{MIN_BASELINE_RUNS}; {_HOW_TO_ADD_RUNS} add those that pass"
         )
-    far = len(gross_outliers(runs, deviation))
-    if far > _MAX_BASELINE_OUTLIERS * len(runs):
+    if reference.is_uncertain:
         return (
-            f"{far} of the baseline's {len(runs)} runs are gross outliers, so its level "
-            f"is uncertain; {_HOW_TO_ADD_RUNS} put quiet runs in their place"
+            f"{reference.gross} of the baseline's {reference.runs} runs are gross outliers, so its "
+            f"level is uncertain; {_HOW_TO_ADD_RUNS} put quiet runs in their place"
         )
-    error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
+    error = reference.deviation * math.sqrt(1 / reference.runs + 1 / LAST_LOOK)
     detectable = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
     if detectable > _MAX_DETECTABLE_LOSS:
         return (
-            f"the baseline's runs differ by {numbers.variation(deviation)}: no loss below "
-            f"{100 * detectable:.0f} % would be seen; quieter hosts or a longer window settle it, "
-            "and a tolerance_percent above 10 has the case judged by the tolerance"
+            f"the baseline's runs differ by {numbers.variation(reference.deviation)}: no "
+            f"loss below {100 * detectable:.0f} % would be seen; quieter hosts or a longer window "
+            "settle it, and a tolerance_percent above 10 has the case judged by the tolerance"
         )
     return None

@@ -1,0 +1,208 @@
+"""What the last accepted sessions show: their level, the noise between their runs, two groups."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.gate.noise import (
+    MAX_MODE_DISTANCE,
+    gross_outliers,
+    location,
+    noise,
+    pooled_noise,
+    share_of_nights,
+)
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.statistics import mean, sample_standard_deviation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.metric import Better
+
+    Session = Sequence[float]
+
+MIN_SESSIONS: Final = 4
+"""Fewer sessions do not show how nights differ."""
+
+_MAX_OUTLIERS: Final = 0.25
+
+_MIN_GAP: Final = 0.01
+"""Groups that lie nearer to each other, as a part of their level, hide no loss that counts."""
+
+_MIN_GAP_IN_RANGES: Final = 1.5
+"""The gap between two groups over the range of either."""
+
+_MIN_GAP_IN_ERRORS: Final = 3.25
+"""The gap between groups of sessions over the standard error of the difference of two sessions.
+
+Where nights vary by as much as runs, 4 % of cases show such a gap by chance.
+"""
+
+_MIN_RUNS_OF_MODE: Final = 2
+_MIN_SHARE_OF_MODE: Final = 0.1
+
+_MAX_DISTANCE_OF_ONE: Final = 0.04
+"""A single session that lies further from all others is an accident, and does not count."""
+
+_ERRORS_WITHIN_GROUP: Final = 2.5
+"""Standard errors by which tonight may differ from the group that it lies in."""
+
+
+class Groups(Struct, frozen=True):
+    """Numbers that lie in two groups with a gap between them."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def apart(self) -> float:
+        """Their distance, as a part of the higher one."""
+        return 1 - mean(self.low) / mean(self.high)
+
+    @classmethod
+    def of(cls, values: Sequence[float], *, min_gap: float = _MIN_GAP) -> Groups | None:
+        """Split numbers at their largest gap; ``None`` if that is not large enough.
+
+        ``min_gap`` is a part of the level.
+        """
+        ordered = sorted(values)
+        gaps = [after - before for before, after in pairwise(ordered)]
+        if not gaps:
+            return None
+        split = gaps.index(max(gaps)) + 1
+        low, high = tuple(ordered[:split]), tuple(ordered[split:])
+        widest = max(low[-1] - low[0], high[-1] - high[0])
+        least = max(_MIN_GAP_IN_RANGES * widest, min_gap * high[0])
+        return cls(low, high) if max(gaps) > least else None
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[float]) -> Groups | None:
+        """Split runs into two modes; a few runs, or runs far away, are accidents and no mode."""
+        groups = cls.of(runs)
+        if groups is None or groups.apart > MAX_MODE_DISTANCE:
+            return None
+        rarer = min(len(groups.low), len(groups.high))
+        return groups if rarer >= max(_MIN_RUNS_OF_MODE, _MIN_SHARE_OF_MODE * len(runs)) else None
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """What tonight is held against: ``level`` is the location of ``runs`` of so many ``sessions``.
+
+    ``deviation`` is the relative standard deviation between runs, ``nights`` that between nights as
+    far as it is more than chance, ``gross`` how many runs are gross outliers. ``modes`` are the two
+    that runs are in, if they are. Where the sessions lie in two groups, this is the larger one, and
+    ``other`` the other; ``misplaced`` is the probability that a night of a worse group is not found
+    to lie in it. ``left_out`` is the distance of a session that does not count.
+    """
+
+    level: float
+    deviation: float
+    runs: int
+    sessions: int
+    nights: float = 0.0
+    gross: int = 0
+    modes: Groups | None = None
+    other: Reference | None = None
+    misplaced: float = 0.0
+    left_out: float | None = None
+
+    @classmethod
+    def of(cls, sessions: Sequence[Session], better: Better) -> Reference:
+        """Summarize the runs of accepted sessions."""
+        pooled = cls.pooled(sessions)
+        within = pooled_noise(sessions)
+        if within is None or len(sessions) < MIN_SESSIONS:
+            return pooled
+        levels = [location(session, within.deviation) for session in sessions]
+        sizes = [len(session) for session in sessions]
+        error = within.deviation * math.sqrt(2 / min(sizes))
+        groups = Groups.of(levels, min_gap=max(_MIN_GAP, _MIN_GAP_IN_ERRORS * error))
+        if groups is None:
+            share = share_of_nights(levels, sizes, within.deviation)
+            nights = share * sample_standard_deviation(levels) / mean(levels)
+            return replace(pooled, nights=nights)
+        lower = [level <= groups.low[-1] for level in levels]
+        parts = [
+            [session for session, is_low in zip(sessions, lower, strict=True) if is_low is wanted]
+            for wanted in (True, False)
+        ]
+        return cls._of_groups(parts, better)
+
+    @classmethod
+    def _of_groups(cls, groups: Sequence[Sequence[Session]], better: Better) -> Reference:
+        found = [cls.pooled(group) for group in groups]
+        # Of two groups of one size, tonight is held against the better one.
+        usual, other = sorted(
+            found, key=lambda group: (group.sessions, better.sign * group.level), reverse=True
+        )
+        apart = other.level / usual.level - 1
+        if other.sessions == 1 and abs(apart) > _MAX_DISTANCE_OF_ONE:
+            return replace(usual, left_out=apart)
+        centred = [
+            run / of_group.level
+            for group, of_group in zip(groups, found, strict=True)
+            for session in group
+            for run in session
+        ]
+        deviation = noise(centred)
+        part = (other.sessions + 0.5) / (usual.sessions + other.sessions + 1)
+        is_worse = better.is_worse(other.level, usual.level)
+        usual, other = (
+            replace(
+                group,
+                deviation=deviation,
+                gross=len(gross_outliers(centred, deviation)),
+                modes=None,
+                misplaced=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)) * is_worse,
+            )
+            for group in (usual, other)
+        )
+        return replace(usual, other=other)
+
+    @classmethod
+    def pooled(cls, sessions: Sequence[Session]) -> Reference:
+        """Summarize them as one group, whatever the differences between nights."""
+        runs = [run for session in sessions for run in session]
+        deviation = noise(runs)
+        return cls(
+            level=location(runs, deviation),
+            deviation=deviation,
+            runs=len(runs),
+            sessions=len(sessions),
+            gross=len(gross_outliers(runs, deviation)),
+            modes=Groups.of_runs(runs),
+        )
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether so many runs are gross outliers that the level is uncertain."""
+        return self.gross > _MAX_OUTLIERS * (self.runs + (self.other.runs if self.other else 0))
+
+    def held(self, measured: float, count: int) -> Reference:
+        """Return the group that a night of so many runs lies in: the other one, or this."""
+        if self.other is None:
+            return self
+        error = self.deviation * math.sqrt(1 / count + 1 / self.other.runs)
+        is_near = abs(measured / self.other.level - 1) <= _ERRORS_WITHIN_GROUP * error
+        return self.other if is_near else self
+
+    def notes(self) -> tuple[str, ...]:
+        """Tell of groups, for the reader."""
+        if self.left_out is not None:
+            distance = numbers.signed_percent(100 * self.left_out)
+            return (f"an accepted session lies {distance} from the others, and does not count",)
+        if self.modes is not None:
+            what, apart = "runs", self.modes.apart
+        elif self.other is not None:
+            levels = self.level, self.other.level
+            what, apart = "nights", 1 - min(levels) / max(levels)
+        else:
+            return ()
+        shown = numbers.percent(100 * apart)
+        return (f"{what} of this case lie in two groups {shown} apart; see which",)

@@ -1,0 +1,143 @@
+"""What accepted sessions show: runs or nights in two groups, and a session that does not count."""
+
+from __future__ import annotations
+
+import math
+from itertools import cycle, islice
+
+import pytest
+from gate_values import METRIC, TIME, accepted, judge, measured
+
+from pytest_dlperf.gate.noise import noise, pooled_noise
+from pytest_dlperf.gate.reference import Groups, Reference
+from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.metric import Better, Metric
+
+TIGHT = (999.0, 999.5, 1000.0, 1000.5, 1001.0)
+"""Five runs of one tight mode."""
+
+
+def scaled(part: float) -> list[float]:
+    return [run * part for run in TIGHT]
+
+
+MIXED = [[*TIGHT[:3], 974.0, 974.5], [TIGHT[0], 973.5, 974.0, 974.5, 974.0]] * 3
+"""Runs in two modes 2.6 % apart; more than half of them in the slower one."""
+
+
+def judged(sessions: list[list[float]], tonight: list[float], metric: Metric = METRIC) -> Judgement:
+    baseline = accepted(*sessions, number=1000.0, metric=metric)
+    return judge(measured(*tonight, metric=metric), baseline, tolerance_percent=5.0)
+
+
+def test_runs_in_two_modes_differ_by_both() -> None:
+    runs = [run for session in MIXED for run in session]
+    assert noise(runs) == pytest.approx(0.013, abs=0.0015)
+    pooled = pooled_noise(MIXED)
+    assert pooled is not None
+    assert pooled.deviation == pytest.approx(0.013, abs=0.002)
+
+
+def test_a_few_runs_away_from_the_others_are_no_mode() -> None:
+    runs = [*TIGHT * 6][:28]
+    assert noise([*runs, 960.0, 961.0]) < 0.003
+    assert noise([*runs, 700.0, 720.0, 650.0, 690.0, 710.0]) < 0.003
+
+
+def test_a_night_in_one_of_two_modes_is_no_loss_and_the_modes_are_told() -> None:
+    judgement = judged(MIXED, [974.0] * 9)
+    assert judgement.verdict is Verdict.PASS
+    assert "runs of this case lie in two groups 2.5 % apart; see which" in judgement.notes
+    assert judged(MIXED, [974.0 * 0.96] * 9).verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize("apart", [0.035, 0.05, 0.08])
+def test_modes_far_apart_are_decided(apart: float) -> None:
+    sessions = [[1000.0, 1000.5, 999.5, 1000 * (1 - apart), 1000 * (1 - apart)]] * 6
+    assert judged(sessions, sessions[0]).verdict is Verdict.PASS
+    assert judged(sessions, [run * 0.9 for run in sessions[0]] * 2).verdict is Verdict.REGRESSED
+
+
+def test_the_false_alarms_of_two_modes_are_those_of_the_draws() -> None:
+    sessions = [[1000.0, 1000.0, 1000.0, 1000.0, 960.0]] * 6
+    rule = SequentialRule.of(
+        accepted(*sessions, number=1000.0, metric=METRIC),
+        tolerance_percent=5.0,
+        min_loss_percent=MIN_LOSS_PERCENT,
+        repeats=7,
+    )
+
+    def drawn(worse: int) -> list[float]:
+        return [960.0] * worse + [1000.0] * (7 - worse)
+
+    def verdict(worse: int) -> Verdict:
+        decision = rule.decide(drawn(worse), is_last=True)
+        assert decision is not None
+        return decision.verdict
+
+    def beta(first: float, second: float) -> float:
+        return math.exp(math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second))
+
+    alarms = [worse for worse in range(8) if verdict(worse) is Verdict.REGRESSED]
+    assert alarms
+    probability = math.fsum(
+        math.comb(7, worse) * beta(6.5 + worse, 24.5 + 7 - worse) / beta(6.5, 24.5)
+        for worse in alarms
+    )
+    decision = rule.decide(drawn(0), is_last=True)
+    assert decision is not None
+    assert decision.false_alarm == pytest.approx(probability)
+
+
+@pytest.mark.parametrize("metric", [METRIC, TIME])
+@pytest.mark.parametrize("worse_nights", [2, 3, 4])
+def test_a_night_in_the_worse_of_two_groups_is_held_against_that(
+    metric: Metric, worse_nights: int
+) -> None:
+    worse = 1 - metric.better.sign * 0.03 if metric.better else 1.0
+    sessions = [scaled(worse)] * worse_nights + [scaled(1.0)] * (6 - worse_nights)
+    night = judged(sessions, scaled(worse) * 2, metric)
+    assert night.verdict is Verdict.PASS
+    assert any("nights of this case lie in two groups" in note for note in night.notes)
+    assert judged(sessions, scaled(1.0) * 2, metric).verdict is Verdict.PASS
+    below_both = [run * worse * worse for run in TIGHT] * 2
+    assert judged(sessions, below_both, metric).verdict is Verdict.REGRESSED
+
+
+def test_a_loss_between_two_groups_of_nights_is_found() -> None:
+    sessions = [scaled(0.955)] * 2 + [scaled(1.0)] * 4
+    assert judged(sessions, scaled(0.977) * 2).verdict is Verdict.REGRESSED
+    assert judged(sessions, scaled(0.955) * 2).verdict is Verdict.PASS
+
+
+def test_one_session_far_from_the_others_does_not_count() -> None:
+    sessions = [scaled(1.0)] * 3 + [scaled(0.95)] + [scaled(1.0)] * 2
+    judgement = judged(sessions, scaled(1.0))
+    assert judgement.reference == pytest.approx(1000.0)
+    assert "an accepted session lies -5.0 % from the others, and does not count" in judgement.notes
+    assert judged(sessions, scaled(0.97) * 2).verdict is Verdict.REGRESSED
+    assert judged(sessions, scaled(0.95) * 2).verdict is Verdict.REGRESSED
+
+
+def test_nights_that_differ_evenly_are_no_two_groups() -> None:
+    sessions = [scaled(1 + part / 100) for part in (-2, -1, 0, 0, 1, 2)]
+    found = Reference.of(sessions, Better.HIGHER)
+    assert found.other is None
+    assert found.nights == pytest.approx(0.0141, abs=0.0005)
+
+
+def test_runs_in_two_modes_are_no_two_groups_of_nights() -> None:
+    chosen = islice(cycle([1000.0, 974.0, 974.0, 1000.0, 1000.0, 974.0, 1000.0]), 30)
+    runs = list(chosen)
+    found = Reference.of([runs[start : start + 5] for start in range(0, 30, 5)], Better.HIGHER)
+    assert found.other is None
+    assert found.modes is not None
+    assert found.modes.apart == pytest.approx(0.026)
+
+
+def test_a_gap_among_few_runs_makes_no_groups() -> None:
+    assert Groups.of([1000.0]) is None
+    assert Groups.of([1000.0] * 5) is None
+    assert Groups.of_runs([*[1000.0] * 29, 970.0]) is None
+    assert Groups.of_runs([*[1000.0] * 20, *[800.0] * 10]) is None
