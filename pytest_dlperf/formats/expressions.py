@@ -144,6 +144,11 @@ class Expression(Struct, frozen=True, dict=True):
             return None
         return re.compile(self.pattern.encode())
 
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether Python's engine finds it without backtracking, and within single lines."""
+        return self._one_pass is not None
+
     def search(
         self, text: bytes | bytearray, begin: int = 0, end: int | None = None
     ) -> AnyMatch | None:

@@ -47,6 +47,11 @@ class Lines:
         # Only lines that have ended: a number may still be growing.
         self.end = region.end if region.terminated else self.line_begin(0, region.end)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether lines end with a line feed alone, and hold no colours."""
+        return not (self._others or self._is_coloured)
+
     @cached_property
     def _text(self) -> bytes:
         """The region with each line's end as a newline."""
@@ -78,7 +83,7 @@ class Lines:
         self, expression: Expression | JsonRecord, begin: int, end: int
     ) -> Iterator[tuple[int, int]]:
         """Find the lines between two places at lines' ends that may match an expression."""
-        if self._others or self._is_coloured or not expression.literal:
+        if not (self.is_plain and expression.literal):
             yield from self._having(expression, begin, end)
             return
         buffer, literal = self.buffer, expression.literal

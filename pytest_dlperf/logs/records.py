@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.keyed import CsvRecord
 from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.logs.lines import Lines
@@ -15,7 +16,7 @@ from pytest_dlperf.model.work import TimeKind, Timing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.formats.expressions import AnyMatch, Expression
+    from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.formats.keyed import JsonRecord
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
@@ -101,7 +102,7 @@ def _records_in_lines(
     step_group, time_group = index.get("step", 0), index.get(timing.value)
     epoch_group, rank_group = index.get("epoch"), index.get("rank")
     per_step = log_format.counted_per_step
-    is_moment = time_group is not None and timing.kind is TimeKind.MOMENT
+    is_moment = timing.kind is TimeKind.MOMENT and timing is not Timing.TIMESTAMP
     counted = region.memory.counted
     count = counted.get(region.offset, 0)
     if every is not None and region.offset not in counted:
@@ -122,8 +123,8 @@ def _records_in_lines(
                 step = _whole_step(step, per_step, log_format.steps_in)
             if time_group is not None:
                 check(match)
-            if is_moment:
-                time = stamp_of(timing, time, 0)
+                if is_moment:
+                    time = stamp_of(timing, time, 0)
         except BrokenContractError as error:
             error.offset = region.offset + begin + start
             raise
@@ -142,9 +143,19 @@ def _matches(
     if isinstance(record, CsvRecord):
         yield from _rows(region, lines, record)
         return
-    for begin, stop in lines.having(record, 0, lines.end):
-        for match in record.finditer(lines.said(begin, stop)):
+    end = 0
+    for begin, end in lines.having(record, 0, lines.end):
+        found = False
+        for match in record.finditer(lines.said(begin, end)):
+            found = True
             yield begin, match
+        if found and lines.is_plain and isinstance(record, Expression) and record.is_one_pass:
+            break
+    else:
+        return
+    # No match of such an expression goes beyond its line: all others are found in one go.
+    for match in record.finditer(lines.buffer, end, lines.end):
+        yield 0, match
 
 
 def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, AnyMatch]]:
