@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression, texts_of
+from pytest_dlperf.formats.meanings import known_trainer
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.neighbours import recognise
+from pytest_dlperf.logs.reader import Region, regions
+from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
     import io
@@ -16,11 +19,13 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.reader import LogFile
     from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log in which facts are looked for among steps; those of the header stand anywhere."""
+TAIL: Final = 1024 * 1024
+"""Bytes at a log's end that are looked at, however much stands in between."""
 
 _LINE_END: Final = re.compile(rb"[\r\n\0]")
 
@@ -64,10 +69,17 @@ class FactCheck:
             self._look_for_neighbours(region, begin, end)
             self._look(region, begin, end, self._facts)
 
-    def look_behind(self, region: Region) -> None:
-        """Look for those facts that the log has not said before its last step that counts."""
-        fresh = [fact for fact in self._facts if fact.name not in self._stand]
-        self._look(region, *self._part(region, region.end), fresh)
+    def look_behind(self, file: LogFile) -> None:
+        """Look at the log's end for those facts that it has not said before.
+
+        Raises:
+            BrokenContractError: It contradicts the case.
+        """
+        region = tail(file, self.position)
+        if region is not None:
+            fresh = [fact for fact in self._facts if fact.name not in self._stand]
+            self._look(region, *self._part(region, region.end), fresh)
+            self.settle()
 
     def _part(self, region: Region, end: int) -> tuple[int, int]:
         """Leave out what has been looked at, and a last line that may still be growing."""
@@ -111,7 +123,7 @@ class FactCheck:
             return BrokenContractError("the log is empty")
         if self.neighbour is not None:
             return self.neighbour
-        neighbour = recognise(file, self._format)
+        neighbour = _recognised(file, self._format)
         record = self._format.record
         if neighbour is not None and isinstance(record, re.Pattern):
             name = self._format.name
@@ -175,6 +187,42 @@ class FactCheck:
                 f"the log names {len(self._named_devices)} device(s); the case "
                 f"{self._case.id} has {allowed} per node"
             )
+
+
+def tail(file: LogFile, begin: int) -> Region | None:
+    """Read the last lines of a log, of what stands behind the byte ``begin``; ``None`` without."""
+    size = file.size
+    start = max(begin, size - TAIL)
+    if start >= size:
+        return None
+    buffer = bytearray(size - start)
+    file.seek(start)
+    filled = 0
+    while count := file.readinto(memoryview(buffer)[filled:]):
+        filled += count
+    del buffer[filled:]
+    if start > begin:
+        # Where the reading begins in the middle of a line, it is none.
+        cut = buffer.find(b"\n") + 1
+        del buffer[:cut]
+        start += cut
+    return Region(buffer, len(buffer), start, terminated=buffer.endswith(b"\n"))
+
+
+def _recognised(file: io.FileIO, log_format: LogFormat) -> str | None:
+    """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells."""
+    file.seek(0)
+    others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
+    for region in regions(file):
+        for other in others:
+            if next(iter(records(region, other)), None) is not None:
+                return f"a log of format {other.name}"
+        trainer = known_trainer(region.buffer, region.end)
+        if trainer is not None:
+            return None if trainer.format == log_format.name else f"a log of {trainer.name}"
+        if region.offset > REACH:
+            break
+    return None
 
 
 def _found(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.steps import Ends
+    from pytest_dlperf.logs.steps import Ends, Series
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -96,6 +96,11 @@ class PublishedLines:
     @property
     def ends(self) -> dict[str, Ends]:
         """None: lines are counted, of whichever rank printed them."""
+        return {}
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """None, likewise."""
         return {}
 
     def _steps_of(self, lines: int) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.steps import Span
+    from pytest_dlperf.logs.steps import Series, Span
     from pytest_dlperf.logs.values import Text
     from pytest_dlperf.model.case import Case
 
@@ -67,13 +67,13 @@ class WindowSteps:
         self._offset = texts[-1][1]
         self.complete = step >= span.last
 
-    def pass_to(self, step: int, text: bytes, offset: int) -> None:
+    def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
         """Go on to a later step of the same epoch, where all between follow each other."""
         count = step - self.step
         self._gaps.counts[1] += count
         if self.has_begun and isinstance(self.values, Stamps):
             self._within += count
-            self.values.pass_to(step, text, offset)
+            self.values.pass_to(step, texts, offset)
         self.step = step
         self._offset = offset
 
@@ -230,7 +230,7 @@ class _Process(_Stream):
         text = texts[-1]
         offset = region.offset + region.buffer.rfind(text, 0, region.end)
         order.pass_to(step, text, offset)
-        steps.pass_to(step, text, offset)
+        steps.pass_to(step, texts, offset)
         return True
 
 
@@ -342,6 +342,11 @@ class RankedSteps:
         """The ends of each rank's window."""
         ends = {_label(rank): stream.steps.ends for rank, stream in self._streams.items()}
         return {rank: each for rank, each in ends.items() if each is not None}
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """What each rank has printed."""
+        return {_label(rank): stream.steps.values.series for rank, stream in self._streams.items()}
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the log has shown enough."""

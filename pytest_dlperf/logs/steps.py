@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
@@ -81,6 +82,29 @@ class Ends(NamedTuple):
     """Whether epochs begin between the two: that time is not part of a step."""
 
 
+class Series(Struct):
+    """The times of a window as one rank has printed them, or several without names, by steps."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    """Numbered from 1 on, through all epochs."""
+    texts: list[bytes] = []
+    """What is printed."""
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    """Where the records stand in the log; -1 where that was not noted."""
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    """What a step took by it; empty for stamps."""
+    moments: array[int] = field(default_factory=lambda: array("q"))
+    """Nanoseconds from the first stamp; empty where not all of them have been read."""
+    turns: list[int] = []
+    """Which of them are the first of a further epoch, by index."""
+
+    def take(self, step: int, text: bytes, offset: int) -> None:
+        """Take the next record."""
+        self.steps.append(step)
+        self.texts.append(text)
+        self.offsets.append(offset)
+
+
 class Collector(Protocol):
     """Takes from a log what an estimate needs, piece by piece."""
 
@@ -99,6 +123,10 @@ class Collector(Protocol):
         Where ranks do not name themselves there is one entry under "", of the last record of either
         step. Empty where lines are counted, or without two records.
         """
+
+    @property
+    def series(self) -> Mapping[str, Series]:
+        """What was printed of the window, by rank likewise; empty where lines are counted."""
 
     @property
     def mark(self) -> Mark | None:

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.logs.behind import check_behind, check_one_run
+from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.fact_check import FactCheck
+from pytest_dlperf.logs.judges import Evidence, judges
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
-from pytest_dlperf.logs.neighbours import TimeCheck
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.ranked import RankedSteps
-from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
+from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, readable
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Estimate, Span
-from pytest_dlperf.logs.witness import Witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
+from pytest_dlperf.model.work import Timing
 
 if TYPE_CHECKING:
     import io
@@ -118,7 +118,7 @@ class LogReading:
         """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
         self.facts = FactCheck(self.log_format, self.case)
-        self._time = TimeCheck(self._format, self.case)
+        self._judges = judges(self._format, self.case)
         self._in_header = True
         self._enough = False
         self._found: tuple[int, ...] | None = None
@@ -128,7 +128,11 @@ class LogReading:
         self.reason: str | None = None
         """What the log has broken, and on which line; ``None`` unless it is broken."""
         self._closed = False
-        self._witness = Witness(self.path, self._format, self.case)
+        self._arrivals = Arrivals(self.path)
+        self._stamps: ArrivalStamps | None = None
+        """What makes the stamps of records without a time."""
+        if self._format.timing is Timing.ARRIVAL:
+            self._stamps = ArrivalStamps(self._arrivals, self._format.ranks.printers(self.case))
         self._seen_by: WitnessKind | None = None
 
     @property
@@ -304,8 +308,12 @@ class LogReading:
         if self._file is None or self._reader is None:
             self._file = LogFile(self.path)
             self._reader = RegionReader(self._file, self.buffer_size)
-            self._reader.memory.arrivals = self._witness.stamps
-        self._file.limit = self._witness.known(limit)
+            self._reader.memory.arrivals = self._stamps
+        if self._stamps is not None:
+            # Records without a time wait for theirs.
+            self._arrivals.refresh()
+            limit = self._arrivals.known if limit is None else min(self._arrivals.known, limit)
+        self._file.limit = limit
         return self._file, self._reader
 
     def _check_same(self, file: LogFile) -> None:
@@ -320,15 +328,21 @@ class LogReading:
         if not self._enough:
             self._take(reader.rest(), piece)
         piece.begin()
-        self._witness.check_presence()
+        collector, stamps = self._collector, self._stamps
+        if stamps is not None and not self._arrivals.known:
+            raise BrokenContractError(
+                "the record has no time, so it counts when its lines came, and that is unknown: "
+                f"{readable(str(arrivals_of(self.path)))} is missing, or is not of this log. "
+                "Launch the run, or give the record a group of its time, such as 'seconds'"
+            )
         if self._in_header:
             raise self.facts.without_steps(file, is_empty=not reader.position)
-        check_behind(file, self.facts)
-        ends = self._collector.ends.values()
-        if self._collector.complete:
-            self._witness.check_promptness(ends)
-        estimate = self._collector.estimate()
-        check_one_run(file, self._format, self._collector.mark, reader.memory)
+        self.facts.look_behind(file)
+        ends = collector.ends
+        if collector.complete and stamps is not None:
+            for each in ends.values():
+                stamps.check(each.first.offset, each.last.offset)
+        estimate = collector.estimate()
         sample = self.case.tokens_per_sample(self.unit)
         estimate = replace(estimate, throughput=estimate.throughput * sample)
         self.facts.check_devices()
@@ -337,10 +351,21 @@ class LogReading:
                 f"the throughput comes out as {estimate.throughput!r}; "
                 "needed is a finite number above zero"
             )
-        self._seen_by = self._witness.check(
-            file, reader.memory, ends, estimate.throughput, self.unit
+        evidence = Evidence(
+            file=file,
+            memory=reader.memory,
+            log_format=self._format,
+            case=self.case,
+            arrivals=self._arrivals,
+            series=collector.series,
+            ends=ends,
+            mark=collector.mark,
+            throughput=estimate.throughput,
+            unit=self.unit,
         )
-        return estimate
+        notes = [estimate.note, *(judge.decide(evidence) for judge in self._judges)]
+        self._seen_by = evidence.seen_by
+        return replace(estimate, note="; ".join(filter(None, notes)) or None)
 
     def _take(self, found: Iterator[Region], piece: Limit, until: float = math.inf) -> bool:
         """Go through regions until the log has shown enough; false where it is too late for all."""
@@ -376,7 +401,8 @@ class LogReading:
                 return None
             facts.settle()
             self.first_step = first_step(self._format, first[2])
-        self._time.look(region)
+        for judge in self._judges:
+            judge.see(region)
         try:
             stop = self._collector.feed(region, self._scan)
         except BrokenContractError as error:

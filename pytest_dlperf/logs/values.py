@@ -8,14 +8,12 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
-from array import array
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.formats.contract import BrokenContractError, shown
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
-from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
-from pytest_dlperf.logs.steps import Ends, Estimate, Place
+from pytest_dlperf.logs.steps import Ends, Estimate, Place, Series
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
     Text: TypeAlias = tuple[bytes, int]
     """What is printed of a time, and its place in the log."""
-    _Interval: TypeAlias = tuple[float, int, Text, Text]
-    """Nanoseconds of a step, over how many steps, and the stamps at its ends."""
     Checked: TypeAlias = Callable[[int, int], Records]
     """Checks that the records from one step to another make up the window."""
 
@@ -55,6 +51,8 @@ class Values:
         self._first_offset = self._last_offset = 0
         self._turns = 0
         self._left_out = 0
+        self.series = Series()
+        """What is printed of all records that count."""
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step of the window, ``gap`` behind the record before, as each rank printed it.
@@ -64,9 +62,16 @@ class Values:
         if turned:
             self._turns += 1
             self._left_out += gap
+            self.series.turns.append(len(self.series.steps))
         if not self._first:
             self._first, self._first_offset = step, texts[-1][1]
         self._last, self._last_offset = step, texts[-1][1]
+
+    def _note(self, step: int, texts: Sequence[Text], seconds: Sequence[float]) -> None:
+        """Note what was printed of a step, and what it took by each."""
+        for text, offset in texts:
+            self.series.take(step, text, offset)
+        self.series.seconds.extend(seconds)
 
     @property
     def ends(self) -> Ends | None:
@@ -119,19 +124,19 @@ class _Times(Values):
         self._said_s = 0.0
         self._is_sampled = False
         self._by_rank: list[float] = []
-        self._forms = NumberForms()
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         alone = len(texts) == 1
-        each = (self._read(*texts[0]),) if alone else tuple(self._read(*text) for text in texts)
+        each = [self._read(*text) for text in texts]
         if self._is_total:
-            each = tuple(seconds / gap for seconds in each)
+            each = [seconds / gap for seconds in each]
         weight = gap if self._of_all else 1
         if self._of_all and step - gap < self._span.after:
             return
         if turned:
             self._longest = self.ends
         super().take(step, gap, texts, turned=turned)
+        self._note(step, texts, each)
         self._begin = self._begin or step - weight + 1
         if turned or self._part is None:
             self._part = Place(step, texts[-1][1])
@@ -150,10 +155,8 @@ class _Times(Values):
             self._said_s += gap * mean
             self._is_sampled = self._is_sampled or gap > weight
         if not alone:
-            self._by_rank = [
-                total + weight * seconds
-                for total, seconds in zip(self._by_rank or [0.0] * len(each), each, strict=True)
-            ]
+            before = self._by_rank or [0.0] * len(each)
+            self._by_rank = [total + weight * one for total, one in zip(before, each, strict=True)]
 
     @property
     def ends(self) -> Ends | None:
@@ -173,15 +176,11 @@ class _Times(Values):
             seconds = self._case.global_batch / rate
         else:
             seconds = step_seconds(form.timing, text, offset)
-        if form.time_form is not None:
-            form.check_time(text, offset)
-        else:
-            self._forms.take(text, seconds, offset)
+        form.check_time(text, offset)
         return seconds
 
     def estimate(self, checked: Checked) -> Estimate:
         records = checked(self._begin, self._last)
-        self._forms.check()
         few = None
         if not self._of_all:
             self._span.check_two(records)
@@ -196,19 +195,16 @@ class _Means(Values):
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         super().__init__(log_format, span, case)
         self._ends: list[Sequence[Text]] = []
-        self._forms = NumberForms()
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         super().take(step, gap, texts, turned=turned)
         self._ends = [*self._ends[:1], texts]
-        for text, offset in texts:
-            self._forms.take(text, self._since_start(1, text, offset)[0], offset)
+        self._note(step, texts, [self._since_start(1, *text)[0] for text in texts])
 
     def estimate(self, checked: Checked) -> Estimate:
         records = checked(self._first, self._last)
         if len(self._ends) == 1:
             raise self._span.only_one(records.first)
-        self._forms.check()
         if self._turns:
             raise BrokenContractError(
                 "the log prints means since the start, and an epoch begins within the window; "
@@ -255,10 +251,6 @@ class Stamps(Values):
         """Nanoseconds between epochs."""
         self._first_texts: Sequence[Text] = ()
         self._last_texts: Sequence[Text] = ()
-        self._intervals = array("d")
-        # The first interval, the widest and the last, which alone can be off by much.
-        self._first_interval: _Interval = (0.0, 1, self._text, self._text)
-        self._widest_interval = self._last_interval = self._first_interval
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step; it has ended when the last rank says so."""
@@ -279,22 +271,19 @@ class Stamps(Values):
             interval, self._at = now - self._at, now
             if turned:
                 self._between += interval
-            if not (begins or self._sort):
-                self._note_interval(interval / gap, gap, (text, offset))
+        self.series.take(step, text, offset)
+        if not self._sort:
+            self.series.moments.append(self._at)
         self._text = text, offset
 
-    def _note_interval(self, of_a_step: float, gap: int, text: Text) -> None:
-        self._last_interval = found = of_a_step, gap, self._text, text
-        if not self._intervals:
-            self._first_interval = found
-        if of_a_step > self._widest_interval[0]:
-            self._widest_interval = found
-        self._intervals.append(of_a_step)
-
-    def pass_to(self, step: int, text: bytes, offset: int) -> None:
+    def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
+        series = self.series
+        series.steps.extend(range(self._last + 1, step + 1))
+        series.texts.extend(texts)
+        series.offsets.extend([-1] * len(texts))
         self._last, self._last_offset = step, offset
-        self._text = text, offset
+        self._text = texts[-1], offset
         self._last_texts = (self._text,)
 
     def _read(self, text: bytes, offset: int) -> None:
@@ -309,7 +298,6 @@ class Stamps(Values):
             raise self._span.only_one(records.first)
         if self._sort:
             self._read(*self._text)
-        self._check_digits()
         steps = self._last - self._first - self._left_out
         if not steps:
             return self._made(0, 1.0)
@@ -319,27 +307,6 @@ class Stamps(Values):
         begins, ends = sorted(lags(self._first_texts)), sorted(lags(self._last_texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
         return self._made(steps, passed / NANOSECONDS, note, apart)
-
-    def _check_digits(self) -> None:
-        """Refuse a stamp far from its neighbour that one character more would bring near."""
-        if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
-            return
-        most = FAR * statistics.median(self._intervals)
-        for of_a_step, gap, before, after in (
-            self._first_interval,
-            self._widest_interval,
-            self._last_interval,
-        ):
-            if of_a_step <= most:
-                continue
-            for end, (text, offset) in enumerate((before, after)):
-                if lost_character(before[0], after[0], end, gap * most):
-                    raise BrokenContractError(
-                        f"the stamp {shown(text)} is "
-                        f"{gap * of_a_step / NANOSECONDS:.3g} s from the one beside it, and with a "
-                        "character more it is near: one may be lost",
-                        offset=offset,
-                    )
 
 
 def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.meanings import known_trainer
-from pytest_dlperf.logs.behind import tail
+from pytest_dlperf.logs.fact_check import tail
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records

@@ -10,31 +10,23 @@ from __future__ import annotations
 
 import heapq
 import math
-import os
 import re
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import Ranks
-from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
-from pytest_dlperf.logs.reader import Memory, Region, readable
-from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.judges import Evidence, Judge
 from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import Burst
     from pytest_dlperf.logs.steps import Ends
-    from pytest_dlperf.model.case import Case
 
 TOLERANCE: Final = 0.10
 """What a log prints and what was observed may differ by this part of what was observed."""
@@ -87,83 +79,29 @@ class Observed(NamedTuple):
 
 
 @final
-class Witness:
-    """What is known of a log beside its text."""
+class Witness(Judge):
+    """Asks who has seen the lines come, or else their time stamps."""
 
-    def __init__(self, path: Path | str, log_format: LogFormat, case: Case) -> None:
-        """Begin without a look at anything."""
-        self._path = path
-        self._format = log_format
-        self._case = case
-        self._arrivals = Arrivals(path)
-        self._file: io.FileIO | None = None
-        self._memory = Memory()
-        self.stamps: ArrivalStamps | None = None
-        """What makes the stamps of records without a time."""
-        if log_format.timing is Timing.ARRIVAL:
-            self.stamps = ArrivalStamps(self._arrivals, log_format.ranks.printers(case))
-
-    # ------------------------------------------------------------------ records without a time
-
-    def known(self, limit: int | None) -> int | None:
-        """Lower a limit to what may be read by now: records without a time wait for theirs."""
-        if self.stamps is None:
-            return limit
-        self._arrivals.refresh()
-        return min(self._arrivals.known, sys.maxsize if limit is None else limit)
-
-    def check_presence(self) -> None:
-        """Check that records without a time have one.
-
-        Raises:
-            BrokenContractError: It is unknown when the log's lines came.
-        """
-        if self.stamps is not None and not self._arrivals.known:
-            raise BrokenContractError(
-                "the record has no time, so it counts when its lines came, and that is unknown: "
-                f"{readable(str(arrivals_of(self._path)))} is missing, or is not of this log. "
-                "Launch the run, or give the record a group of its time, such as 'seconds'"
-            )
-
-    def check_promptness(self, ends: Iterable[Ends]) -> None:
-        """Check that records without a time came when they were printed.
-
-        Raises:
-            BrokenContractError: They did not.
-        """
-        if self.stamps is not None:
-            for each in ends:
-                self.stamps.check(each.first.offset, each.last.offset)
-
-    # ------------------------------------------------------------------ records with a time
-
-    def check(
-        self,
-        file: io.FileIO,
-        memory: Memory,
-        ends: Collection[Ends],
-        throughput: float,
-        unit: str,
-    ) -> WitnessKind | None:
+    def decide(self, evidence: Evidence) -> None:
         """Compare a throughput with what was observed of the window, by each rank's ends of it.
-
-        ``memory`` is of the whole log. Returns what has agreed, if any was asked.
 
         Raises:
             BrokenContractError: They differ by more than ``TOLERANCE``, whichever rank is asked.
         """
-        if self.stamps is not None:
-            return None
-        self._file = file
-        self._memory = Memory(headers=memory.headers)
-        self._arrivals.refresh()
-        work = self._case.work_of_step(unit)
+        if self.log_format.timing is not Timing.ARRIVAL:
+            self._evidence = evidence
+            evidence.arrivals.refresh()
+            evidence.seen_by = self._asked(evidence)
+
+    def _asked(self, evidence: Evidence) -> WitnessKind | None:
+        unit, ends = evidence.unit, evidence.ends.values()
+        work = self.case.work_of_step(unit)
         observed = []
         for each in ends:
             seen = self._observed(each)
             if seen is not None:
                 # The window's first step ended where these steps begin.
-                rate = seen.steps / each.said_s if each.said_s else throughput / work
+                rate = seen.steps / each.said_s if each.said_s else evidence.throughput / work
                 tolerance = SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
                 if not seen.contradicts(rate, tolerance):
                     return seen.kind
@@ -172,7 +110,7 @@ class Witness:
                     return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
-            needs_none = not ends or self._format.timing.kind is TimeKind.MOMENT
+            needs_none = not ends or self.log_format.timing.kind is TimeKind.MOMENT
             return None if needs_none else WitnessKind.NONE
         seen, rate, tolerance = observed[0]
         by_eye = work * seen.steps / seen.seconds
@@ -209,8 +147,8 @@ class Witness:
         """
         if seen.kind is not WitnessKind.ARRIVALS:
             return seen.near
-        gaps = self._arrivals.gaps(ends.first.offset, ends.last.offset)
-        burst = self._arrivals.burst(ends.last.offset)
+        gaps = self._evidence.arrivals.gaps(ends.first.offset, ends.last.offset)
+        burst = self._evidence.arrivals.burst(ends.last.offset)
         if len(gaps) < _PIECES and burst is not None and not self._came_alone(burst):
             return [seen._replace(least_s=0.0)]
         few = _FEW_PAUSES + seen.steps // _PAUSE_EVERY
@@ -224,7 +162,7 @@ class Witness:
         A line that came alone came at once. Others may have been held back, though not longer than
         since the output before them.
         """
-        burst = self._arrivals.burst(offset)
+        burst = self._evidence.arrivals.burst(offset)
         if burst is None:
             return None
         late = int(_LATE_S * NANOSECONDS)
@@ -238,11 +176,11 @@ class Witness:
         """Say whether these are whole lines, with records of one step at most."""
         if burst.end - burst.begin > _NEAR:
             return False
-        text = self._text(burst.begin - 1, burst.end + 1)
+        text = self._evidence.text(burst.begin - 1, burst.end + 1)
         before = _is_cut(text[:2]) if burst.begin else False
         if before or _is_cut(text[-2:]):
             return False
-        records = self._records(burst.begin, burst.end)
+        records = self._evidence.records(burst.begin, burst.end)
         return len({(each.step, each.epoch) for each in records}) <= 1
 
     def _before(self, burst: Burst, offset: int) -> Burst | None:
@@ -251,24 +189,24 @@ class Witness:
         That is the record before of the same rank, since other output may come through another
         buffer. Where ranks have no names, it is the first of any rank.
         """
-        near = self._records(max(burst.flush - LOOK_AHEAD, 0), burst.end)
+        near = self._evidence.records(max(burst.flush - LOOK_AHEAD, 0), burst.end)
         own = next((each for each in near if each.offset == offset), None)
         if own is None:
             return None
         near = [each for each in near if each.rank == own.rank]
         earlier = [each for each in near if each.offset < burst.flush]
-        if self._format.ranks is not Ranks.ONE and not self._format.labels_ranks:
+        if self.log_format.ranks is not Ranks.ONE and not self.log_format.labels_ranks:
             if not all(each.step.isdigit() and each.epoch == own.epoch for each in near):
                 return None
             begin = min(int(each.step) for each in near if each.offset >= burst.flush)
             steps = [step for each in earlier if (step := int(each.step)) < begin]
             earlier = [each for each in earlier if steps and int(each.step) == max(steps)][:1]
-        return self._arrivals.burst(earlier[-1].offset) if earlier else None
+        return self._evidence.arrivals.burst(earlier[-1].offset) if earlier else None
 
     # ------------------------------------------------------------------ stamps
 
     def _by_stamps(self, ends: Ends) -> Observed | None:
-        if self._format.timing.kind is TimeKind.MOMENT:
+        if self.log_format.timing.kind is TimeKind.MOMENT:
             return None
         first = self._stamped(ends.first.offset, ends.first.offset - _LINE, _NEAR)
         last = self._stamped(ends.last.offset, ends.last.offset - _NEAR, _LINE)[::-1]
@@ -292,9 +230,9 @@ class Witness:
 
     def _stamped(self, offset: int, begin: int, reach: int) -> list[_Stamped]:
         """Read the stamps of the records near one, from there on or up to there, of its rank."""
-        text = self._text(begin, offset + reach)
+        text = self._evidence.text(begin, offset + reach)
         begin = max(begin, 0)
-        near = self._records(begin, offset + reach)
+        near = self._evidence.records(begin, offset + reach)
         own = next((each for each in near if each.offset == offset), None)
         if own is None:
             return []
@@ -307,28 +245,6 @@ class Witness:
                     return []
                 found[each.epoch, each.step] = _Stamped(int(each.step), *stamp)
         return list(found.values())
-
-    # ------------------------------------------------------------------ the log
-
-    def _text(self, begin: int, end: int) -> bytes:
-        begin = max(begin, 0)
-        return os.pread(self._file.fileno(), end - begin, begin) if self._file else b""
-
-    def _records(self, begin: int, end: int) -> list[_Record]:
-        text = bytearray(self._text(begin, end))
-        region = Region(text, len(text), begin, terminated=True, memory=self._memory)
-        labelled = self._format.labels_ranks
-        return [
-            _Record(begin + start, step, epoch, rank if labelled else b"")
-            for start, _, step, epoch, rank, _ in records(region, self._format)
-        ]
-
-
-class _Record(NamedTuple):
-    offset: int
-    step: bytes
-    epoch: bytes
-    rank: bytes
 
 
 class _Stamped(NamedTuple):

@@ -1,71 +1,44 @@
-"""Recognise the logs of known trainers, and the numbers in them that are easily misread."""
+"""Suspects a declared record that takes a trainer's number for time which is none of a step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.keyed import JsonRecord
-from pytest_dlperf.formats.meanings import known_trainer, trainers_in
-from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.meanings import trainers_in
+from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.reader import regions
 from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
-    import io
-
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Number
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.model.case import Case
 
-REACH: Final = 16 * 1024 * 1024
-"""Bytes of a log that are looked through; trainers print long before."""
 
+class Misread(Judge):
+    """Looks at the line of the first record; for some numbers, how far the second is from it.
 
-def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
-    """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells."""
-    file.seek(0)
-    others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
-    for region in regions(file):
-        for other in others:
-            if next(iter(records(region, other)), None) is not None:
-                return f"a log of format {other.name}"
-        trainer = known_trainer(region.buffer, region.end)
-        if trainer is not None:
-            return None if trainer.format == log_format.name else f"a log of {trainer.name}"
-        if region.offset > REACH:
-            break
-    return None
-
-
-class TimeCheck:
-    """Refuses a declared record that takes a trainer's number for time which is none of a step.
-
-    It looks at the line of the first record; for some numbers, how far the second is from it.
+    Nothing is to be checked of formats that ship.
     """
 
     def __init__(self, log_format: LogFormat, case: Case) -> None:
-        """Check the records of a format; nothing is to be checked of those that ship."""
-        self._format = log_format
-        self._case = case
+        """Begin before the first record."""
+        super().__init__(log_format, case)
         self._number: Number | None = None
         self._reason = ""
         self._step: int | None = None
         self._is_done = not isinstance(log_format.record, (Expression, JsonRecord))
 
-    def look(self, region: Region) -> None:
-        """Look at the records of the next region, until it is decided.
-
-        Raises:
-            BrokenContractError: What is taken for the time of a step is something else.
-        """
+    def see(self, region: Region) -> None:
+        """Look at the records of the next region, until it is decided."""
         if self._is_done:
             return
-        for record in records(region, self._format):
+        for record in records(region, self.log_format):
             if self._number is None and not self._is_suspect(region, record):
                 self._is_done = True
                 return
@@ -77,7 +50,7 @@ class TimeCheck:
                 return
 
     def _is_suspect(self, region: Region, record: Record) -> bool:
-        pattern, timing = self._format.record, self._format.timing
+        pattern, timing = self.log_format.record, self.log_format.timing
         lines = Lines(region)
         line = lines.said(lines.line_begin(0, record[0]), lines.line_end(record[0]))
         taken = pattern.search(line) if timing.value in pattern.groupindex else None
@@ -91,7 +64,7 @@ class TimeCheck:
                 if begin < span[1] and span[0] < end
             )
             number = next(beneath, None)
-            if number is not None and not number.is_read_rightly(self._format, self._case):
+            if number is not None and not number.is_read_rightly(self.log_format, self.case):
                 self._number = number
                 self._reason = (
                     f"the record takes for {timing.value} what is {number.said_meaning} (a log of "
@@ -102,7 +75,7 @@ class TimeCheck:
 
     def _steps_since_last(self, record: Record) -> int:
         """Say how many steps a record stands for; 0 where that cannot be told yet."""
-        if self._format.step_every is not None:
-            return self._format.step_every
+        if self.log_format.step_every is not None:
+            return self.log_format.step_every
         last, self._step = self._step, int(record[2]) if record[2].isdigit() else None
         return 0 if last is None or self._step is None else self._step - last

@@ -1,0 +1,127 @@
+"""Suspects that what is printed of each step is a mean of all steps so far.
+
+A mean shows what a slow first step took for hundreds of steps: Keras prints ``250ms/step`` where
+steps take 120. The series tells: the total that it implies grows by the same from line to line, but
+the mean still comes down to that. Of what single steps take, ``k`` times the k-th jumps to and fro.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.logs.judges import Judge
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.work import Covers, TimeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.logs.judges import Evidence
+    from pytest_dlperf.logs.steps import Series
+
+_LEAST: Final = 8
+"""Fewer records do not tell how a series moves."""
+_STRETCHES: Final = 8
+_OFF: Final = 0.05
+"""A mean that is no further off does no harm."""
+_SPREAD: Final = 0.5
+_LEVEL: Final = 0.1
+"""What is added varies by these parts of what the mean is off, with noise and without, at most."""
+_DIGITS: Final = b"0123456789"
+
+
+class MeanSinceStart(Judge):
+    """Refuses means of all steps so far that are taken for those of single ones."""
+
+    def decide(self, evidence: Evidence) -> None:
+        """Look at how the printed times move."""
+        log_format = self.log_format
+        if log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START:
+            return
+        for series in evidence.series.values():
+            for begin, end, before in _epochs(series):
+                seconds = series.seconds[begin:end]
+                first, last = series.steps[begin] - before, series.steps[end - 1] - before
+                mean = sum(seconds) / len(seconds)
+                added = (last * seconds[-1] - first * seconds[0]) / max(last - first, 1)
+                if abs(mean - added) <= _OFF / 2 * mean:
+                    continue  # as in nearly all logs
+                usual = step_behind_mean(*_by_step(series, begin, end, before))
+                if usual is not None:
+                    raise BrokenContractError(
+                        "what is printed moves as a mean of all steps so far does: it says "
+                        f"{mean:.4g} s a step, and from line to line a step adds {usual:.4g} s; "
+                        "write 'covers: since_start', or take a time stamp",
+                        offset=series.offsets[begin],
+                    )
+
+
+def step_behind_mean(
+    steps: Sequence[int], means: Sequence[float], grains: Sequence[float]
+) -> float | None:
+    """Compute the seconds of a step if these are means of all steps since 0; ``None`` if not.
+
+    ``grains`` are what the means are rounded to.
+    """
+    if len(steps) < _LEAST:
+        return None
+    totals = [step * mean for step, mean in zip(steps, means, strict=True)]
+    errors = [step * grain for step, grain in zip(steps, grains, strict=True)]
+    for (one, error), (other, its_error) in pairwise(zip(totals, errors, strict=True)):
+        if other - one < -error - its_error:
+            return None  # a total never shrinks
+    added = _added(steps, totals, _STRETCHES)
+    usual = statistics.median(added)
+    level = sorted(added)[:-1]  # one of them may hold a pause
+    off = abs(statistics.median(means) - usual)
+    spread = level[-1] - level[0]
+    if usual <= 0 or off <= _OFF * usual or spread > _SPREAD * off:
+        return None
+    rounding = max(errors) * len(added) / (steps[-1] - steps[0])
+    if spread <= _LEVEL * off + rounding / 2:
+        return usual
+    # What is left has to be noise: a warm-up, or a drift, comes down in a line.
+    return usual if _is_noise(_added(steps, totals, 2 * _STRETCHES)) else None
+
+
+def _added(steps: Sequence[int], totals: Sequence[float], stretches: int) -> list[float]:
+    """Compute by how much a total has grown with each step, in stretches of the series."""
+    stretches = min(stretches, len(steps) - 1)
+    places = [number * (len(steps) - 1) // stretches for number in range(stretches + 1)]
+    return [
+        (totals[end] - totals[begin]) / (steps[end] - steps[begin])
+        for begin, end in pairwise(places)
+    ]
+
+
+def _is_noise(values: Sequence[float]) -> bool:
+    """Say whether neighbours differ as much as any two (von Neumann, 1941), a pause left out."""
+    most = statistics.median(values) + 3 * statistics.mad_deviation(values)
+    values = [min(value, most) for value in values]
+    steps = statistics.mean([(other - one) ** 2 for one, other in pairwise(values)])
+    return steps > statistics.sample_standard_deviation(values) ** 2
+
+
+def _epochs(series: Series) -> Iterator[tuple[int, int, int]]:
+    """Split a series where epochs begin; give for each behind which step a mean may have begun."""
+    begins = [0, *series.turns, len(series.steps)]
+    for begin, end in pairwise(begins):
+        if begin < end:
+            yield begin, end, 0
+            if begin:
+                yield begin, end, series.steps[begin - 1]
+
+
+def _by_step(
+    series: Series, begin: int, end: int, before: int
+) -> tuple[list[int], list[float], list[float]]:
+    """Take the mean of what ranks without names have printed of each step."""
+    places: dict[int, list[int]] = {}
+    for at in range(begin, end):
+        places.setdefault(series.steps[at] - before, []).append(at)
+    means = [statistics.mean([series.seconds[at] for at in each]) for each in places.values()]
+    digits = [bytes(filter(_DIGITS.__contains__, series.texts[at])) for at, *_ in places.values()]
+    grains = [mean / max(int(each or b"1"), 1) for mean, each in zip(means, digits, strict=True)]
+    return [*places], means, grains

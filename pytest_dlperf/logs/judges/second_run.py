@@ -1,0 +1,89 @@
+"""Suspects what stands behind the window: a second run, or an epoch longer than those before."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.logs.judges import Judge
+from pytest_dlperf.logs.numbering import epoch_hint, epoch_was_cut
+from pytest_dlperf.logs.reader import Region
+from pytest_dlperf.logs.records import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.logs.judges import Evidence
+    from pytest_dlperf.logs.reader import LogFile, Memory
+    from pytest_dlperf.logs.records import Record
+
+_PIECE: Final = 256 * 1024
+_PROBE: Final = 32 * 1024
+_PROBES: Final = 32
+"""Between the first and the last piece of what is too long to be read as a whole."""
+_LONGEST_STEP: Final = 15
+_ALL: Final = 4 * 1024 * 1024
+
+
+class SecondRun(Judge):
+    """Refuses a log in which steps begin anew behind the window, or an epoch before it was cut.
+
+    Of a long rest only pieces are read. Behind the mark every rank has gone on, so two records of
+    earlier steps in a row are those of a second run, and two of later steps than epochs had before
+    show that these have lost some. A single one is damaged.
+    """
+
+    def decide(self, evidence: Evidence) -> None:
+        """Look for earlier steps behind the window."""
+        log_format, mark = self.log_format, evidence.mark
+        if mark is None or log_format.step_every is not None:
+            return
+        has_epochs = "epoch" in log_format.record.groupindex
+        for region in _pieces(evidence.file, mark.offset, evidence.memory):
+            behind = beyond = False
+            for start, _, step, epoch, _, _ in _sound_records(region, log_format):
+                numbers = (step, epoch) if has_epochs else (step,)
+                if not all(each.isdigit() and len(each) <= _LONGEST_STEP for each in numbers):
+                    continue
+                was_behind, was_beyond = behind, beyond
+                behind = (int(epoch) if has_epochs else 0, int(step)) < (mark.epoch, mark.number)
+                beyond = mark.last_of_epoch is not None and int(step) > mark.last_of_epoch
+                if beyond and was_beyond and mark.last_of_epoch is not None:
+                    raise epoch_was_cut(mark.last_of_epoch, int(step), region.offset + start)
+                if behind and was_behind:
+                    raise BrokenContractError(
+                        f"a second run begins in the same file: step {int(step)} stands behind "
+                        f"step {mark.number}, with which the window of the first has ended; keep "
+                        f"one run a file{epoch_hint(log_format)}",
+                        offset=region.offset + start,
+                    )
+
+
+def _sound_records(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    """Find records up to the first that is broken: behind the window nothing depends on it."""
+    with suppress(BrokenContractError):
+        yield from records(region, log_format)
+
+
+def _pieces(file: LogFile, begin: int, memory: Memory) -> Iterator[Region]:
+    """Read what stands behind a byte; where it is long, pieces of it."""
+    rest = file.size - begin
+    if rest <= _ALL:
+        places = [(at, _PIECE) for at in range(begin, file.size, _PIECE)]
+    else:
+        between = (rest - 2 * _PIECE) // _PROBES
+        first = begin + _PIECE
+        places = [
+            (begin, _PIECE),
+            *((first + number * between, _PROBE) for number in range(_PROBES)),
+            (file.size - _PIECE, _PIECE),
+        ]
+    for at, size in places:
+        buffer = bytearray(os.pread(file.fileno(), min(size, file.size - at), at))
+        # A piece begins in the middle of a line, of which the rest is none.
+        cut = buffer.find(b"\n") + 1 if at > begin else 0
+        del buffer[:cut]
+        yield Region(buffer, len(buffer), at + cut, terminated=False, memory=memory)

@@ -1,0 +1,297 @@
+"""Suspects a gap between two time stamps that is many times as long as the others.
+
+The clock may have been set (summer time begins, a node finds its time server), a run may have been
+resumed at the next step, or have paused; or one of the stamps is damaged. An example, of which 100
+steps are measured that take 0.25 s each::
+
+    2026-03-29 01:59:59,841 step 57 tps: 4,096
+    2026-03-29 03:00:00,091 step 58 tps: 4,094
+
+The printed speed says that an hour has not passed: no number is taken of such a log. Where nothing
+contradicts the stamps, the number has a note.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_dlperf.formats.contract import BrokenContractError, shown
+from pytest_dlperf.formats.meanings import trainers_in
+from pytest_dlperf.formats.printed import amount
+from pytest_dlperf.logs.clock import NANOSECONDS, Clock, parse
+from pytest_dlperf.logs.judges import Judge
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.work import Covers, TimeKind, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.logs.judges import Evidence
+    from pytest_dlperf.logs.steps import Series
+
+_FAR: Final = 5.0
+"""How many times as long as others a gap is that stands out."""
+_NOTEWORTHY: Final = 0.03
+"""The part of the window that it takes more than others do, to be told."""
+_FEW: Final = 2
+_ONE_IN: Final = 50
+"""So many gaps stand out at most; more belong to how the training goes."""
+_AGREED: Final = 2
+"""How many times as long as printed it may take: a record can be of the step before."""
+_BLOCK: Final = 16
+_SUSPECTS: Final = 8
+_NEAR: Final = 64 * 1024
+_LINE: Final = 4096
+_PIECE: Final = 1024 * 1024
+_DIGIT: Final = re.compile(rb"[0-9]")
+_POINTS: Final = range(1, 7)
+
+
+class _Gap(NamedTuple):
+    """What passes from a record to the next, or to a later one."""
+
+    at: int
+    """The index of the record before."""
+    records: int
+    steps: int
+    nanoseconds: int
+
+    def excess(self, pace: float) -> float:
+        return self.nanoseconds - pace * self.steps
+
+
+class StampGaps(Judge):
+    """Tells of a gap that stands out; refuses one that something else in the log contradicts."""
+
+    def decide(self, evidence: Evidence) -> str | None:
+        """Look at the gaps of each rank."""
+        timing = self.log_format.timing
+        if timing.kind is not TimeKind.MOMENT or timing is Timing.ARRIVAL:
+            return None
+        notes = (self._of(evidence, series) for series in evidence.series.values())
+        return next(filter(None, [*notes]), None)
+
+    def _of(self, evidence: Evidence, series: Series) -> str | None:
+        gaps = list(_gaps(series))
+        if len(gaps) < 2:  # noqa: PLR2004 - nothing to compare it with
+            return None
+        whole = sum(each.nanoseconds for each in gaps)
+        pace = statistics.median([each.nanoseconds / each.steps for each in gaps])
+        stamps = (parse(series.texts[at]) for at in (0, -1))
+        grain = NANOSECONDS / 10 ** max(each.decimals for each in stamps)
+        if pace <= grain:
+            usual = sorted(gaps, key=lambda each: each.nanoseconds)[:-1]
+            pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
+        suspects = sorted(gaps, key=lambda each: -each.excess(pace))[:_SUSPECTS]
+        single = [
+            found
+            for each in suspects
+            if each.excess(pace) > _NOTEWORTHY * whole / len(suspects)
+            for found in ([each] if each.records == 1 else _singly(series, each))
+        ]
+        wide = [each for each in single if each.nanoseconds > _FAR * max(pace * each.steps, grain)]
+        wide.sort(key=lambda each: -each.nanoseconds)
+        excess = sum(each.excess(pace) for each in wide)
+        if excess <= _NOTEWORTHY * whole:
+            return None
+        places = {each.at for each in wide}
+        for each in wide:
+            _check_stamps(evidence, series, each, places, _FAR * pace)
+            _check_speed(evidence, series, each, pace)
+        if len(wide) > max(_FEW, len(series.steps) / _ONE_IN):
+            return None
+        after = wide[0].at + 1
+        more = f", and {len(wide) - 1} more like it" if len(wide) > 1 else ""
+        without = evidence.throughput * whole / (whole - excess)
+        return (
+            f"{wide[0].nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
+            f"{series.steps[after - 1]} to that of step {series.steps[after]}"
+            f"{more}, where {pace * wide[0].steps / NANOSECONDS:.3g} s are usual: the training "
+            f"paused or was resumed, or the clock was set; else it would be {without:.6g} "
+            f"{evidence.unit}"
+        )
+
+
+def _gaps(series: Series) -> Iterator[_Gap]:
+    """Measure from stamp to stamp; where most are unread, in blocks but for the ends of epochs."""
+    if moments := series.moments:
+        turns = {*series.turns}
+        for at, (one, other) in enumerate(pairwise(moments)):
+            if at + 1 not in turns:
+                yield _Gap(at, 1, series.steps[at + 1] - series.steps[at], other - one)
+        return
+    for begin, end in pairwise([0, *series.turns, len(series.steps)]):
+        if end - begin <= 2 * _BLOCK:
+            yield from _between(series, range(begin, end))
+        else:
+            places = (begin, *range(begin + 1, end - 2, _BLOCK), end - 2, end - 1)
+            yield from _between(series, places)
+
+
+def _singly(series: Series, block: _Gap) -> Iterator[_Gap]:
+    yield from _between(series, range(block.at, block.at + block.records + 1))
+
+
+def _between(series: Series, places: Sequence[int]) -> Iterator[_Gap]:
+    clock = Clock()
+    last, before = -1, 0
+    for at in places:
+        try:
+            clock.read(series.texts[at])
+        except BrokenContractError:
+            continue  # within the window no stamp counts but for this
+        now = clock.nanoseconds
+        if last >= 0 and series.steps[at] > series.steps[last]:
+            yield _Gap(last, at - last, series.steps[at] - series.steps[last], now - before)
+        last, before = at, now
+
+
+def _check_stamps(
+    evidence: Evidence, series: Series, gap: _Gap, places: set[int], most: float
+) -> None:
+    """Refuse a stamp at one of the ends of a gap that is damaged.
+
+    One with a usual gap on its other side is sound; ``places`` are those of the others. At an end
+    of the window that side lies outside. ``most`` nanoseconds may pass in a step.
+    """
+    texts, last = series.texts, len(series.steps) - 1
+    pair = texts[gap.at], texts[gap.at + 1]
+    for end, (at, other_side) in enumerate(((gap.at, gap.at - 1), (gap.at + 1, gap.at + 1))):
+        if 0 < at < last:
+            if other_side not in places:
+                continue
+        elif outside := _outside(evidence, series.offsets[at], later=at > 0):
+            away, text = outside
+            order = (pair[0], pair[1], text) if at else (text, pair[0], pair[1])
+            if 0 <= _passed(*order[end : end + 2]) <= most * away:
+                continue
+            if 0 <= _passed(order[0], order[2]) <= most * (away + gap.steps):
+                raise BrokenContractError(
+                    f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
+                    f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of "
+                    "them: it is damaged",
+                    offset=series.offsets[at],
+                )
+        if _lost_character(*pair, end, most * gap.steps):
+            raise BrokenContractError(
+                f"the stamp {shown(texts[at])} is {gap.nanoseconds / NANOSECONDS:.3g} s from the "
+                "one beside it, and with a character more it is near: one may be lost",
+                offset=_place(evidence, series, at),
+            )
+
+
+def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, bytes] | None:
+    """Find the record of the same rank beyond an end: how many steps away, and its stamp."""
+    near = evidence.records(
+        offset - (_LINE if later else _NEAR), offset + (_NEAR if later else _LINE)
+    )
+    own = next((each for each in near if each.offset == offset), None)
+    if own is None or not own.step.isdigit():
+        return None
+    away = {
+        abs(int(each.step) - int(own.step)): each.time
+        for each in near
+        if each.rank == own.rank
+        and each.epoch == own.epoch
+        and each.step.isdigit()
+        and (int(each.step) > int(own.step) if later else int(each.step) < int(own.step))
+    }
+    return min(away.items(), default=None)
+
+
+def _check_speed(evidence: Evidence, series: Series, gap: _Gap, pace: float) -> None:
+    """Refuse a gap of which the lines around it print that it took no longer than others."""
+    at = gap.at + 1
+    beside = at + 1 if at + 1 < len(series.steps) else at - 1
+    offset, its_neighbours = (_place(evidence, series, each) for each in (at, beside))
+    if offset is None or its_neighbours is None:
+        return
+    lines = evidence.line(offset), evidence.line(its_neighbours)
+    said = _said_times(*lines, is_long=gap.steps > 1)
+    times = gap.nanoseconds / gap.steps / pace
+    if said is not None and _AGREED * said < times:
+        raise BrokenContractError(
+            f"{gap.nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
+            f"{series.steps[at - 1]} to that of step {series.steps[at]}, {times:.3g} "
+            f"times the usual, and by the time or speed on the same line {said:.3g} times: the "
+            "clock was set, or the training paused; measure it again",
+            offset=offset,
+        )
+
+
+def _place(evidence: Evidence, series: Series, at: int) -> int | None:
+    """Find where a stamp stands; where that was not noted, behind the last one of which it was."""
+    if series.offsets[at] >= 0:
+        return series.offsets[at]
+    begin = next(offset for offset in reversed(series.offsets[:at]) if offset >= 0)
+    while text := evidence.text(begin, begin + _PIECE):
+        if (found := text.find(series.texts[at])) >= 0:
+            return begin + found
+        begin += max(len(text) - len(series.texts[at]), 1)
+    return None
+
+
+def _said_times(line: bytes, beside: bytes, *, is_long: bool) -> float | None:
+    """Compute how many times as long a step took as one beside it, by other numbers of their lines.
+
+    Behind several steps only a mean of them all tells, as speeds are.
+    """
+    for trainer in trainers_in(line, len(line)):
+        others = {id(number): span for span, number in trainer.numbers_on(beside)}
+        for (begin, end), number in trainer.numbers_on(line):
+            kinds = {group.kind for group in number.groups}
+            if number.covers is Covers.SINCE_START or id(number) not in others:
+                continue
+            with suppress(BrokenContractError):
+                one, other = (
+                    amount(text, what="", offset=0)
+                    for text in (line[begin:end], beside[slice(*others[id(number)])])
+                )
+                if kinds == {TimeKind.RATE}:
+                    return other / one
+                if kinds == {TimeKind.DURATION} and not is_long:
+                    return one / other
+    return None
+
+
+def _lost_character(before: bytes, after: bytes, end: int, most: float) -> bool:
+    """Say whether two stamps are near if one of them, the ``end``, has lost a character.
+
+    With it, it looks like the other, and less than ``most`` nanoseconds lie between them.
+    """
+    if end and b":" not in after and _lost_point(before, after, most):
+        return True
+    text, other = (before, after)[end], (after, before)[end]
+    form = _DIGIT.sub(b"0", other)
+    if len(form) != len(text) + 1:
+        return False
+    for place in range(len(form)):
+        for character in b"0123456789" if form[place : place + 1] == b"0" else other[place:][:1]:
+            longer = b"%b%c%b" % (text[:place], character, text[place:])
+            if _DIGIT.sub(b"0", longer) != form:
+                continue
+            begin, stop = (before, longer) if end else (longer, after)
+            if 0 <= _passed(begin, stop) <= most:
+                return True
+    return False
+
+
+def _passed(before: bytes, after: bytes) -> int:
+    """Compute the nanoseconds between two stamps; negative also where one is none."""
+    try:
+        return parse(after).nanoseconds - parse(before).nanoseconds
+    except BrokenContractError:
+        return -1
+
+
+def _lost_point(before: bytes, after: bytes, most: float) -> bool:
+    """Say whether a number is near the one before if it has lost its decimal point."""
+    if len(before.partition(b".")[2]) == len(after.partition(b".")[2]):
+        return False
+    with suppress(BrokenContractError):
+        begin, end = parse(before).nanoseconds, parse(after).nanoseconds
+        return any(0 <= end // 10**places - begin <= most for places in _POINTS)
+    return False
