@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from fuzz_training import Log, Trainer
 
 MPIRUN: Final = ("[1,0]<stdout>:", "Fri Dec 18 20:01:23 2020[1,0]<stdout>:", "[1,3]<stderr>:")
+MARKS: Final = (
+    "0: ",
+    " 3: ",
+    "12: ",
+    "[rank0]:",
+    "[rank3]: ",
+    "[default0]:",
+    "(train pid=4711) ",
+    "(RayTrainWorker pid=4711, ip=10.0.0.3) ",
+)
 BAR: Final = "Iteration:   8%|▊         | 263/3443 [01:07<13:15,  4.00it/s]\r"
 NOISE: Final = (
     "node1:101:2020 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
@@ -45,6 +55,8 @@ class Mutant:
     """Right numbers, and what lies between them; empty where none is right."""
     harmless: bool = False
     """Whether a reader has to see through what happened."""
+    noted: bool = False
+    """Whether any number will do that comes with a note of what happened."""
 
 
 class Unfit(Exception):  # noqa: N818 - no error: this cannot happen to that log
@@ -146,6 +158,22 @@ def mpirun(log: Log, choose: random.Random) -> Mutant:
     return _harmless(log, "".join(f"{tag}{line.text}\n" for line in log.lines).encode())
 
 
+def byte_order_mark(log: Log, choose: random.Random) -> Mutant:
+    """An editor has put a mark in front of the file, or ``cat`` one between two parts of it."""
+    lines = [line.text for line in log.lines]
+    lines[0] = f"\ufeff{lines[0]}"
+    if happens(choose, 0.3):
+        at = choose.randrange(len(lines))
+        lines[at] = f"\ufeff{lines[at]}"
+    return _harmless(log, "".join(f"{line}\n" for line in lines).encode())
+
+
+def prefix(log: Log, choose: random.Random) -> Mutant:
+    """What starts the processes, or collects what they print, marks each line."""
+    mark = choose.choice(MARKS)
+    return _harmless(log, "".join(f"{mark}{line.text}\n" for line in log.lines).encode())
+
+
 def holes(log: Log, choose: random.Random) -> Mutant:
     """The file was rotated while it was written: zeros stand between lines."""
     content = b"".join(
@@ -194,6 +222,8 @@ HARMLESS: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     colours,
     line_ends_of_windows,
     mpirun,
+    byte_order_mark,
+    prefix,
     holes,
     bars,
     other_characters,

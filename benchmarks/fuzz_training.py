@@ -312,8 +312,16 @@ def train(
     )
 
 
-def printed(trainer: Trainer, training: Training, choose: random.Random) -> list[Line]:
-    """Print the log: ranks take turns by lines or by blocks."""
+def printed(
+    trainer: Trainer,
+    training: Training,
+    choose: random.Random,
+    change: Callable[[Step], Step] = lambda step: step,
+) -> list[Line]:
+    """Print the log: ranks take turns by lines or by blocks.
+
+    ``change`` makes of a step what the trainer takes for it.
+    """
     outputs = []
     for rank in range(trainer.ranks(training.case)):
         lines = [Line(text, rank) for text in trainer.head(training, rank)]
@@ -322,7 +330,7 @@ def printed(trainer: Trainer, training: Training, choose: random.Random) -> list
             if step.epoch != epoch:
                 lines += [Line(text, rank) for text in trainer.validation]
                 epoch = step.epoch
-            text, time = trainer.line(step)
+            text, time = trainer.line(change(step))
             lines.append(Line(text, rank, step.number, time, str(step.printed)))
         outputs.append(lines + [Line(text, rank) for text in trainer.foot(training, rank)])
     if len(outputs) == 1:

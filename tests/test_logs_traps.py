@@ -81,6 +81,7 @@ TRAPS: dict[str, Callable[[str], bytes]] = {
     "bars without an end": each_line(lambda line: BAR.rstrip() + line),
     "bars that go back": each_line(lambda line: f"1/2 ━━ 2s/step{chr(8) * 12}{line}"),
     "a byte order mark": lambda log: b"\xef\xbb\xbf" + log.encode(),
+    "byte order marks of files that were joined": each_line(lambda line: f"\ufeff{line}"),
     "an impossible step": lambda log: f"{log}it {'1' * 5000} took 1.0 ms\n".encode(),
     "srun's labels": each_line(lambda line: f" 0: {line}"),
     "torchrun's tags": each_line(lambda line: f"[rank0]:{line}"),
