@@ -518,6 +518,56 @@ def test_a_speed_needs_neither_batch_nor_length(tmp_path: Path, line: str, said:
     assert rest == words
 
 
+def test_a_speed_that_stamps_accompany_needs_no_batch(tmp_path: Path) -> None:
+    """Held against its stamps, it is of 256 samples a step, whose log says nothing of a batch."""
+    lines = (
+        f"- loss: 9.1, global_step: {n}, interval_runtime: {s}, interval_samples_per_second: "
+        f"{256 / s:.3f}, interval_steps_per_second: {1 / s:.4f}"
+        for n, s in enumerate(SECONDS, 1)
+    )
+    text = "\n".join(stamped(lines, SECONDS))
+    (tmp_path / "a.log").write_text(f"{text}\n", encoding="utf-8")
+    found = rows(read(tmp_path, "a.log", "--write", "own.yaml").stdout)
+    assert found["throughput"] == "426.67 samples/s (as printed)"
+    assert "global_batch: 256  # ? by the" in (tmp_path / "own.yaml").read_text(encoding="utf-8")
+
+
+def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> None:
+    passed = accumulate(SECONDS)
+    text = "".join(
+        f':::MLLOG {{"namespace": "", "time_ms": {1726752206000 + int(t * 1000)}, "event_type": '
+        f'"POINT_IN_TIME", "key": "tracked_stats", "value": {{"throughput": 1.9}}, "metadata": '
+        f'{{"step": {256 * n}}}}}\n'
+        for n, t in enumerate(passed, 1)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    assert rows(read(tmp_path, "a.log").stdout)["throughput"].startswith("426.67 samples/s")
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "every", "window"),
+    [
+        ("Iter:{n} Rank:1 it/sec Total:{v} it/sec [0][loss]:9 ", 20, 20, "steps 21 to 220,"),
+        ("Epoch[0] Batch [{p}-{n}]\tSpeed: {v} samples/sec\tacc=0", 20, 20, "steps 22 to 221,"),
+        ("DLL 2020-11-05 10:{t} - (0, {n}) imgs_per_sec : {v} ", 20, 1, "steps 22 to 121,"),
+        ("DLL 2020-11-05 10:{t} - (0, {n}) total_ips : {v} ", 200, 1, "steps 202 to 301,"),
+    ],
+)
+def test_the_window_goes_from_one_record_to_another(
+    tmp_path: Path, line: str, first: int, every: int, window: str
+) -> None:
+    """Also where steps are counted from 0, or the first ones are not printed."""
+    numbers = range(first, first + 120 * every, every)
+    text = "".join(
+        line.format(n=n, p=n - every, v=512, t=f"{i // 60:02}:{i % 60:02}.5") + "\n"
+        for i, n in enumerate(numbers)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    found = rows(read(tmp_path, "a.log").stdout)
+    assert found["window"].startswith(window)
+    assert not found["throughput"].startswith("none")
+
+
 @pytest.mark.parametrize(
     ("line", "base", "throughput"),
     [

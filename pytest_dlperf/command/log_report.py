@@ -15,7 +15,7 @@ from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
-from pytest_dlperf.model.work import TOKENS, Covers, RateScope, TimeKind, Timing
+from pytest_dlperf.model.work import TOKENS, Covers, RateScope, StepsIn, TimeKind, Timing
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.reports.texts import cut, printable
 from pytest_dlperf.survey.alike import named_numbers
@@ -182,7 +182,7 @@ class LogReport(Struct, frozen=True):
     def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         """Measure a log that has too few steps for its system in a shorter window."""
         system = found.system
-        window = window_of(found.steps, system.log_format.settling_steps)
+        window = window_of(found.steps, system.log_format)
         if window.measured_steps >= system.window.measured_steps:
             return
         shorter = replace(system, window=window)
@@ -276,6 +276,9 @@ def _throughput_text(run: Run, found: Identified) -> str:
     if found.batch_source:
         of = f"global batch {case.global_batch}, {found.batch_source}"
         return f"{quantity(value, found.system.unit)} ({of}){note}"
+    if log_format.steps_in is StepsIn.SAMPLES:
+        per_sample = case.tokens_per_sample(found.system.unit)
+        return f"{quantity(value / per_sample, 'samples/s')} (steps are samples){note}"
     if (unit := _UNIT_OF_RATE.get(log_format.timing)) is not None:
         # A speed needs no batch, and one of tokens no length of a sample.
         if found.system.unit == TOKENS and unit != TOKENS:

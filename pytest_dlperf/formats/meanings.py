@@ -109,16 +109,20 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         scope = f" with 'rate_scope: {self.scopes[0].value}'" if self.scopes else ""
         return f"the group {self.groups[0].value}{scope}"
 
-    def is_read_rightly(self, log_format: LogFormat, case: Case) -> bool:
-        """Say whether a format that takes it for time declares what it is."""
-        if self.single_node_is_fine and case.topology.nodes == 1:
-            return True
-        parts = case.rates_per_run(log_format.rate_scope)
+    def is_read_rightly(self, log_format: LogFormat, case: Case | None) -> bool:
+        """Say whether a format that takes it for time declares what it is, of a case if known."""
+        parts: object = log_format.rate_scope
+        of_scopes: tuple[object, ...] = self.scopes
+        if case is not None:
+            if self.single_node_is_fine and case.topology.nodes == 1:
+                return True
+            parts = case.rates_per_run(log_format.rate_scope)
+            of_scopes = tuple(map(case.rates_per_run, self.scopes))
         return (
             log_format.timing in self.groups
             and self.covers in {None, log_format.covers}
             and (self.steps_in is StepsIn.STEPS or self.steps_in is log_format.steps_in)
-            and (not self.scopes or parts in map(case.rates_per_run, self.scopes))
+            and (not of_scopes or parts in of_scopes)
         )
 
 
@@ -193,7 +197,7 @@ def trainers_in(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
 def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
     """Say whether a known trainer's number begins there, which a format takes for what it is."""
     case = log_format.case
-    return case is not None and any(
+    return any(
         span[0] == begin and number.is_read_rightly(log_format, case)
         for trainer in trainers_in(line, len(line))
         for span, number in trainer.numbers_on(line)

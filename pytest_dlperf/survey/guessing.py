@@ -36,6 +36,7 @@ _NO_STEPS: Final = re.compile(
     r"sample|token|second|time|eta|lr|loss|rank|port|pid|seed|line|worker|size|progress",
     re.IGNORECASE,
 )
+_NO_STEP_UNIT: Final = re.compile(r" *%|m?s(?:ecs?)?\b")
 _EPOCH_NAMES: Final = ("epoch", "pass")
 _LEAST_RECORDS: Final = 3
 _LEAST_SCORE: Final = 6
@@ -186,7 +187,7 @@ def _step_of(columns: Sequence[Column]) -> tuple[int, float] | None:
         values, name = column.integers, name_of(column).lower()
         if values is None or len(set(values)) < _LEAST_RECORDS:
             continue
-        if column.behind.lstrip().startswith("%") or _is_inside_number(column):
+        if _NO_STEP_UNIT.match(column.behind) or _is_inside_number(column):
             continue
         ups = [second - first for first, second in pairwise(values) if second > first]
         downs = sum(second < first for first, second in pairwise(values))

@@ -20,8 +20,9 @@ from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import RateScope, TimeKind, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, Shipped, Starter
-from pytest_dlperf.survey.found_expressions import metric_records, said_facts
+from pytest_dlperf.survey.found_expressions import lines_of, metric_records, said_facts
 from pytest_dlperf.survey.guessing import guess, guess_of_table
+from pytest_dlperf.survey.step_times import work_by_stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ _FEW: Final = 70
 _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 """What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
+_UNPRINTED: Final = 300
+"""Steps at most that a trainer leaves out before it prints any; a later one goes on with a run."""
 _SAME_WORK: Final = 0.03
 """By so much the work of a step by a speed and a time may differ from what the log says of it."""
 
@@ -233,6 +236,16 @@ def _made(  # noqa: PLR0913 - all that is known by then
     is_shipped = isinstance(log_format, Shipped)
     known = {**guessed_facts, **known} if is_shipped else {**known, **guessed_facts}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
+    lines = lines_of(head.looks.repeated, system.log_format)
+    by_stamps = None if lines is None else work_by_stamps(lines, system.log_format)
+    if by_stamps is not None and "global_batch" in doubts:
+        # The witness of a measurement knows the speed by it.
+        of_all = by_stamps * case.rates_per_run(system.log_format.rate_scope)
+        per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
+        each = of_all / (case.sequence_length or 1 if per_token else 1) / case.replicas
+        batch = max(round(each), 1) * case.replicas
+        case = replace(case, work=replace(case.work, batch=batch))
+        doubts["global_batch"] = "by the printed speed and the stamps; the log does not say it"
     if "batch_per_replica" in said and "global_batch" in doubts:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
     declared = log_format
@@ -261,7 +274,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         model=case.model,
         unit=unit,
         format=declared,
-        window=window_of(steps, system.log_format.settling_steps),
+        window=window_of(steps, system.log_format),
         precision=case.precision,
         work=case.work,
         topology=case.topology,
@@ -364,11 +377,17 @@ def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None
         return None
 
 
-def window_of(steps: StepsOfLog, settling: int) -> Window:
-    """Choose which steps to measure of those that a log shows."""
-    interval = steps.interval
-    usable = steps.total - settling
+def window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
+    """Choose which steps to measure of those that a log shows: from one record to another."""
+    interval, settling = steps.interval, log_format.settling_steps
+    # Of steps that are counted from 0, every 20th is the 1st, the 21st and so on.
+    first = log_format.first_step
+    counted = steps.first + 1 - (min(steps.first, 1) if first is None else first)
+    begins = counted if counted <= _UNPRINTED else interval
+    usable = steps.total + begins - interval - settling
     warmup = _USUAL_WARMUP if usable >= _FEW else max(usable // 5, 1)
-    warmup = math.ceil(warmup / interval) * interval
+    offset = counted % interval
+    before = math.ceil((warmup + settling - offset) / interval) * interval + offset
+    warmup = max(before, begins) - settling
     measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))
     return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))

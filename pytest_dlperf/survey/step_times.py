@@ -23,7 +23,9 @@ from pytest_dlperf.survey.alike import Column, name_of, unit_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Number
+    from pytest_dlperf.survey.alike import Alike
 
 _MIN_VALUES: Final = 3
 _COUNTED: Final = re.compile(r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b(?!/)")
@@ -197,6 +199,29 @@ def _duration(at: int, name: str, timing: Timing, *, rises: bool, has_unit: bool
 
 
 # ------------------------------------------------------- times of the same lines, compared
+
+
+def work_by_stamps(kind: Alike, log_format: LogFormat) -> float | None:
+    """Compute the samples or tokens of a step that a printed speed tells, by the lines' stamps.
+
+    ``None`` where the lines have none, or no such speed.
+    """
+    match, columns = log_format.record.search(kind.lines[0]), kind.columns()
+    places = {}
+    for group in ("step", log_format.timing.value):
+        if match is not None and group in log_format.record.groupindex:
+            begin = match.start(group)
+            found = (at for at, each in enumerate(columns) if each.span[0] <= begin < each.span[1])
+            places[group] = next(found, None)
+    at_step, at_time = places.get("step"), places.get(log_format.timing.value)
+    if at_step is None or at_time is None:
+        return None
+    time = StepTime(at_time, log_format.timing, 0)
+    dated = [(at, each) for at, each in enumerate(columns) if each.is_stamp or each.is_clock]
+    stamps = [stamp for pair in dated if (stamp := _stamp(*pair)) is not None]
+    if time.is_amount and columns[at_step].integers is not None and stamps:
+        _compared([time, *stamps], columns, at_step)
+    return next(iter(time.works_of_step), None)
 
 
 def _compared(times: list[StepTime], columns: Sequence[Column], step: int) -> list[StepTime]:
