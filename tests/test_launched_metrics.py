@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
+from pytest_dlperf.baselines.checking import check_cluster
+from pytest_dlperf.config.peaks import published_peak
+from pytest_dlperf.measure.whole_run import with_derived
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 
@@ -66,10 +70,64 @@ def test_what_follows_from_steps_and_clock_is_recorded(suite: Suite) -> None:
     assert run.missing == {}
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "peak"),
+    [
+        ("Tesla V100-SXM2-16GB", "fp16", 125),
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312),
+        ("NVIDIA A100 80GB PCIe", "tf32", 156),
+        ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
+        ("NVIDIA H100 PCIe", "bf16", 756),
+        ("NVIDIA H200", "bf16", 989.4),
+        ("NVIDIA L40S", "bf16", 362),
+        ("AMD Instinct MI300X", "bf16", 1307.4),
+        ("TPU v5e", "bf16", 197),
+        ("Tesla V100-SXM2-16GB", "bf16", None),
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "bf16", None),
+        ("AMD Instinct MI300X CPX/NPS4", "bf16", None),
+        ("NVIDIA A100-SXM4-40GB + NVIDIA T400 4GB", "bf16", None),
+        (None, "bf16", None),
+    ],
+)
+def test_a_peak_is_that_of_the_whole_device_without_sparsity(
+    device: str | None, precision: str, peak: float | None
+) -> None:
+    assert published_peak(device, precision) == peak
+
+
+def test_mfu_is_a_part_of_the_clusters_own_peak_or_else_of_the_published_one(suite: Suite) -> None:
+    TinySystem(suite, keys=["flops_per_sample: 2.0e+10"])
+    measure = measurer(suite)
+    system = measure.systems[TWO_DEVICES.system]
+    [case] = (case for case in system.cases if case == TWO_DEVICES)
+    run = Run(run=1, status=RunStatus.OK, metrics={"throughput": 1000.0})
+    h100 = "NVIDIA H100 80GB HBM3"  # 66.9 TFLOP/s in fp32
+
+    def derived(device: str | None, **peaks: float) -> Run:
+        cluster = replace(measure.cluster, peak_tflops=peaks)
+        return with_derived(run, system, case, cluster, device=device)
+
+    published, near, far = derived(h100), derived(h100, fp32=62), derived(h100, fp32=133.8)
+    assert published.metrics["mfu"] == pytest.approx(100 * 2e13 / (2 * 66.9e12))
+    assert near.metrics["mfu"] == pytest.approx(100 * 2e13 / (2 * 62e12))
+    assert far.metrics["mfu"] == pytest.approx(published.metrics["mfu"] / 2)
+    assert (published.reason, near.reason) == (None, None)
+    assert "133.8 for fp32, and 66.9 is what one NVIDIA H100" in (far.reason or "")
+    assert "mfu" not in derived(None).metrics
+    declared = replace(
+        measure.cluster, peak_tflops={"fp32": 133.8, "bf16": 989}, machine={"device": h100}
+    )
+    [remark] = (p for p in check_cluster(declared, {}) if "sparsity" in p.message)
+    assert "133.8 for fp32" in remark.message
+    assert not remark.is_fault
+
+
 def test_what_is_judged_and_cannot_be_computed_says_why(suite: Suite) -> None:
     keys = ["flops_per_sample: 2.0e+10", "metrics: {mfu: {}, first_step_time: {}}"]
     TinySystem(suite, keys=keys)
-    run = launched(suite)
+    measure = measurer(suite, repeats=lambda _: FixedRepeats(1))
+    [case] = (case for case in measure.systems[ONE.system].cases if case == ONE)
+    [run] = measure.measure(case).runs
     assert "peak_tflops of fp32" in run.missing["mfu"]
     assert "had ended before" in run.missing["first_step_time"]
 

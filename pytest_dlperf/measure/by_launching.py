@@ -341,7 +341,9 @@ class LaunchMeasurer:
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
-        read = with_derived(read, system, case, self.cluster, outcome)
+        taken_on = self.fleet.fingerprint(case, launch.needed, leases)
+        device = taken_on.machine.get("device")
+        read = with_derived(read, system, case, self.cluster, outcome, device=device)
         return with_ending(read, outcome, logs)
 
 

@@ -89,7 +89,8 @@ class LogMeasurer:
             said = f"'node: {system.log_node.value}' of {system.file.name}"
             needed = self._needed(of_nodes[0], case)
             read = replace(read, reason=f"{read.reason}; {said} has other logs looked for{needed}")
-        return with_last_line(with_derived(read, system, case, self.cluster))
+        device = self.cluster.machine.get("device")
+        return with_last_line(with_derived(read, system, case, self.cluster, device=device))
 
     def _needed(self, main: Path, case: Case) -> str:
         if str(main) in self.index.nodes:

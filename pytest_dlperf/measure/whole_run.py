@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.config.peaks import peak_remark, published_peak
 from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
@@ -61,33 +62,33 @@ def logs_of(
     return RunLogs(readings, node=system.log_node)
 
 
-def with_derived(
+def with_derived(  # noqa: PLR0913 - what a run was of
     run: Run,
     system: System,
     case: Case,
     cluster: Cluster,
     outcome: LaunchOutcome | None = None,
+    *,
+    device: str | None,
 ) -> Run:
-    """Add what follows from the throughput, and what a launch has measured beside its logs."""
+    """Add what follows from the throughput, and what a launch has measured beside its logs.
+
+    ``device`` is the model of the devices, where that is known.
+    """
     if run.status is not RunStatus.OK:
         return run
     rate = run.metrics[THROUGHPUT]
     found = {PER_DEVICE: rate / case.topology.world_size}
     problems = {}
-    peak = cluster.peak_tflops.get(case.precision)
-    if peak is None:
-        problems[MFU] = f"the cluster's cluster.yaml has no peak_tflops of {case.precision}"
-    elif case.flops_per_sample is None:
-        problems[MFU] = f"{system.file.name} has no flops_per_sample or flops_per_token of the case"
+    mfu = _mfu(rate, system, case, cluster, device)
+    remark = None
+    if isinstance(mfu, str):
+        problems[MFU] = mfu
     else:
-        mfu = mfu_percent(case, rate, system.unit, peak)
-        if mfu <= _ALL_PERCENT:
-            found[MFU] = mfu
-        else:
-            problems[MFU] = (
-                f"it comes out as {mfu:.4g} %, which no device reaches: look at the flops of "
-                f"{system.file.name} and peak_tflops of cluster.yaml"
-            )
+        found[MFU] = mfu
+        declared = cluster.peak_tflops.get(case.precision)
+        if declared is not None:
+            remark = peak_remark(device, case.precision, declared)
     first_step = FirstStep() if outcome is None else outcome.first_step
     if first_step.seconds is None:
         problems[FIRST_STEP_TIME] = first_step.problem
@@ -99,4 +100,26 @@ def with_derived(
             metrics[metric.name] = found[metric.name]
         elif metric.is_judged and metric.name in problems:
             missing[metric.name] = problems[metric.name]
-    return replace(run, metrics=metrics, missing=missing)
+    reason = "; ".join(filter(None, (run.reason, remark))) or None
+    return replace(run, metrics=metrics, missing=missing, reason=reason)
+
+
+def _mfu(
+    rate: float, system: System, case: Case, cluster: Cluster, device: str | None
+) -> float | str:
+    """Compute MFU in percent; say why there is none."""
+    if case.flops_per_sample is None:
+        return f"{system.file.name} has no flops_per_sample or flops_per_token of the case"
+    peak = cluster.peak_tflops.get(case.precision)
+    if peak is None:
+        peak = published_peak(device, case.precision)
+    if peak is None:
+        of_device = f" of {case.precision}, and none is known for {device or 'its devices'}"
+        return f"the cluster's cluster.yaml has no peak_tflops{of_device}"
+    mfu = mfu_percent(case, rate, system.unit, peak)
+    if mfu <= _ALL_PERCENT:
+        return mfu
+    return (
+        f"it comes out as {mfu:.4g} %, which no device reaches: look at the flops of "
+        f"{system.file.name} and peak_tflops of cluster.yaml"
+    )
