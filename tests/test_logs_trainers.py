@@ -155,6 +155,8 @@ LINES = {
     "MindSpore": "epoch time: 205.123 ms, per step time: 205.123 ms",
     "OneFlow's BERT": "step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, "
     "throughput: 54.982",
+    "OneFlow's GPT": "| 20       | 640             | 10240           | 39.02016   | 13.12142   |"
+    " 10.43741   |",
     "OneFlow's face recognition": "train: iter 12, loss 40.1, throughput: 3000.1",
     "OneFlow's wide and deep network": "100 time 1602836839.6445205 loss 0.547",
     "OneFlow's image classification": (

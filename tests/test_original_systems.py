@@ -199,6 +199,22 @@ BY_HAND: Final = {
 """Logs of two nodes of eight devices, each with a batch of 32; ranks print where they all do."""
 
 
+def test_the_log_of_a_table(tmp_path: Path) -> None:
+    """Steps 21 to 100 by the latencies of its eight last rows, each of ten steps."""
+    case = (
+        "precision: fp16, global_batch: 512, sequence_length: 2048, parallel: {tp: 4, pp: 4}, "
+        "topologies: [4n8g]"
+    )
+    log = LOGS / "oneflow_gpt_4n8g.log"
+    took = 13.12469 + 13.12390 + 13.12932 + 13.12500 + 13.11330 + 13.11041 + 13.11229 + 13.12494
+    run = read(tmp_path, "oneflow_gpt", case, log)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["throughput"] == pytest.approx(512 * 2048 * 8 / took)
+    for said, other in (("pp: 4", "pp: 2"), ("4n8g", "2n8g"), ("2048", "1024"), ("fp16", "fp32")):
+        wrong = case.replace(said, other)
+        assert read(tmp_path, "oneflow_gpt", wrong, log).status is RunStatus.INVALID
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_lines_as_documented(tmp_path: Path, name: str) -> None:
     system, _, variant = name.partition(",")
