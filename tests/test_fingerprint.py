@@ -137,7 +137,7 @@ def taken_on(
     fleet = HostFleet(
         OwnTools(tools),
         [Host(name=name, address=name) for name in tools],
-        pool=HostPool(folder / "pool", report=print),
+        pool=HostPool(folder / "pool"),
         exclusive=True,
         lock=os.urandom(8).hex(),
         wait_limit_s=60.0,
@@ -443,7 +443,7 @@ def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
     fleet = HostFleet(
         BrokenLauncher({}),
         [Host(name="one", address="one")],
-        pool=HostPool(tmp_path / "pool", report=print),
+        pool=HostPool(tmp_path / "pool"),
         exclusive=True,
         lock=os.urandom(8).hex(),
         wait_limit_s=60.0,

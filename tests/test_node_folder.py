@@ -129,18 +129,21 @@ def test_a_folder_is_left_whose_note_of_its_host_is_another_s_or_damaged(
     own = os.uname().nodename
     note = tmp_path / "note"
     note.write_text(own, encoding="utf-8")
-    folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 7)]
+    folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 8)]
     for folder in folders:
         folder.mkdir()
-    damaged, linked, named_twice, true, unsaid, empty = (folder / "host" for folder in folders)
+    damaged, linked, named_twice, a_folder, true, unsaid, empty = (f / "host" for f in folders)
     damaged.write_bytes(b"\xff\x00" * 1000)
     linked.symlink_to(note)
     os.link(note, named_twice)
+    a_folder.mkdir()
     true.write_text(own, encoding="utf-8")
     empty.touch()  # as a full disk leaves it
     del unsaid
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     os.close(made_folder(str(tmp_path / NAME), {}))
-    assert [folder.exists() for folder in folders] == [True] * 3 + [False] * 3
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert [folder.exists() for folder in folders] == [True] * 4 + [False] * 3
     assert note.read_text(encoding="utf-8") == own
 
 

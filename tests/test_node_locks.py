@@ -96,7 +96,7 @@ def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
     suite: Suite,
 ) -> None:
     TinySystem(suite)
-    pool = HostPool(users_pool, report=print, lock=os.environ["DLPERF_LOCK"])
+    pool = HostPool(users_pool, lock=os.environ["DLPERF_LOCK"])
     with pool.leased([THIS_MACHINE], nodes=1, devices=1):
         result = suite.run(
             "-q", "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
@@ -110,7 +110,7 @@ def test_a_worker_that_waits_says_so_unless_another_of_its_session_holds_the_hos
     suite: Suite,
 ) -> None:
     TinySystem(suite)
-    pool = HostPool(users_pool, report=print, lock=os.environ["DLPERF_LOCK"])
+    pool = HostPool(users_pool, lock=os.environ["DLPERF_LOCK"])
     quiet = ("-q", "-n2", "-k", "throughput and tiny and (1n1g or 1n2g)")
     with pool.leased([THIS_MACHINE], nodes=1, devices=1):
         result = suite.run(*quiet, "--dlperf-wait-limit", "1")

@@ -445,3 +445,16 @@ def test_a_job_that_may_be_there_is_told_with_how_it_is_cancelled(suite: Suite) 
     told = "*qsub: silence; whether it has taken the job is not known*, by: sh -c 'kill -9 $PPID'*"
     result.stdout.fnmatch_lines([told])
     result.assert_outcomes(failed=1)
+
+
+def test_killed_tasks_are_those_of_the_job_whatever_numbers_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f"JobId=42 JobName={JOB.name} JobState=RUNNING Reason=None"
+    answers(tmp_path, monkeypatch, sbatch="42\n", scontrol=told)
+    queue = SbatchQueue("python3")
+    handle = queue.submit(replace(JOB, folder=tmp_path, nodes=6))
+    printed = ["1", "3-999999999", "0-1-2", "9" * 5000, "4-,-,2"]
+    lines = [f"srun: error: gpu1: tasks {ranks}: Killed\n" for ranks in printed]
+    (tmp_path / "output.log").write_text("".join(lines), encoding="utf-8")
+    assert sorted(queue.state(handle).ends) == [1, 2, 3, 4, 5]

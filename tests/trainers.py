@@ -199,7 +199,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     fleet = HostFleet(
         launcher or LocalLauncher(),
         hosts,
-        pool=HostPool(suite.path / "pool", report=print),
+        pool=HostPool(suite.path / "pool"),
         exclusive=bool(hosts),
         lock=os.urandom(8).hex(),
         wait_limit_s=60.0,

@@ -61,9 +61,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
-        pool=HostPool(
-            users_pool, report=say, lock=settings.lock or "", session=str(shared_folder or "")
-        ),
+        pool=HostPool(users_pool, lock=settings.lock or "", session=str(shared_folder or "")),
         exclusive=not settings.share_hosts,
         lock=settings.lock or "",
         wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts else _HOUR_S),

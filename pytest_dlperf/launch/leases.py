@@ -1,28 +1,22 @@
 """Leases of hosts: whole gangs at once, first come first served, across all sessions of a user.
 
-The pool is a folder. In it lie
+They keep order and pack hosts before any is reached; what keeps two runs off a host, whoever starts
+them, are the locks on the host itself (``node.locks``).
 
-- ``hosts.json``: the claims, those that hold hosts and those that wait, in the order of arrival.
-  It is only ever replaced whole.
-- ``pool.lock``: held for the moment in which somebody changes ``hosts.json``. Polling for a file
-  lock is unfair, so nobody waits for hosts with it: the order is that of the claims.
-- ``claim-<pid>-<random>.lock``: one for each claim, locked by its process from the first moment to
-  the last. The kernel ends the lock with the process, so a claim whose lock is free is void,
-  whatever ``hosts.json`` says.
+The pool is a folder. Each claim on hosts is a file in it, locked by its process from the first
+moment to the last: the kernel ends the lock with the process, and a claim whose lock is free is
+void. The names of the files give the order of arrival. Each process grants itself what is free, in
+its turn, and holds ``pool.lock`` for that moment. Polling for a file lock is unfair, so nobody
+waits for hosts with it.
 
-A claim that is locked but does not stand in ``hosts.json`` holds hosts that nobody knows (the file
-was lost or is no longer legible). Nothing is granted until it has ended: waiting costs a while, two
-trainings on one host cost the measurement.
-
-Processes that are killed between two steps leave nothing that needs mending: a claim's lock is
-taken before the claim is written, and removed after the claim is struck out.
+A process that is killed between two steps leaves nothing that needs mending.
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
-import secrets
 import stat
 import tempfile
 import time
@@ -30,29 +24,29 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
+from pytest_dlperf.files.locks import LockError, locked
 from pytest_dlperf.files.writing import user_name
-from pytest_dlperf.launch.claims import CLAIM_NAME, Claim, Claims
+from pytest_dlperf.launch.claims import Claim, are_workers, grantable, waited_for
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.node.processes import started_at, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.launch.hosts import Host
 
-_STATE: Final = "hosts.json"
 _NAME: Final = "pytest-dlperf-hosts"
 _NAMES: Final = 20
 """So many names another user would have to take to have nothing leased any more."""
-_POLL_S: Final = 0.02
-"""Each waiting process looks so often whether the state has changed; that is all it costs."""
+_POLL_S: Final = 0.01
+"""Each waiting process looks so often whether a claim has changed; that is all it costs."""
 _CHECK_S: Final = 0.5
 """All waiting processes together look so often for processes that have died."""
 _LOCK_LIMIT_S: Final = 60.0
-"""Whoever changes the state needs a moment; a process that was stopped may hold it for ever."""
+"""A process holds the pool for a moment; one that was stopped may hold it for ever."""
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -66,23 +60,17 @@ class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
     def __init__(
-        self,
-        place: Path | Callable[[], Path],
-        *,
-        report: Callable[[str], None],
-        lock: str = "",
-        session: str = "",
+        self, place: Path | Callable[[], Path], *, lock: str = "", session: str = ""
     ) -> None:
         """Share the pool in a folder, which is made when needed and belongs to the pool alone.
 
         ``place`` may be a function that finds it, for one that may go while this process lives.
-        ``report`` gets warnings, such as of a state file that was set aside. Leases under another
-        ``lock`` are no reason to wait. ``session`` is what the workers of one have in common.
+        Leases under another ``lock`` are no reason to wait. ``session`` is what the workers of one
+        have in common.
         """
         self._lock = lock
         self._session = session
         self._find = place if callable(place) else lambda: place
-        self._report = report
 
     @contextmanager
     def leased(  # noqa: PLR0913 - what is wanted, by name
@@ -109,103 +97,83 @@ class HostPool:
             BrokenError: They were not free for ``limit_s`` seconds, or the pool cannot be used.
         """
         usable = _usable(hosts, nodes, devices, self._lock)
-        request = Claim(
-            name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
+        claim = Claim(
             pid=os.getpid(),
-            started=started_at(os.getpid()) or None,
             since=time.time(),
             purpose=purpose,
+            started_in=os.getcwd(),  # noqa: PTH109 - text is what is kept
+            session=self._session,
             nodes=nodes,
             devices=devices,
             exclusive=exclusive,
             candidates={key: host.devices for key, host in usable.items()},
-            started_in=os.getcwd(),  # noqa: PTH109 - text is what is kept
-            session=self._session,
         )
-        claimed = _OwnClaim(request, self._find())
+        own = _ClaimFile()
         try:
-            granted = self._granted(claimed, limit_s, on_wait)
+            granted = self._granted(own, claim, limit_s, on_wait)
             yield tuple(
                 Lease(host=host, device_ids=granted[key])
                 for key, host in usable.items()
                 if key in granted
             )
         finally:
-            self._release(claimed)
+            own.remove()
 
     def _granted(
-        self, claimed: _OwnClaim, limit_s: float, on_wait: Callable[[str], None] | None
+        self,
+        own: _ClaimFile,
+        claim: Claim,
+        limit_s: float,
+        on_wait: Callable[[str], None] | None,
     ) -> Mapping[str, tuple[int, ...]]:
         deadline = time.monotonic() + limit_s
-        pool = self._update(claimed)
-        name = claimed.request.name
-        if name not in pool.granted and on_wait is not None and not pool.is_among_workers(name):
-            on_wait(pool.waited_for(name))
-        seen = None
-        while (granted := pool.granted.get(claimed.request.name)) is None:
+        what_for, seen = "", -1
+        while True:
+            # A change while this process looks is seen the next time.
+            before, seen = seen, _changed_at(own.folder)
+            if before != seen or _check_is_due(own.folder):
+                is_first = not what_for
+                granted, what_for, is_news = self._look(own, claim)
+                if granted is not None:
+                    return granted
+                if is_first and is_news and on_wait is not None:
+                    on_wait(what_for)
             if time.monotonic() > deadline:
-                raise waited_in_vain(limit_s, pool.waited_for(claimed.request.name))
+                raise waited_in_vain(limit_s, what_for)
             time.sleep(_POLL_S)
-            # The file is replaced whole, so it can be read without the lock. Who sees news in it
-            # looks again under the lock.
-            news, seen = seen, _glance(claimed.folder)
-            if news != seen or _check_is_due(claimed.folder):
-                pool = self._update(claimed)
-        return granted
 
-    def _release(self, claimed: _OwnClaim) -> None:
-        if claimed.lock is None:
-            return
-        # The lock goes first: from here on the claim is void, whatever happens to the rest.
-        claimed.lock.release()
-        claimed.over = True
-        # A full disk does not matter either: the next one who can write strikes the claim out.
-        with suppress(BrokenError):
-            self._update(claimed)
+    def _look(
+        self, own: _ClaimFile, claim: Claim
+    ) -> tuple[Mapping[str, tuple[int, ...]] | None, str, bool]:
+        """Look at all claims, and take what is free in this one's turn.
 
-    def _update(self, claimed: _OwnClaim) -> Claims:
-        """Bring the pool up to date, and this claim with it: into it, or out of it."""
-        try:
-            return self._updated(claimed)
-        except BrokenError:
+        Gives what was granted, or for what it waits, and whether people should know.
+        """
+        if own.folder is not None and not own.folder.exists():
             # The system removes the folder that it keeps for a user who has logged out.
-            place = claimed.folder if claimed.folder.exists() else self._find()
-            if claimed.over or place == claimed.folder:
-                raise
-            claimed.folder, claimed.lock = place, None
-            return self._updated(claimed)
-
-    def _updated(self, claimed: _OwnClaim) -> Claims:
-        folder, problem = claimed.folder, None
+            own.remove()
+        folder = own.folder or self._find()
         try:
             _make_private(folder)
             with locked(folder / "pool.lock", limit_s=_LOCK_LIMIT_S):
                 os.utime(folder / "pool.lock")  # for _check_is_due
-                pool, problem = _read(folder)
-                if claimed.lock is None:
-                    claimed.lock = HeldLock(folder / claimed.request.name)
-                before = pool.to_json()
-                pool.alive = _alive(folder, pool)
-                if claimed.over:
-                    pool.alive[claimed.request.name] = False
-                pool.strike_out_the_dead()
-                if not claimed.over:
-                    pool.add(claimed.request)
-                pool.grant()
-                if pool.to_json() != before:
-                    _write(folder, pool)
-                for name, alive in pool.alive.items():
-                    if not alive:
-                        (folder / name).unlink(missing_ok=True)
+                if own.folder is None:
+                    own.make(folder, claim)
+                claims = _living(folder)
+                others = [each for name, each in claims.items() if name != own.name]
+                earlier = [each for name, each in claims.items() if name < own.name]
+                granted = grantable(claim, earlier, others)
+                if granted is None:
+                    what_for = waited_for(claim, earlier, others)
+                    return None, what_for, not are_workers(claim, others)
+                own.write(replace(claim, since=time.time(), granted=granted))
+                return granted, "", False
         except LockError as error:
             raise BrokenError(f"hosts cannot be leased: {error}") from error
         except OSError as error:
             raise BrokenError(
                 f"hosts cannot be leased: {error.filename or folder}: {error.strerror or error}"
             ) from error
-        if problem is not None:
-            self._report(problem)
-        return pool
 
 
 def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:
@@ -216,69 +184,75 @@ def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:
     )
 
 
-class _OwnClaim(Struct):
-    """A claim of this process: what it asks for, and how far it has come."""
+class _ClaimFile:
+    """The file of a claim of this process, locked as long as it is there."""
 
-    request: Claim
-    folder: Path
-    lock: HeldLock | None = None
-    over: bool = False
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.name = ""
+        self._file = -1
 
+    def make(self, folder: Path, claim: Claim) -> None:
+        """Make the file, behind all that are there."""
+        name = f"claim-{time.time_ns():020d}-{os.getpid()}"
+        self._file = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self.folder, self.name = folder, name
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.write(claim)
 
-def _read(folder: Path) -> tuple[Claims, str | None]:
-    """Read the state; what is not legible is set aside, with a warning."""
-    file = folder / _STATE
-    try:
-        return Claims.parse(file.read_bytes()), None
-    except FileNotFoundError:
-        return Claims(), None
-    except (OSError, ValueError) as error:
-        # Only the last one is kept: nobody has missed what was in those before.
-        for old in folder.glob(f"{_STATE}.broken-*"):
-            old.unlink()
-        aside = file.with_name(f"{_STATE}.broken-{time.time_ns()}")
-        file.replace(aside)
-        return Claims(), (
-            f"{file} is not what this version writes ({error}); it was kept as {aside.name}. "
-            f"Hosts are leased again when those who hold some now have ended"
-        )
+    def write(self, claim: Claim) -> None:
+        """Write the claim, while no other process reads it."""
+        text = msgspec.json.encode(claim)
+        os.pwrite(self._file, text, 0)
+        os.ftruncate(self._file, len(text))
+        self._show_change()
 
+    def remove(self) -> None:
+        """Remove the file, and with it the claim."""
+        if self.folder is not None:
+            with suppress(OSError):
+                (self.folder / self.name).unlink()
+                self._show_change()
+            os.close(self._file)
+            self.folder = None
 
-def _glance(folder: Path) -> bytes | None:
-    try:
-        return (folder / _STATE).read_bytes()
-    except OSError:
-        return None
-
-
-def _write(folder: Path, pool: Claims) -> None:
-    # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
-    # overwritten by the next one if this process is killed here.
-    new = folder / f"{_STATE}.new"
-    new.write_text(pool.to_json(), encoding="utf-8")
-    new.replace(folder / _STATE)
+    def _show_change(self) -> None:
+        """Set the time of the folder: the kernel's own is the same for some milliseconds."""
+        if self.folder is not None:
+            now = time.time_ns()
+            os.utime(self.folder, ns=(now, now))
 
 
-def _alive(folder: Path, pool: Claims) -> dict[str, bool]:
-    """Find out whose process lives, of claims that have a lock file or stand in the pool."""
-    alive = {
-        file.name: is_held(file) for file in folder.iterdir() if CLAIM_NAME.fullmatch(file.name)
-    }
-    for claim in pool.claims:
-        # We remove no lock file whose claim stands in the pool; a cleaner of temporary folders
-        # may have done it. The process is the second best to ask.
-        if claim.name not in alive:
-            alive[claim.name] = _lives(claim)
-    return alive
+def _living(folder: Path) -> dict[str, Claim]:
+    """Read the claims of processes that live, in their order; remove those of others.
+
+    A claim that is not legible keeps no place: the locks on the hosts hold all the same.
+    """
+    claims = {}
+    for path in sorted(folder.glob("claim-*")):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink()
+            except BlockingIOError:
+                with suppress(msgspec.MsgspecError):
+                    claims[path.name] = msgspec.json.decode(file.read(), type=Claim)
+    return claims
 
 
-def _check_is_due(folder: Path) -> bool:
+def _changed_at(folder: Path | None) -> int:
+    """Give the time at which a claim has changed last; 0 where there is no folder."""
+    with suppress(OSError):
+        return 0 if folder is None else folder.stat().st_mtime_ns
+    return 0
+
+
+def _check_is_due(folder: Path | None) -> bool:
     """Say whether nobody has looked for a while, so that many who wait cost as one."""
-    try:
-        age = time.time() - (folder / "pool.lock").stat().st_mtime
-    except OSError:
-        return True
-    return not 0 <= age < _CHECK_S
+    with suppress(OSError):
+        if folder is not None:
+            return not 0 <= time.time() - (folder / "pool.lock").stat().st_mtime < _CHECK_S
+    return True
 
 
 def _usable(hosts: Sequence[Host], nodes: int, devices: int, lock: str) -> dict[str, Host]:
@@ -312,12 +286,6 @@ def _make_private(folder: Path) -> None:
         )
     if stat.S_IMODE(status.st_mode) & 0o077:
         folder.chmod(0o700)
-
-
-def _lives(claim: Claim) -> bool:
-    """Say whether the process of a claim lives: its number may be another's by now."""
-    started = claim.started
-    return started is not None and state(claim.pid) != b"Z" and started_at(claim.pid) == started
 
 
 # ------------------------------------------------------------------ where the pool lies

@@ -49,7 +49,8 @@ _FIELD: Final = re.compile(r"(?:^|\s)(JobName|JobState|Reason|ExitCode)=(\S*)")
 _HANDLE: Final = re.compile(
     r"^(?P<parsable>\d+(?:;\S+)?)$|^Submitted batch job (?P<plain>\d+)", re.MULTILINE
 )
-_KILLED: Final = re.compile(r"^srun: error: .*: tasks? (\d+(?:[-,]\d+)*): Killed", re.MULTILINE)
+_KILLED: Final = re.compile(r"^srun: error: .*: tasks? ([0-9,-]+): Killed", re.MULTILINE)
+_RANKS: Final = re.compile(r"(?<![0-9-])([0-9]{1,9})(?:-([0-9]{1,9}))?(?![0-9-])")
 _GONE: Final = "Invalid job id"
 _NO_OUTPUT: Final = "0:53"
 """What a job has ended with whose output its node cannot write."""
@@ -199,9 +200,8 @@ def _killed_tasks(job: Job) -> dict[int, NodeEnd]:
         return {
             rank: NodeEnd(exit_code=None, reason="Slurm says that its task was killed")
             for ranks in _KILLED.findall(printed)
-            for part in ranks.split(",")
-            for rank in range(int(part.partition("-")[0]), int(part.rpartition("-")[2]) + 1)
-            if rank < job.nodes
+            for first, last in _RANKS.findall(ranks)
+            for rank in range(int(first), min(int(last or first) + 1, job.nodes))
         }
     return {}
 

@@ -91,11 +91,13 @@ def _host_of(folder: int) -> str:
         file = os.open(_HOST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError:
         return os.uname().nodename
-    with os.fdopen(file, "rb") as opened:
+    try:
         status = os.fstat(file)
         is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
         if is_ours and stat.S_ISREG(status.st_mode):
-            return os.fsdecode(opened.read(_LONGEST_NAME)) or os.uname().nodename
+            return os.fsdecode(os.read(file, _LONGEST_NAME)) or os.uname().nodename
+    finally:
+        os.close(file)
     return ""
 
 
