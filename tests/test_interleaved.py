@@ -147,7 +147,7 @@ def test_a_host_that_is_not_there_is_named(suite: Suite) -> None:
 
 def test_somebody_has_to_say_on_which_hosts(suite: Suite) -> None:
     TinySystem(suite)
-    with pytest.raises(CannotMeasureError, match="that nobody has named"):
+    with pytest.raises(CannotMeasureError, match="none are known"):
         measurer(suite).interleaved(ONE_DEVICE, hosts=(), pairs=1, control=slower_by("1.25"))
 
 

@@ -144,13 +144,13 @@ def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
         {"final": {}},
     )
     assert (by_guardian.killed is not None, by_guardian.needs_sweep) == (True, False)
-    assert "processes 7, 8 of an earlier run" in str(by_guardian.earlier)
+    assert "processes 7, 8 of an earlier run" in by_guardian.notes[0]
     [problem] = by_guardian.close()
     assert "its supervisor was killed by SIGABRT" in problem
     alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"final": {}})
     assert (alone.killed is not None, "guardian" in alone.close()[0]) == (True, True)
     failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"final": {}})
-    assert (failed.killed, failed.earlier) == (None, None)
+    assert (failed.killed, failed.notes) == (None, [])
     assert "docker rm x: exit status 1" in failed.close()[0]
 
 

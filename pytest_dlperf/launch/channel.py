@@ -142,7 +142,7 @@ class Channel:
         return f"{text}: {words}" if words else text
 
     def sudden_end(self) -> str:
-        """Say what has ended a connection at whose other end nobody was to end."""
+        """Say what has ended a connection before its time."""
         how = describe_exit(self._command, self._exit_status())
         if self.remote:
             for line in self._last_lines():

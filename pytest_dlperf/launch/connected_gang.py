@@ -60,12 +60,11 @@ class ConnectedGang(Gang):
 
     def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
         """Take the order, without connecting; signals that come are in ``signals``."""
+        super().__init__(order, signals)
         self.engine = launcher.name
         self.settle_s = SETTLE_S if launcher.remote else 0.0
         self.nodes: list[SupervisorClient] = []
-        self.signals = signals
         self._launcher = launcher
-        self._order = order
         self._id = uuid.uuid4().hex
         self._first_port = 0
         """The first port of the row, once the nodes are prepared."""
@@ -217,8 +216,7 @@ class ConnectedGang(Gang):
             for client in self.nodes:
                 self._ignore(client)
                 self._note(client, *client.close())
-                if client.kept is not None:
-                    self._order.say(f"host {client.place.host.name}: {client.kept}")
+                self.tell(client)
             self._sweep()
             self._end_sweeps()
             clients.is_over(self._id)
@@ -290,9 +288,7 @@ class ConnectedGang(Gang):
             until=once_all(self.nodes, lambda client: client.preparation_is_known),
         )
         for client in self.nodes:
-            if client.earlier is not None:
-                self._order.say(f"host {client.place.host.name}: {client.earlier}")
-                client.earlier = None
+            self.tell(client)
             client.check_prepared(CONNECT_LIMIT_S)
         return all(client.state is NodeState.PREPARED for client in self.nodes)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import Node, NodeCommand
 
 PYTHON: Final = "python3"
-"""The trainer's Python in an image, where nobody names another."""
+"""The trainer's Python in an image, by default."""
 _HANDED_ON: Final = (processes.MARKER, "PYTHONUNBUFFERED")
 """What the supervisor adds to a trainer's environment."""
 _IN_FOLDER: Final = 'cd -- "$1" && shift && exec "$@"'
@@ -36,7 +36,7 @@ class ContainerRun(Struct, frozen=True, kw_only=True):
 
     ``devices`` are as in ``Container``, and of a maker's the host calls those that the container
     may have ``device_names``. ``environment`` are the names of variables that it takes over from
-    whoever starts it.
+    the process that starts it.
     """
 
     container: Container

@@ -262,7 +262,7 @@ class HostFleet(Fleet):
     def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
         if not self.exclusive:
             return lease.device_ids
-        # All of them, so that nobody who shares comes in between.
+        # All of them, so that no run that shares comes in between.
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
@@ -379,7 +379,7 @@ def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]
     if not wanted:
-        raise CannotMeasureError(f"{case.id} is to run on hosts again that nobody has named")
+        raise CannotMeasureError(f"{case.id} is to run on the same hosts again, and none are known")
     if unknown:
         raise CannotMeasureError(
             f"{case.id} is to run on {', '.join(wanted)} again, and this session has no host "

@@ -62,6 +62,11 @@ class Gang(ABC):
     is_started: bool = False
     """Whether programs may have been started, so that a signal is no reason to raise."""
 
+    def __init__(self, order: RunOrder, signals: Sequence[int]) -> None:
+        """Take the order, and touch nothing; signals that come are added to ``signals``."""
+        self._order = order
+        self.signals = signals
+
     @abstractmethod
     def start(self, begin: Callable[[Sequence[Node]], Sequence[NodeCommand]]) -> None:
         """Have the programs of all nodes started that have one.
@@ -89,6 +94,11 @@ class Gang(ABC):
                     raise InterruptedRunError
                 return
             self.take_reports()
+
+    def tell(self, node: NodeProgress) -> None:
+        """Tell the user what a node has noted, each once."""
+        while node.notes:
+            self._order.say(f"{node.where}: {node.notes.pop(0)}")
 
     @abstractmethod
     def end(self, grace_s: float) -> list[str]:

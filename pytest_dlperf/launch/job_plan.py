@@ -1,4 +1,4 @@
-"""Plans the job of a run: what its nodes execute, before anybody knows which nodes these are."""
+"""Plans the job of a run: what its nodes execute, before it is known which nodes these are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEETING_LIMIT_S: Final = 300.0
 """The nodes of a job may come up so long after each other."""
 
 _ROWS_TRIED: Final = 4
-_NOBODY: Final = "\0pytest-dlperf//"
+_NO_LOCK: Final = "\0pytest-dlperf//"
 """No run holds locks of this name: a node of a job is nobody else's."""
 
 
@@ -61,7 +61,7 @@ def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Jo
         "folder": str(folder),
         "reports": list(map(str, reports)),
         "tells_in_lines": not queue.shares_disk,
-        "wanted": {**to_builtins(terms.needed), "lock": _NOBODY},
+        "wanted": {**to_builtins(terms.needed), "lock": _NO_LOCK},
     }
     return Job(
         name=name,

@@ -116,7 +116,7 @@ class SshLauncher(Launcher):
 
     name = "ssh"
 
-    # What the user's configuration says of these is not asked: nobody sits there to type, and a
+    # What the user's configuration says of these is not asked: no one is there to type, and a
     # host that cannot be reached has to be noticed. All else is the user's.
     _OPTIONS: Final = (
         "-T",
@@ -249,7 +249,7 @@ def played_address(host: Host) -> str:
 
 
 def lock_name(scope: str, device: int | str) -> str:
-    """Name the socket, in no folder, that whoever uses a device of a host binds.
+    """Name the abstract socket that a run binds while it uses a device of a host.
 
     The kernel frees it with the process; names are those of one network namespace.
     """

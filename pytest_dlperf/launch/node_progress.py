@@ -69,6 +69,13 @@ class Report(Struct, frozen=True, kw_only=True):
     asked: bool | None = None
 
     @property
+    def notes(self) -> list[str]:
+        """What it says of an earlier run, and of the folder of this one."""
+        whose = "of an earlier run, whose supervisor and guardian were killed"
+        ended = [f"ended {numbered(self.earlier)} {whose}"] if self.earlier else []
+        return [*ended, self.kept] if self.kept is not None else ended
+
+    @property
     def killed(self) -> str | None:
         """Which of the node's watchers was killed."""
         if self.supervisor_killed is not None:
@@ -137,10 +144,8 @@ class NodeProgress(ABC):
         """Why the node cannot be prepared, or its program not be started."""
         self.holder: str | None = None
         """Who held a device of the host when it was busy."""
-        self.earlier: str | None = None
-        """What of an earlier run was found on the node."""
-        self.kept: str | None = None
-        """What of the run's folder could not be removed, and why."""
+        self.notes: list[str] = []
+        """What the user has to know, and has not been told: no problem of the run itself."""
         self.is_asked = False
         """Whether an engine had asked the node to end before its program did."""
         self.killed: str | None = None
@@ -152,6 +157,11 @@ class NodeProgress(ABC):
         self._arrivals = ArrivalsWriter(place.log)
 
     # ------------------------------------------------------------------ what is known of it
+
+    @property
+    def where(self) -> str:
+        """The node, for people."""
+        return f"host {self.place.host.name}"
 
     @property
     @abstractmethod
@@ -230,16 +240,13 @@ class NodeProgress(ABC):
         self.pid = first_known(report.started, self.pid)
         self.problem = first_known(report.cannot_prepare, report.cannot_start, self.problem)
         self.holder = first_known(report.busy, self.holder)
-        self.kept = first_known(report.kept, self.kept)
         if report.final is not None:
             # A guardian may find more than its supervisor, which alone has measured.
             self.final = replace(self.final or report.final, left=report.final.left)
         if report.asked and self.exit_code is None and self.killed is None:
             self.is_asked = True
         self.exit_code = first_known(report.ended, self.exit_code)
-        if report.earlier:
-            whose = "of an earlier run, whose supervisor and guardian were killed"
-            self.earlier = f"ended {numbered(report.earlier)} {whose}"
+        self.notes += report.notes
         if report.at_end is not None:
             self._at_end.append(report.at_end)
         self.killed = first_known(report.killed, self.killed)

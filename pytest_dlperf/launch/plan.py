@@ -59,7 +59,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """The place of one node of a run, before it is known what it runs.
 
     ``device_ids`` are the devices that it uses, by their place among the ``accelerators`` of the
-    host, ``locked_devices`` those that nobody else may use meanwhile who locks under the same
+    host, ``locked_devices`` those that no other run may use meanwhile that locks under the same
     ``lock_scope`` on that machine. Its output, errors included, goes to ``log``.
     """
 

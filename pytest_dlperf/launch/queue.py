@@ -30,10 +30,10 @@ class SilentQueueError(BrokenError):
 class Job(Struct, frozen=True, kw_only=True):
     """One run, as a queue takes it: a Python program that each of its nodes runs once.
 
-    ``name`` is unique: by it the job can be cancelled before anybody knows whether it was
+    ``name`` is unique: by it the job can be cancelled before it is known whether it was
     submitted. ``purpose`` is for people. ``devices_per_node`` are accelerators where it
     ``needs_devices``. ``hosts`` are those that it may run on; without any, on all. The engine ends
-    it ``limit_s`` after its start, whatever happens here; nobody waits longer than
+    it ``limit_s`` after its start, whatever happens here; the run waits no longer than
     ``queue_limit_s`` for that start. ``folder`` is for files of the job on this machine. What nodes
     print goes to ``logs``, what the program reports to ``reports``, node 0 first. ``options`` are
     those that users set for the engine, by the names that it ``takes``.

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from msgspec import Struct
-
 from pytest_dlperf.launch.fleet import Fleet, leases_anywhere, places_anywhere
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.job_plan import JobTerms, job_of
@@ -36,26 +34,22 @@ EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
 """Stands in a job that is only shown for the number that a run would be given."""
 
 
-class _ReportsOfCase(Struct):
-    """What the looks of a case's jobs at their hosts have found, by host."""
-
-    hosts: dict[str, Host] = {}
-    reports: dict[str, HostReport] = {}
-
-
 @final
 @dataclass(slots=True, eq=False)
 class QueueFleet(Fleet):
     """The nodes that a queue will choose.
 
-    ``devices_per_node`` is what a node of the cluster has, if anybody has said it. A run waits for
+    ``devices_per_node`` is what a node of the cluster has, if declared. A run waits for
     ``queue_limit_s`` seconds at most.
     """
 
     queue: Queue
     devices_per_node: int | None
     queue_limit_s: float
-    _found: dict[tuple[str, str], _ReportsOfCase] = field(default_factory=dict, init=False)
+    _found: dict[tuple[str, str], dict[str, tuple[Host, HostReport]]] = field(
+        default_factory=dict, init=False
+    )
+    """What the jobs of a case have found on their hosts, by the name of each."""
 
     @property
     def description(self) -> str:
@@ -125,14 +119,14 @@ class QueueFleet(Fleet):
     def _terms(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> JobTerms:
-        found = self._found.setdefault((case.id, needed.key), _ReportsOfCase())
+        found = self._found.setdefault((case.id, needed.key), {})
+        devices = case.topology.devices_per_node
 
         def check(name: str, look: Mapping[str, Any]) -> str | None:
-            if name not in found.reports:
-                devices = case.topology.devices_per_node
-                host = found.hosts[name] = Host(name=name, address=name, devices=devices)
-                found.reports[name] = host_report(host, needed, look)
-            return found.reports[name].fault_of(range(case.topology.devices_per_node))
+            if name not in found:
+                host = Host(name=name, address=name, devices=devices)
+                found[name] = host, host_report(host, needed, look)
+            return found[name][1].fault_of(range(devices))
 
         return JobTerms(
             purpose=case.id,
@@ -146,9 +140,9 @@ class QueueFleet(Fleet):
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
         """Describe what a case was measured on, by what its jobs have found where they ran."""
         del leases
-        found = self._found.get((case.id, needed.key), _ReportsOfCase())
+        found = self._found.get((case.id, needed.key), {})
         places = range(case.topology.devices_per_node)
-        looked_at = [(host, found.reports[name], places) for name, host in found.hosts.items()]
+        looked_at = [(host, report, places) for host, report in found.values()]
         return fingerprint_of(case.topology, looked_at, needed, on_one_machine=False)
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:

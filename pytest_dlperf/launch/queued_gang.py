@@ -128,11 +128,10 @@ class QueuedGang(Gang):
         self, queue: Queue, order: RunOrder, terms: JobTerms, signals: Sequence[int]
     ) -> None:
         """Submit nothing yet; signals that come are added to ``signals``."""
+        super().__init__(order, signals)
         self.engine = queue.name
         self._queue = queue
-        self._order = order
         self._terms = terms
-        self.signals = signals
         self._run_id = uuid.uuid4().hex
         self._job = job_of(queue, order, terms, run_id=self._run_id)
         self.nodes: list[QueuedNode] = [
@@ -276,7 +275,7 @@ class QueuedGang(Gang):
         ended = [node for node in self.nodes if node.end is not None]
         for rank, end in state.ends.items():
             self.nodes[rank].end = self.nodes[rank].end or end
-        # An end that nobody has reported may only not be seen yet.
+        # An end without a report may only not be seen yet.
         if state.phase is Phase.OVER and now - self._changed_at > BEHIND_S:
             # What ended the job is the end of a node that has reported none, unless another's is.
             reason = "" if any(node.failed for node in self.nodes) else state.reason
@@ -311,8 +310,7 @@ class QueuedGang(Gang):
                 self._watchdog.close(is_over=is_over and not self._may_exist)
         for node in self.nodes:
             problems += node.close()
-            if node.kept is not None:
-                self._order.say(f"{node.where}: {node.kept}")
+            self.tell(node)
         return problems
 
     def _ended(self) -> tuple[bool, list[str]]:

@@ -60,7 +60,7 @@ def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
 
 
 class FirstStep(Struct, frozen=True, kw_only=True):
-    """When the first step of all ranks was seen: seconds since the launch, or why nobody knows."""
+    """When the first step of all ranks was seen: seconds since the launch, or why unknown."""
 
     seconds: float | None = None
     problem: str = "logs do not tell when their run was launched; it is known of launches only"

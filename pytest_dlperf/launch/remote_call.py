@@ -50,7 +50,7 @@ _BOOTSTRAP: Final = (
 )
 
 # Stands before a program whose orders are known: it finds them on its standard input. The input
-# that it really has ends when nobody waits for it any more, and so does the program, with what it
+# that it really has ends when it is no longer waited for, and so does the program, with what it
 # has started: whatever it looks at may hang.
 _WATCHED: Final = """\
 def _be_watched(orders):
@@ -257,7 +257,7 @@ def start_remote(
     if launcher.remote:
         end_with_this_process(process.pid)
     if process.stdin is not None:
-        # If nobody takes it, the exit status tells.
+        # If it is not read, the exit status tells.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(sent)
             process.stdin.flush()

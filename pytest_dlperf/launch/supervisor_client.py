@@ -119,7 +119,7 @@ class SupervisorClient(NodeProgress):
         self._channel.end_orders()
 
     def show_life(self) -> None:
-        """Tell the supervisor that somebody is here."""
+        """Show the supervisor a sign of life."""
         self._channel.send(b"\n")
 
     def sweep_order(self, sweep: str, folder: str, *, patience_s: float = 1.0) -> bytes:
@@ -175,15 +175,15 @@ class SupervisorClient(NodeProgress):
         if self.state is NodeState.CONNECTING:
             self._check_not_gone()
             if limit_s is not None:
-                raise BrokenError(f"{self._where}: no answer for {limit_s:g} s")
+                raise BrokenError(f"{self.where}: no answer for {limit_s:g} s")
 
     def check_prepared(self, limit_s: float) -> None:
         """Check that the node is ready or busy, as opposed to unusable."""
         if self.state is NodeState.UNUSABLE:
-            raise BrokenError(f"{self._where}: {self.problem}")
+            raise BrokenError(f"{self.where}: {self.problem}")
         self._check_not_gone()
         if not self.preparation_is_known:
-            raise BrokenError(f"{self._where}: no answer for {limit_s:g} s when it was prepared")
+            raise BrokenError(f"{self.where}: no answer for {limit_s:g} s when it was prepared")
 
     def check_started(self, limit_s: float) -> None:
         """Check that the program was started."""
@@ -200,11 +200,11 @@ class SupervisorClient(NodeProgress):
         if self.pid is None:
             self._check_not_gone()
         if not self.start_is_known:
-            raise BrokenError(f"{self._where}: no answer for {limit_s:g} s at the start")
+            raise BrokenError(f"{self.where}: no answer for {limit_s:g} s at the start")
 
     def _check_not_gone(self) -> None:
         if self.is_gone:
-            raise BrokenError(f"{self._where}: {self.lost or self._channel.last_words()}")
+            raise BrokenError(f"{self.where}: {self.lost or self._channel.last_words()}")
 
     # ------------------------------------------------------------------ the end
 
@@ -234,10 +234,6 @@ class SupervisorClient(NodeProgress):
         self._channel.close()
         return [*problems, *self.close_log()]
 
-    @property
-    def _where(self) -> str:
-        return f"host {self.place.host.name}"
-
 
 def start_details(
     command: NodeCommand,
@@ -245,7 +241,7 @@ def start_details(
     inherits: Sequence[str],
     in_front: Mapping[str, tuple[str, str]] = _NOTHING,
 ) -> dict[str, Any]:
-    """Say in an order's words how a node's program is started."""
+    """Word the order that starts a node's program."""
     folder = command.working_directory
     environment = {"PYTHONUNBUFFERED": "1", **command.environment, processes.MARKER: marker}
     return {
@@ -264,7 +260,7 @@ def start_details(
 
 
 def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """Say in an order's words how a node is prepared that nobody else uses."""
+    """Word the order that prepares a node which no other run shares."""
     return {
         "run_lock": None,
         "device_locks": [],

@@ -45,7 +45,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def full_disk(folder: Path, *, free_bytes: Callable[[Path], int] = free_bytes) -> str | None:
-    """Say if the disk is full on which a run's logs lie; ``None`` where nobody can know."""
+    """Say if the disk of a run's logs is full; ``None`` if not, or if unknown."""
     try:
         free = free_bytes(folder)
     except OSError:

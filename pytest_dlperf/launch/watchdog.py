@@ -16,7 +16,7 @@ from typing import Final, final
 
 _SUBMITTED, _OVER = b"s", b"o"
 _SUBMITTING_S: Final = 60.0
-"""Whoever was about to submit a job when pytest ended may still do so for so long."""
+"""A submission that was under way when pytest ended may take effect for so long."""
 _BETWEEN_S: Final = 2.0
 _LIMIT_S: Final = 900.0
 """An engine that is down now may be up in a while."""
@@ -47,7 +47,7 @@ class Watchdog:
         self._tell(_SUBMITTED)
 
     def close(self, *, is_over: bool) -> None:
-        """Be done with it; it goes on to cancel a job of which nobody knows that it ``is_over``."""
+        """Be done with it; unless the job ``is_over``, it goes on to cancel it."""
         if is_over:
             self._tell(_OVER)
         if self._process.stdin is not None:
@@ -60,7 +60,7 @@ class Watchdog:
 
     def _tell(self, word: bytes) -> None:
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            with contextlib.suppress(BrokenPipeError):  # it was killed
                 self._process.stdin.write(word)
                 self._process.stdin.flush()
 

@@ -38,7 +38,7 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     at_end = outcome.log_sizes_at_failure or outcome.log_sizes_when_complete
     sizes = dict(zip(logs, at_end, strict=False))
     for rank in outcome.first_failed:
-        sizes.pop(logs[rank], None)  # it ended before anybody asked it to
+        sizes.pop(logs[rank], None)  # it ended before it was asked to
     log = Path(read.log) if read.log else logs[0]
     read = replace(read, log_size_at_end=sizes.get(log))
     if ending is None:

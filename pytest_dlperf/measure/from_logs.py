@@ -68,7 +68,7 @@ class LogMeasurer:
     ) -> Iterator[Run]:
         repeats = self.repeats(case)
         runs: list[Run] = []
-        # A broken run is one of them: nobody reads on until enough are sound.
+        # A broken run is one of them: reading does not go on until enough are sound.
         for number, logs in found[: repeats.at_most]:
             run = self._read(case, system, number, logs)
             yield run

@@ -1,7 +1,7 @@
 """What a case's launch says, for later nights to be compared with.
 
-The launch of an example is written down: node 0 of run 1 on hosts that nobody has. Two nights
-differ only where somebody has changed a file or an option, wherever they ran.
+The launch of an example is written down: node 0 of run 1 on made-up hosts. Two nights differ
+only where a file or an option has changed, wherever they ran.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ T = TypeVar("T")
 class Measurements:
     """The measurements of a session, each taken once.
 
-    With a folder it is shared with the other processes of the session: whoever needs a case
-    first measures it, the others wait and read what came out.
+    With a folder it is shared with the other processes of the session: the first that needs a case
+    measures it, the others wait and read the result.
     """
 
     folder: Path | None
     _taken: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
 
     def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
-        """Return what there is of this kind for a case, taken now if nobody has."""
+        """Return the result of this kind for a case, taken now if there is none."""
         key = kind.__name__, case_id
         if key not in self._taken:
             # No kind's name has a dot, and no case's: two files never have one name.

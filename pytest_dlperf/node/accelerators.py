@@ -116,7 +116,7 @@ def confined(
 
 
 def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
-    # No fact is worth a host: a tool may fail in ways that nobody has thought of.
+    # No fact is worth a host: a tool may fail in unforeseen ways.
     with contextlib.suppress(Exception):
         found["facts"] = {}
         ids, facts = kind.seen()

@@ -38,7 +38,7 @@ def made_folder(folder: str, files: "dict[str, str]") -> int:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
     os.mkdir(folder + _NEW, 0o700)  # noqa: PTH102 - as above
     lock = os.open(folder + _NEW, _FOLDER)
-    # A network's file system may lock no folders. There nobody can take this one for left, either.
+    # A network's file system may lock no folders; then no other run takes this one for left.
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _write(lock, _HOST, os.uname().nodename)
@@ -68,7 +68,7 @@ def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> N
 
 
 def _remove_stale(folder: str, least_age_s: float) -> None:
-    """Remove a run's folder of this user's on this host that nobody has locked."""
+    """Remove a run's folder of this user's on this host that is not locked."""
     with contextlib.suppress(OSError):
         lock = os.open(folder, _FOLDER)
         try:
@@ -146,7 +146,7 @@ def _remove_below(here: int, names: "list[str]") -> "OSError | None":
                 os.close(here)
                 here = up
                 if _identity(here) != above.pop():
-                    raise OSError(errno.ESTALE, "somebody has moved it", levels[-2][-1])
+                    raise OSError(errno.ESTALE, "it was moved", levels[-2][-1])
                 levels.pop()
                 try:
                     os.rmdir(levels[-1].pop(), dir_fd=here)

@@ -2,7 +2,7 @@
 
 What the controller does over a connection where there is one, this does on the node: a queue starts
 it there at a time of its own choice. It tells the other nodes how to reach this one, fills in what
-of the program's command nobody could know before, gives the supervisor its orders, and passes on
+of the program's command was not known before, gives the supervisor its orders, and passes on
 what that reports: into a file, or, where the controller does not see the node's disk, as lines of
 its output. SIGTERM means the end of the run, and so does the end of this process.
 
@@ -137,7 +137,7 @@ class Member:
         return free
 
     def _address_of(self, name: str, deadline: float) -> str:
-        """Look a node's name up until somebody knows it: it may come up after this one."""
+        """Look a node's name up until it is known: it may come up after this one."""
         while True:
             try:
                 found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -202,7 +202,7 @@ class Member:
             if "prepared" in report:
                 self._send(_line("start", filled(order["start"][rank], meeting, order["row"])))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
-                # What the program has left ends with it, as soon as somebody is asked to end it.
+                # What the program has left ends with the supervisor.
                 self._send(b"end\n")
             self._pass_on(report)
         status = supervisor.wait()
@@ -249,7 +249,7 @@ class Member:
                 stream.flush()
 
     def _pass_on(self, report: "dict[str, Any]") -> None:
-        # Between lines of the program's output there is no place for times: whoever takes it has
+        # Between lines of the program's output there is no place for times: its reader has
         # times of its own.
         if "alive" not in report and not (self._tells_in_lines and "arrivals" in report):
             self._tell(**report)

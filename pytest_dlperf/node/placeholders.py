@@ -7,7 +7,7 @@ on Python 3.6.
 import os
 
 OWNER = "{uid}:{gid}"
-"""The user and the group of whoever runs there, as numbers."""
+"""The user and the group of the process that runs there, as numbers."""
 USER_NAMESPACE = "{userns}"
 """The mapping of users with which Podman leaves that user what it is inside."""
 UNIQUE = "{unique}"

@@ -11,8 +11,8 @@ import socket
 def held_port(*, ipv6: bool) -> "socket.socket":
     """Hold any port that is free.
 
-    Bound, but without listening: the kernel gives the port to nobody who asks for any, and to a
-    server that asks for this one with SO_REUSEADDR, as such servers do.
+    Bound, but without listening: the kernel gives the port to no process that asks for any, but to
+    a server that asks for this one with SO_REUSEADDR, as such servers do.
     """
     holder = _socket(ipv6=ipv6)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

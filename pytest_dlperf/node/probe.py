@@ -201,7 +201,7 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
     """Have the trainer's Python look for modules and packages; for paths, where it sees others."""
     modules = wanted["modules"]
     paths = [list(wanted[kind].values()) for kind in ("folders", "files")]
-    # Nobody else ends it where a container's service has started it.
+    # Where a container's service has started it, nothing else ends it.
     asked = json.dumps([modules, _PACKAGES, *paths, int(_IMPORT_LIMIT_S)])
     unique = f"pytest-dlperf-look-{os.getpid()}-{int(time.time() * 1000)}"
     inside = wanted["inside"]
@@ -235,7 +235,7 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
 
 def _find_facts(found: "dict[str, str]") -> None:
     for look_at in (_processor_facts, _network_facts, _firmware_facts, _nccl_facts):
-        # No fact is worth a host: a tool may fail in ways that nobody has thought of.
+        # No fact is worth a host: a tool may fail in unforeseen ways.
         with contextlib.suppress(Exception):
             found.update(look_at())
 
@@ -279,7 +279,7 @@ def _firmware_facts() -> "dict[str, str]":
 def _find_commits(checkouts: "dict[str, str]", found: "dict[str, str]") -> None:
     """Find the commits of checkouts, with ``+changes`` where some files differ."""
     for name, folder in checkouts.items():
-        # It only looks, also at the index: somebody may work there.
+        # It only looks, also at the index: a user may work there.
         git = (*_GIT, "--no-optional-locks", "-C", folder)
         head = output(*git, "rev-parse", "--short=12", "HEAD")
         if head:

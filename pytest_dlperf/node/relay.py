@@ -3,7 +3,7 @@
 The lines of files that it writes beside that (``Followed``) go the same way, between its own.
 
 It is sent to a node as a part of the supervisor, which calls it: so it imports the standard library
-only, and runs on Python 3.6. Whoever reads the output may be slow. Nothing here waits for it: the
+only, and runs on Python 3.6. The reader of the output may be slow. Nothing here waits for it: the
 program does, as with any pipe, once some output is held back.
 """
 
@@ -64,7 +64,7 @@ class Arrival(NamedTuple):
 
 
 class Relay:
-    """The way from a program's output to whoever reads it."""
+    """The way from a program's output to its reader."""
 
     def __init__(self, target: int, file: "bytes | None" = None) -> None:
         """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``."""
@@ -189,7 +189,7 @@ class Relay:
             begin = self._arrivals.pop().begin
         self._arrivals.append(Arrival(self._taken, moment, moment - begin))
         if len(self._arrivals) == _ENTRIES_HELD:
-            # Nobody takes them for now: two are told of as one.
+            # They are not read for now: two are told of as one.
             pairs = zip(self._arrivals[::2], self._arrivals[1::2])  # noqa: B905 - not in 3.6
             self._arrivals = [
                 Arrival(late.end, late.time, late.time - early.begin) for early, late in pairs

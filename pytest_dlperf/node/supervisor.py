@@ -9,7 +9,7 @@ guardian, and beside both a sentinel, which do the same when the supervisor is k
 
 Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
 ``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
-says that somebody is there. The end of the input is the end of whoever gives the orders, and means
+is a sign of life. The end of the input is the end of the sender of orders, and means
 ``kill``: the next run may begin at once. So do the end of the guardian, and silence, where a
 network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when
 one comes after that; those that were ignored when it started stay so. Reports are JSON objects, one
@@ -60,7 +60,7 @@ _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _TICK_S = 0.01
 _DRAIN_LIMIT_S = 2.0
-"""Whoever reads the output may take so long to have what was printed before an end."""
+"""The reader of the output may take so long to have what was printed before an end."""
 _SAME_SIGNAL_S = 0.3
 """A signal that comes to the guardian as well is forwarded, and comes twice."""
 
@@ -190,7 +190,7 @@ class Supervisor:
         return ready
 
     def _tell_arrivals(self, *, hurry: bool) -> None:
-        """Report when output came, unless that would wait for whoever reads the reports."""
+        """Report when output came, unless that would wait for the reader of reports."""
         relay = self._relay
         while relay is not None and relay.has_news(hurry=hurry):
             if not select.select([], [1], [], 0)[1]:
@@ -226,7 +226,7 @@ class Supervisor:
             report(alive=True)
 
     def _be_alone(self) -> None:
-        """Go on without anybody who gives orders."""
+        """Go on without a sender of orders."""
         self._listening = False
         self._advance(Stage.KILLING)
 

@@ -98,7 +98,7 @@ class FollowedLog:
             else:
                 if is_last:
                     return
-            # What has ended once may only have been cut: whoever has ended is asked once more.
+            # The connection may only have been cut: after the end it asks once more.
             is_last = self._is_over()
             self._stop.wait(0.05 if is_last else AGAIN_S)
 
@@ -171,7 +171,7 @@ class FollowedLog:
         arrivals.clear()
 
     def _append(self, file: Path, content: bytes) -> None:
-        """Write at the end; on a full disk, again until there is room or nobody waits any more."""
+        """Append; on a full disk, again until there is room or the log is closed."""
         done = 0
         while done < len(content) and not self._stop.is_set():
             with contextlib.suppress(OSError), file.open("ab", buffering=0) as opened:

@@ -241,15 +241,7 @@ def _set_job(spec: dict[str, Any], settings: Kubernetes, job: Job, command: list
 def _set_container(pod: dict[str, Any], settings: Kubernetes, job: Job, command: list[str]) -> None:
     containers = pod["containers"]
     container = next((one for one in containers if one["name"] == "trainer"), containers[0])
-    container["command"] = command
-    container.pop("args", None)
-    container["env"] = _environment(container.get("env", []), job)
-    if (image := _image(settings, job)) is not None:
-        container["image"] = image
-    limits = _limits(settings, job)
-    if limits:
-        resources = container["resources"] = container.get("resources") or {}
-        resources["limits"] = {**resources.get("limits", {}), **limits}
+    _set_program(container, settings, job, command, resources="resources")
     for number, volume in enumerate(settings.volumes):
         name = f"dlperf-{number}"
         mounts = container.setdefault("volumeMounts", [])
@@ -271,24 +263,23 @@ def _set_train_job(
     spec["activeDeadlineSeconds"] = int(job.queue_limit_s + job.limit_s)
     trainer = spec["trainer"] = spec.get("trainer") or {}
     trainer["numNodes"] = job.nodes
-    trainer["command"] = command
-    trainer["args"] = []
-    trainer["env"] = _environment(trainer.get("env", []), job)
-    if (image := _image(settings, job)) is not None:
-        trainer["image"] = image
-    limits = _limits(settings, job)
-    if limits:
-        resources = trainer["resourcesPerNode"] = trainer.get("resourcesPerNode") or {}
-        resources["limits"] = {**resources.get("limits", {}), **limits}
+    _set_program(trainer, settings, job, command, resources="resourcesPerNode")
 
 
-def _image(settings: Kubernetes, job: Job) -> str | None:
-    return settings.image if job.container is None else job.container.image
-
-
-def _limits(settings: Kubernetes, job: Job) -> dict[str, str]:
+def _set_program(
+    container: dict[str, Any], settings: Kubernetes, job: Job, command: list[str], *, resources: str
+) -> None:
+    """Set what a container runs, in which image, and with which of the ``resources``."""
+    container["command"] = command
+    container["args"] = []
+    container["env"] = _environment(container.get("env", []), job)
+    image = settings.image if job.container is None else job.container.image
+    if image is not None:
+        container["image"] = image
     devices = {settings.device: str(job.devices_per_node)} if job.needs_devices else {}
-    return {**settings.resources, **devices}
+    if limits := {**settings.resources, **devices}:
+        own = container[resources] = container.get(resources) or {}
+        own["limits"] = {**own.get("limits", {}), **limits}
 
 
 def _environment(own: list[dict[str, Any]], job: Job) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ _USUAL: Final = frozenset({"Completed", "Error"})
 
 
 class Pod(Struct, frozen=True, kw_only=True):
-    """One pod of a job, as far as anybody here needs to know it."""
+    """One pod of a job."""
 
     name: str
     index: int
@@ -38,7 +38,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     is_hopeless: bool
     end: NodeEnd | None
     disruption: str
-    """Why somebody takes it away, if that is so."""
+    """Why it is evicted, if it is."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Pod:
@@ -96,7 +96,7 @@ def _end(pod: str, status: dict[str, Any], terminated: dict[str, Any] | None) ->
 
 @final
 class PodHistory(Struct):
-    """What was seen of a job's pods; some are gone before anybody has seen their end."""
+    """What was seen of a job's pods; some are gone before their end is seen."""
 
     nodes: int
     disruptions: dict[int, str] = {}

@@ -57,7 +57,6 @@ class _SubmittedJob(Struct, kw_only=True):
     job: Job
     seen: PodHistory
     pods: dict[int, Pod] = {}
-    has_pods: bool = False
     logs: dict[int, FollowedLog] = {}
 
 
@@ -123,7 +122,6 @@ class KubernetesQueue(Queue):
         told = self._api.read(handle)
         pods = list(map(Pod.of, self._api.pods(self._pods_of(handle))))
         live.pods = {pod.index: pod for pod in pods}
-        live.has_pods = True
         state = live.seen.state(told, list(live.pods.values()))
         refused = [text for index, text in _problems(live) if live.logs[index].is_refused]
         # What a pod has to say comes by its log alone.
@@ -176,7 +174,7 @@ class KubernetesQueue(Queue):
         chosen = {key: settings[key] for key in ("context", "namespace")}
         chosen["kind"] = self._settings.kind.value
         if files := os.environ.get(_KUBECONFIG):
-            # Whoever cancels may have another working directory.
+            # The watchdog has another working directory.
             paths = files.split(os.pathsep)
             chosen[_KUBECONFIG] = os.pathsep.join(map(os.path.abspath, filter(None, paths)))
         return [sys.executable, "-m", __name__, name, json.dumps(chosen)]
@@ -214,7 +212,7 @@ class _Api:
     """The calls of the API that are needed; each failure is told as one of ours."""
 
     def __init__(self, settings: Kubernetes) -> None:
-        """Read the kubeconfig, or what a pod has; nobody is asked yet."""
+        """Read the kubeconfig, or what a pod has; make no call."""
         try:
             from kubernetes import client, config
         except ImportError as error:
@@ -368,7 +366,7 @@ def _own_namespace() -> str | None:
 
 
 def main(name: str, chosen: str) -> None:
-    """Delete an object; as a program, for whoever outlives the tests."""
+    """Delete an object; as a program, for the watchdog."""
     given = json.loads(chosen)
     if (files := given.pop(_KUBECONFIG, None)) is not None:
         os.environ[_KUBECONFIG] = files
