@@ -151,6 +151,10 @@ def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
             "docker: Error response from daemon: no such image.",
         ),
         (["Try again later"], "Try again later"),
+        (
+            ["sbatch: error: --comment=hush --token=hush-Hush"],
+            "sbatch: error: --comment=hush --token=***",
+        ),
         ([], ""),
     ],
 )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import pyxis_image
 from pytest_dlperf.launch.inherited import PMI, SLURM
+from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def _output(command: Sequence[str], *, hint: str) -> str:
     except OSError as error:
         raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}; {hint}") from error
     except subprocess.CalledProcessError as error:
-        printed = (error.stdout + error.stderr).strip()
+        printed = IN_REASONS.output((error.stdout + error.stderr).strip())
         raise BrokenError(f"{shlex.join(command)}: {printed}; {hint}") from error
     except subprocess.TimeoutExpired as error:
         raise BrokenError(

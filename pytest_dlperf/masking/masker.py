@@ -172,7 +172,7 @@ class Masker(NamedTuple):
         line = _Line(self.may_be_shown)
         for argument in map(_without_numbers, command):
             found = (*_of_argument(argument, line, 0), *_by_form(argument))
-            secrets = (argument[slice(*span)].strip("\"'\\ ") for span in _joined(found))
+            secrets = (argument[slice(*span)].strip("\"'\\ ,;") for span in _joined(found))
             yield from (secret for secret in secrets if len(secret) >= _MIN_LENGTH)
 
     def _without(self, text: str, found: Iterable[_Span]) -> str:
@@ -363,7 +363,7 @@ def _behind(form: re.Pattern[str], text: str, *, is_header: bool) -> Iterator[_S
             whole = is_header and not found.start()
             value = _value(_REST if whole else _IN_QUOTES, text, begin)
             begin = value.end
-            if is_secret(found["name"], text[slice(*value)].strip("\"'\\ ")):
+            if is_secret(found["name"], text[slice(*value)].strip("\"'\\ ,;")):
                 yield value
 
 
