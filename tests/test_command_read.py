@@ -593,6 +593,15 @@ def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(
     assert "  loss: ~\n" in written
 
 
+def test_a_loss_that_falls_over_the_log_and_not_in_its_window_takes_no_speed_away(
+    tmp_path: Path,
+) -> None:
+    log = LOGS / "pytorch_imagenet_1n2g_b4_glued.log"
+    said = rows(read(tmp_path, log, "--write", "own.yaml").stdout)
+    assert said["throughput"].startswith("1.575 steps/s")
+    assert "sanity: finite" in (tmp_path / "own.yaml").read_text(encoding="utf-8")
+
+
 @pytest.mark.in_process
 def test_nothing_is_recorded_of_a_number_in_doubt(
     suite: Suite, capsys: pytest.CaptureFixture[str]

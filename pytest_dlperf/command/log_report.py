@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.command.training_log import measure
 from pytest_dlperf.formats.meanings import known_trainers
-from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
@@ -62,8 +61,8 @@ class LogReport(Struct, frozen=True):
     file: Path | None
     """The system file to be written."""
 
-    def known(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Describe a log that a format reads."""
+    def known(self, head: HeadOfLog, found: Identified, run: Run | None) -> Iterator[str]:
+        """Describe a log that a format reads; without a ``run``, it prints no time."""
         system, steps = found.system, found.steps
         owner = "" if found.starter is not None else f", as {system.id} reads it"
         yield self.style(f"{printable(str(head.path))}: {found.kind}{owner}", "bold")
@@ -75,7 +74,7 @@ class LogReport(Struct, frozen=True):
         yield from self._rows("time", _meaning(system.log_format))
         doubts = list(found.unsure)
         yield from self._rows("window", _window_text(system))
-        yield from self._metrics(head, found)
+        yield from self._metrics(head, found, run)
         facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
@@ -163,14 +162,12 @@ class LogReport(Struct, frozen=True):
                 best = share, log_format.name, there, missing
         return None if best is None or not best[3] else best[1:]
 
-    def _metrics(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
+    def _metrics(self, head: HeadOfLog, found: Identified, run: Run | None) -> Iterator[str]:
         """Describe the metrics of the window."""
-        by_arrival = found.system.log_format.timing is Timing.ARRIVAL
-        if by_arrival and not arrivals_of(head.path).exists():
+        if run is None:
             text = "none: no time is printed; of launches it is measured by when lines arrive"
             yield from self._rows("throughput", text)
             return
-        run = self._measured(head, found)
         yield from self._rows("throughput", _throughput_text(run, found))
         if run.status is not RunStatus.OK:
             yield from self._shorter(head, found)
@@ -182,16 +179,15 @@ class LogReport(Struct, frozen=True):
     def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         """Measure a log that has too few steps for its system in a shorter window."""
         system = found.system
-        window = window_of(found.steps, system.log_format)
+        window = window_of(found.steps, system.log_format.of(found.case))
         if window.measured_steps >= system.window.measured_steps:
             return
         shorter = replace(system, window=window)
-        run = self._measured(head, replace(found, system=shorter))
+        _, run = measure(head, replace(found, system=shorter, starter=None), self.wanted)
+        if run is None:
+            return
         if run.status is RunStatus.OK:
             yield from self._rows("", f"{_window_text(shorter)}: {_throughput_text(run, found)}")
-
-    def _measured(self, head: HeadOfLog, found: Identified) -> Run:
-        return measure(head, found, is_made_up=self.wanted.case is None and not found.cases)
 
     def _next(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         shown = shlex.quote(os.fspath(head.path))

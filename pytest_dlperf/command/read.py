@@ -20,6 +20,7 @@ from pytest_dlperf.command.shell import (
     path_argument,
     write_report,
 )
+from pytest_dlperf.command.training_log import measure
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import Case
@@ -82,11 +83,14 @@ def run(options: argparse.Namespace) -> int:
     for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
         if number:
             style.show([""])
-        style.show(
-            reader.unknown(head, shows_steps) if found is None else reader.known(head, found)
-        )
+        if found is None:
+            style.show(reader.unknown(head, shows_steps))
+            read = None
+        else:
+            read, measured = measure(head, found, wanted, formats)
+            style.show(reader.known(head, read, measured))
         if file is not None:
-            _write(file, found)
+            _write(file, read)
     return FINE if all(identified) else FAULTS
 
 

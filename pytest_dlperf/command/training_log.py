@@ -11,15 +11,20 @@ from msgspec.structs import replace
 
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.errors import DlperfError, UsageError
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.work import Timing
 from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import identify
+from pytest_dlperf.survey.identifying import identify, with_finite_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.survey.identifying import Identified
     from pytest_dlperf.survey.own_command import OwnCommand
@@ -50,15 +55,38 @@ def identify_log(file: Path) -> Identified | None:
         UsageError: It cannot be read.
     """
     try:
-        return identify(HeadOfLog(file), {}, BUILTIN_FORMATS, Wanted())
+        head = HeadOfLog(file)
+        found = identify(head, {}, BUILTIN_FORMATS, Wanted())
+        return None if found is None else measure(head, found, Wanted())[0]
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
         raise UsageError(f"{printable(str(file))}: {error.strerror or error}") from error
 
 
-def measure(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
-    """Measure a log; ``is_made_up``: its case was derived from the log itself."""
+def measure(
+    head: HeadOfLog,
+    found: Identified,
+    wanted: Wanted,
+    formats: Mapping[str, LogFormat] = BUILTIN_FORMATS,
+) -> tuple[Identified, Run | None]:
+    """Measure a log, if it or its supervisor says when steps were; return as what it was read.
+
+    A loss that does not fall in the window need not, where the system is made for the log.
+    """
+    by_arrival = found.system.log_format.timing is Timing.ARRIVAL
+    if by_arrival and not arrivals_of(head.path).exists():
+        return found, None
+    is_made_up = wanted.case is None and not found.cases
+    run = _measured(head, found, is_made_up=is_made_up)
+    if run.status is not RunStatus.OK and (other := with_finite_loss(found, formats)) is not None:
+        again = _measured(head, other, is_made_up=is_made_up)
+        if again.status is RunStatus.OK:
+            return other, again
+    return found, run
+
+
+def _measured(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
     # Only logs that show steps cost these imports.
     from pytest_dlperf.logs.throughput import LogReading, LogState
 

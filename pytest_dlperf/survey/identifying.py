@@ -104,6 +104,21 @@ def identify(
     return made
 
 
+def with_finite_loss(found: Identified, formats: Mapping[str, LogFormat]) -> Identified | None:
+    """Have the loss of a system that was made for a log be finite only; ``None`` if it is already.
+
+    It may fall over the log, and not in the window.
+    """
+    starter = found.starter
+    loss = next((each for each in found.system.metrics if each.name == "loss"), None)
+    if starter is None or loss is None or loss.sanity is None or not loss.sanity.falls:
+        return None
+    said = {**(starter.metrics.get("loss") or {}), "sanity": "finite"}
+    starter = replace(starter, metrics={**starter.metrics, "loss": said})
+    system = _system(starter, formats)
+    return None if system is None else replace(found, starter=starter, system=system)
+
+
 def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
     """Yield what may read a known trainer's log: a system that ships, or a format."""
     if trainer is not None and trainer.system in shipped_systems():
@@ -274,7 +289,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         model=case.model,
         unit=unit,
         format=declared,
-        window=window_of(steps, system.log_format),
+        window=window_of(steps, system.log_format.of(case)),
         precision=case.precision,
         work=case.work,
         topology=case.topology,
@@ -379,12 +394,15 @@ def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None
 
 def window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
     """Choose which steps to measure of those that a log shows: from one record to another."""
-    interval, settling = steps.interval, log_format.settling_steps
+    counted_per_step = log_format.counted_per_step if steps.interval > 1 else 1
+    interval = max(steps.interval // counted_per_step, 1)
+    settling = log_format.settling_steps
     # Of steps that are counted from 0, every 20th is the 1st, the 21st and so on.
     first = log_format.first_step
-    counted = steps.first + 1 - (min(steps.first, 1) if first is None else first)
+    counted = steps.first // counted_per_step + 1
+    counted -= min(steps.first, 1) if first is None else first
     begins = counted if counted <= _UNPRINTED else interval
-    usable = steps.total + begins - interval - settling
+    usable = steps.total // counted_per_step + begins - interval - settling
     warmup = _USUAL_WARMUP if usable >= _FEW else max(usable // 5, 1)
     offset = counted % interval
     before = math.ceil((warmup + settling - offset) / interval) * interval + offset
