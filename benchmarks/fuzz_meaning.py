@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from fuzz_training import Log
 
 HOUR_S: Final = 3600.0
+_SLOWEST: Final = 5
+"""Times that a slow step takes as long as the others."""
+_LEAST: Final = 9
+"""With fewer records nobody can tell a mean from steps that become faster."""
 
 
 def _inside(log: Log, choose: random.Random) -> int:
@@ -47,14 +51,23 @@ def _shifted(log: Log, choose: random.Random, begin: int, seconds: float) -> lis
 def clock(log: Log, choose: random.Random) -> Mutant:
     """Summer time begins or ends, or the clock is set."""
     seconds = choose.choice((HOUR_S, -HOUR_S, choose.uniform(-60, 60), choose.uniform(60, 9e4)))
-    lines = _shifted(log, choose, _inside(log, choose), seconds)
-    return Mutant(log=log, content=content_of(lines), right=(log.throughput,), noted=True)
+    return _set(log, choose, seconds)
 
 
 def pause(log: Log, choose: random.Random) -> Mutant:
     """The machine stands still for a while, of which only the stamps know."""
-    lines = _shifted(log, choose, _inside(log, choose), choose.uniform(3, 600))
-    return Mutant(log=log, content=content_of(lines), right=(log.throughput,), noted=True)
+    return _set(log, choose, choose.uniform(3, 600))
+
+
+def _set(log: Log, choose: random.Random, seconds: float) -> Mutant:
+    """Set the clock; by a little, nobody can tell it from a slow step."""
+    lines = _shifted(log, choose, _inside(log, choose), seconds)
+    measured = log.span[1] - log.span[0]
+    took = log.case.global_batch * measured / log.throughput
+    right = [log.throughput]
+    if abs(seconds) <= _SLOWEST * took / measured * log.training.interval:
+        right.append(log.case.global_batch * measured / (took + seconds))
+    return Mutant(log=log, content=content_of(lines), right=tuple(right), noted=True)
 
 
 def resumed_at_the_next(log: Log, choose: random.Random) -> Mutant:
@@ -74,6 +87,8 @@ def cumulated_mean(log: Log, choose: random.Random) -> Mutant:
     if form.timing.kind is TimeKind.MOMENT or form.covers is Covers.SINCE_START:
         raise Unfit
     if log.estimator is Estimator.PUBLISHED or form.time_form is not None:
+        raise Unfit
+    if (log.span[1] - log.span[0]) // log.training.interval < _LEAST:
         raise Unfit
 
     def mean(step: Step) -> Step:
