@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -275,6 +277,20 @@ def kubernetes(running_kubernetes: Kubernetes) -> Iterator[Kubernetes]:
     """A stand-in for a cluster; without any object after each test."""
     yield running_kubernetes
     running_kubernetes.reset()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Share between workers what a fresh clone lacks: the test modules with rewritten asserts.
+
+    Each worker imports its part of them first, and finds the others' parts cached.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or [ROOT / given for given in session.config.args] != [ROOT / "tests"]:
+        return
+    modules = sorted(ROOT.glob("tests/test_*.py"))
+    for module in modules[worker_number(worker["workerid"]) :: worker["workercount"]]:
+        with suppress(Exception):  # collecting it tells
+            import_module(module.stem)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
