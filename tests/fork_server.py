@@ -2,7 +2,8 @@
 
 A short session mostly imports: pytest, its plugins, the package. Each worker of the tests does that
 once. A fork is still a process of its own, with its arguments, environment, working directory,
-standard streams and exit code, and sees nothing of those before it.
+standard streams and exit code, and sees nothing of those before it. A session's workers are forks
+of it, made before it begins.
 
 ``runpytest_subprocess`` of the fixture ``pytester`` forks. Tests of start-up, imports, or signals
 to a session use ``subprocess``, or ``pytester.run(sys.executable, ...)``.
@@ -11,11 +12,13 @@ to a session use ``subprocess``, or ``pytester.run(sys.executable, ...)``.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -31,7 +34,6 @@ import pytest
 _MAX_BYTES: Final = 1 << 18
 
 _SET_BY_A_FORK: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-_THIRD_PARTY: Final = ("execnet", "jinja2", "pdb", "re2", "ruamel.yaml", "yaml")
 
 
 def popen(
@@ -183,14 +185,82 @@ def _become(folder: str, environment: dict[str, str], streams: list[int]) -> Non
     sys.path[:] = [folder, *given, *sys.path[1:]]
 
 
+class _Worker:
+    """A worker of a session: what execnet uses of ``subprocess.Popen``."""
+
+    def __init__(self, server: socket.socket) -> None:
+        theirs, to_worker = os.pipe()
+        from_worker, ours = os.pipe()
+        socket.send_fds(server, [b"worker"], [theirs, ours])
+        for number in (theirs, ours):
+            os.close(number)
+        self.stdin = os.fdopen(to_worker, "wb", buffering=0)
+        self.stdout = os.fdopen(from_worker, "rb")
+        self.pid = int(server.recv(_MAX_BYTES))
+        self._process = os.pidfd_open(self.pid)
+
+    def wait(self) -> None:
+        select.select([self._process], [], [])
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+
+def _fork_workers() -> bool:
+    """Have xdist start its workers as forks of this process as it is now; say if this is one."""
+    from execnet import gateway_io
+    from execnet.gateway_base import Popen2IO
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (process := os.fork()) == 0:
+        ours.close()
+        return _serve_workers(theirs)
+    theirs.close()
+
+    class Worker(gateway_io.Popen2IOMaster):
+        def __init__(self, _: Sequence[str], execmodel: Any) -> None:
+            self.popen = worker = _Worker(ours)
+            Popen2IO.__init__(self, worker.stdin, worker.stdout, execmodel=execmodel)
+
+    setattr(gateway_io, "Popen2IOMaster", Worker)  # noqa: B010 - what it makes for ``popen``
+
+    def stop() -> None:
+        ours.close()
+        os.waitpid(process, 0)
+
+    atexit.register(stop)
+    return False
+
+
+def _serve_workers(connection: socket.socket) -> bool:
+    """Fork for each request; return in the forks, and exit when the session and they have ended."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        request, streams, _, _ = socket.recv_fds(connection, _MAX_BYTES, 2)
+        if not request:
+            break
+        if (process := os.fork()) == 0:
+            connection.close()
+            signal.signal(signal.SIGINT, interrupt)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            return True
+        for stream in streams:
+            os.close(stream)
+        connection.send(b"%d" % process)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
+
+
 def _import_what_sessions_need() -> None:
     import _pytest.config
     from suites import import_package
 
     for plugin in _pytest.config.default_plugins:
         importlib.import_module(f"_pytest.{plugin}")
-    for name in _THIRD_PARTY:
-        importlib.import_module(name)
     import_package()
 
 
@@ -202,6 +272,10 @@ def _main() -> None:
         setattr(os, "fsync", lambda _: None)  # noqa: B010 - no test's files have to survive a power cut
         arguments = _serve(connection)
     if arguments is not None:
+        if any(argument.startswith("-n") for argument in arguments) and _fork_workers():
+            sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for good
+            exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # noqa: S102, S307 - as execnet has it
+            return
         sys.argv[1:] = arguments
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 

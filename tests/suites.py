@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -18,6 +18,12 @@ import pytest_dlperf
 from pytest_dlperf.command.main import main
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.start import start
+
+_THIRD_PARTY: Final = (
+    "execnet", "filelock", "jinja2", "maskerlogger", "numpy", "pdb", "re2",
+    "ruamel.yaml.mergevalue", "yaml",
+)  # fmt: skip
+"""What the package and sessions of pytest import when they need it."""
 
 Command: TypeAlias = Callable[..., pytest.RunResult]
 
@@ -74,7 +80,8 @@ def _nothing_frozen() -> Iterator[None]:
 
 def import_package() -> None:
     """Import all that sessions import: pytester unloads after each what was not there before."""
-    import_module("numpy")  # only once in a process
+    for name in _THIRD_PARTY:
+        import_module(name)
     for module in pkgutil.walk_packages(pytest_dlperf.__path__, "pytest_dlperf."):
         if not module.name.startswith(("pytest_dlperf.suite.", "pytest_dlperf.trainers.")):
             import_module(module.name)
