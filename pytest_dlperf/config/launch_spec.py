@@ -374,12 +374,7 @@ _KEYS: Final = (
     ),
     Key(
         "values",
-        MapOf(
-            CHOICES,
-            "a mapping of names to lists of choices",
-            names=NAME_PATTERN,
-            refused=_NO_NAME,
-        ),
+        MapOf(CHOICES, "a mapping of names to choices", names=NAME_PATTERN, refused=_NO_NAME),
         "Values that differ between cases, by name: the first choice that holds is taken.",
     ),
     Key(

@@ -214,12 +214,9 @@ class History(AbstractContextManager["History"]):
     def _is_missed(self, result: CaseResult) -> bool:
         """Whether the missing measurement matters: not for a case that is always skipped here."""
         verdicts = {judgement.verdict for judgement in result.judgements.values()}
-        if verdicts - {Verdict.SKIPPED}:
-            return True
         query = "SELECT 1 FROM cases WHERE name = ?"
-        return bool(verdicts) and bool(
-            self._connection.execute(query, (result.case.id,)).fetchone()
-        )
+        known = self._connection.execute(query, (result.case.id,)).fetchone()
+        return bool(verdicts - {Verdict.SKIPPED} or (verdicts and known))
 
     def _fingerprint_id(self, fingerprint: Fingerprint) -> int:
         parts = {
