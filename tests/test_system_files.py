@@ -668,7 +668,7 @@ FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
         ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
         ("{json: {step: s}, covers: moving_mean}", "7: $.log.format.covers", "a time stamp"),
         ("{json: {step: s}, covers: last}", "7: $.log.format.covers", "since_start"),
-        ("{json: {step: s}, step: count}", "7: $.log.format", "counted only where one process"),
+        ("{json: {step: s}, step: count}", "7: $.log.format", "counted only without step"),
         ("{json: {}, step: {every: 0}}", "7: $.log.format.step.every", "an integer"),
         ("{record: x, step: all}", "7: $.log.format.step", "count, or a mapping with 'every'"),
     ],
