@@ -16,8 +16,9 @@ import pytest
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.judges import judges
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
+DATA = Path(__file__).parent / "data" / "logs"
 BATCH = 8
 OF = Case.from_id(f"framework-model-bf16-gb{BATCH}-s512-1n1g")
 START = datetime(2026, 3, 29, 1, 59, 30)  # noqa: DTZ001 - logs tell no zone
@@ -112,6 +113,17 @@ def test_stamps_that_are_not_read_one_by_one_are_looked_through(
     assert f"of step {step + 4} to that of step {step + 5}, 1.44e+04 times the usual, and" in str(
         run.reason
     )
+
+
+@pytest.mark.parametrize("log_format", ["dllogger", "tf_models_bert"])
+def test_the_published_definition_is_told_of_gaps_as_well(tmp_path: Path, log_format: str) -> None:
+    """The speed that dllogger prints contradicts; TensorFlow's trainer prints none."""
+    times = [STEP_S] * 70 + [STEP_S + 3600.0] + [STEP_S] * 60
+    log = make.OF_ONE_RANK[log_format](times)
+    run = make.measured(tmp_path, log, log_format, estimator=Estimator.PUBLISHED)
+    assert "from the stamp of step 70 to that of step 71" in str(run.reason)
+    expected = {"throughput": round(128 / 36.25, 2)} if log_format == "tf_models_bert" else {}
+    assert run.metrics == expected
 
 
 @pytest.mark.parametrize(
@@ -256,6 +268,28 @@ def test_times_of_single_steps_do_not_move_so(
     log = "".join(keras(step, each) for step, each in enumerate(times, 1) if step % interval == 0)
     run = make.measured(tmp_path, log, KERAS, of=OF)
     assert (run.status, run.reason) == (RunStatus.OK, None)
+
+
+# --------------------------------------------------------------- what a known trainer says itself
+
+
+def test_a_format_of_ones_own_does_not_hide_the_layout_that_the_trainer_prints(
+    tmp_path: Path,
+) -> None:
+    """A real log of two devices that share each sample: 2 samples in each of some 1.5 s."""
+    log = (DATA / "torchtitan_1n2g_tp2.log").read_bytes()
+    own = custom_format("own", record=r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) .*step: +(?P<step>\d+) ")
+    window = Window(warmup_steps=6, measured_steps=14)
+    case_id = "framework-model-fp32-b2-s128{}-1n2g"
+    run, right = (
+        make.measured(tmp_path, log, own, of=Case.from_id(case_id.format(layout)), window=window)
+        for layout in ("", "-tp2")
+    )
+    assert run.status is RunStatus.INVALID
+    assert "the log says tp 2; the case framework-model-fp32-b2-s128-1n2g has 1 (line 2)" in str(
+        run.reason
+    )
+    assert right.metrics == {"throughput": pytest.approx(14 * 2 / 20.560, rel=1e-3)}
 
 
 # ------------------------------------------------------------------------------- the judges

@@ -18,7 +18,7 @@ from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import LOOK_AHEAD, Estimate, Gaps, RankCount, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Estimate, Gaps, RankCount, Series, StepsSeen
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.steps import Ends, Series
+    from pytest_dlperf.logs.steps import Ends
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -62,6 +62,7 @@ class PublishedLines:
         self._values: list[float] = []
         self._total = 0.0
         self._clock = Clock()
+        self._series = Series()
         self._shared = log_format.ranks is Ranks.LOCAL
         self._alone = not self._shared or case.topology.devices_per_node == 1
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
@@ -100,8 +101,8 @@ class PublishedLines:
 
     @property
     def series(self) -> dict[str, Series]:
-        """None, likewise."""
-        return {}
+        """The stamps of the lines that count, where they do."""
+        return {"": self._series} if self._series.rows else {}
 
     def _steps_of(self, lines: int) -> int:
         """About how many steps a rank has shown with so many lines that count."""
@@ -235,6 +236,8 @@ class PublishedLines:
                 text = text.rpartition(b" ")[2] if definition.time_of_day else text
                 self._clock.read(text, line.offset)
                 self._format.check_time(line.text, line.offset)
+                step = self._steps_of(self._lines)
+                self._series.rows.append((step, line.text, line.offset, self._clock.nanoseconds))
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"

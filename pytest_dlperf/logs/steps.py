@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
 from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.numbering import Mark
@@ -82,27 +82,26 @@ class Ends(NamedTuple):
     """Whether epochs begin between the two: that time is not part of a step."""
 
 
-class Series(Struct):
+Row: TypeAlias = "tuple[int, bytes, int, float]"
+"""A time of a window: its step, what is printed, where its record stands, and what it amounts to.
+
+Steps are numbered from 1 on, through all epochs. A time amounts to the seconds of a step, a stamp
+to nanoseconds since the first. Where stamps sort, -1 stands for these, and for most of the places.
+"""
+
+
+class Series(Struct, dict=True):
     """The times of a window as one rank has printed them, or several without names, by steps."""
 
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    """Numbered from 1 on, through all epochs."""
-    texts: list[bytes] = []
-    """What is printed."""
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    """Where the records stand in the log; -1 where that was not noted."""
-    seconds: array[float] = field(default_factory=lambda: array("d"))
-    """What a step took by it; empty for stamps."""
-    moments: array[int] = field(default_factory=lambda: array("q"))
-    """Nanoseconds from the first stamp; empty where not all of them have been read."""
+    rows: list[Row] = []
     turns: list[int] = []
     """Which of them are the first of a further epoch, by index."""
 
-    def take(self, step: int, text: bytes, offset: int) -> None:
-        """Take the next record."""
-        self.steps.append(step)
-        self.texts.append(text)
-        self.offsets.append(offset)
+    @cached_property
+    def columns(self) -> tuple[Sequence[int], Sequence[bytes], Sequence[int], Sequence[float]]:
+        """What the rows hold, once the window is complete."""
+        columns = tuple(zip(*self.rows, strict=True)) or ((), (), (), ())
+        return columns[0], columns[1], columns[2], columns[3]
 
 
 class Collector(Protocol):

@@ -8,6 +8,7 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
@@ -53,6 +54,7 @@ class Values:
         self._left_out = 0
         self.series = Series()
         """What is printed of all records that count."""
+        self._rows = self.series.rows
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step of the window, ``gap`` behind the record before, as each rank printed it.
@@ -62,16 +64,10 @@ class Values:
         if turned:
             self._turns += 1
             self._left_out += gap
-            self.series.turns.append(len(self.series.steps))
+            self.series.turns.append(len(self._rows))
         if not self._first:
             self._first, self._first_offset = step, texts[-1][1]
         self._last, self._last_offset = step, texts[-1][1]
-
-    def _note(self, step: int, texts: Sequence[Text], seconds: Sequence[float]) -> None:
-        """Note what was printed of a step, and what it took by each."""
-        for text, offset in texts:
-            self.series.take(step, text, offset)
-        self.series.seconds.extend(seconds)
 
     @property
     def ends(self) -> Ends | None:
@@ -127,9 +123,9 @@ class _Times(Values):
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         alone = len(texts) == 1
-        each = [self._read(*text) for text in texts]
+        each = (self._read(*texts[0]),) if alone else tuple(self._read(*text) for text in texts)
         if self._is_total:
-            each = [seconds / gap for seconds in each]
+            each = tuple(seconds / gap for seconds in each)
         weight = gap if self._of_all else 1
         if self._of_all and step - gap < self._span.after:
             return
@@ -157,6 +153,11 @@ class _Times(Values):
         if not alone:
             before = self._by_rank or [0.0] * len(each)
             self._by_rank = [total + weight * one for total, one in zip(before, each, strict=True)]
+
+    def _note(self, step: int, texts: Sequence[Text], each: Sequence[float]) -> None:
+        """Note what was printed of a step, and the seconds by it."""
+        for (text, offset), seconds in zip(texts, each, strict=True):
+            self._rows.append((step, text, offset, seconds))
 
     @property
     def ends(self) -> Ends | None:
@@ -199,7 +200,7 @@ class _Means(Values):
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         super().take(step, gap, texts, turned=turned)
         self._ends = [*self._ends[:1], texts]
-        self._note(step, texts, [self._since_start(1, *text)[0] for text in texts])
+        self._rows += ((step, *text, self._since_start(1, *text)[0]) for text in texts)
 
     def estimate(self, checked: Checked) -> Estimate:
         records = checked(self._first, self._last)
@@ -271,17 +272,13 @@ class Stamps(Values):
             interval, self._at = now - self._at, now
             if turned:
                 self._between += interval
-        self.series.take(step, text, offset)
-        if not self._sort:
-            self.series.moments.append(self._at)
+        self._rows.append((step, text, offset, -1 if self._sort else self._at))
         self._text = text, offset
 
     def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
-        series = self.series
-        series.steps.extend(range(self._last + 1, step + 1))
-        series.texts.extend(texts)
-        series.offsets.extend([-1] * len(texts))
+        steps = range(self._last + 1, step + 1)
+        self._rows += zip(steps, texts, repeat(-1), repeat(-1), strict=False)
         self._last, self._last_offset = step, offset
         self._text = texts[-1], offset
         self._last_texts = (self._text,)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.work import TimeKind
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.judges import Evidence
@@ -33,11 +34,11 @@ class DamagedNumbers(Judge):
 
     def decide(self, evidence: Evidence) -> None:
         """Compare the forms of all numbers, where no single one of them can be checked."""
-        if self.log_format.time_form is not None:
+        log_format = self.log_format
+        if log_format.time_form is not None or log_format.timing.kind is TimeKind.MOMENT:
             return
         for series in evidence.series.values():
-            if series.seconds:
-                _check(series)
+            _check(series)
 
 
 class _Form(Struct):
@@ -49,12 +50,12 @@ class _Form(Struct):
 
 
 def _check(series: Series) -> None:
-    seconds = series.seconds
+    _, texts, offsets, seconds = series.columns
     median = statistics.median(seconds)
     if max(seconds) <= _NEAR * median and median <= _NEAR * min(seconds):
         return
     forms: dict[tuple[int, bool, bytes], _Form] = {}
-    for at, text in enumerate(series.texts):
+    for at, text in enumerate(texts):
         number = text.rstrip(_PREFIXES)
         decimals = len(number.partition(b".")[2])
         form = forms.setdefault(
@@ -78,8 +79,8 @@ def _check(series: Series) -> None:
                 continue  # a number below 1k may have no prefix
             if times > (_NEAR if cannot_be else _FAR):
                 raise BrokenContractError(
-                    f"the time is printed as {shown(series.texts[at])}, unlike the others, and "
+                    f"the time is printed as {shown(texts[at])}, unlike the others, and "
                     f"differs {times:.3g} times from their median; a digit or the decimal point "
                     "may be lost",
-                    offset=series.offsets[at],
+                    offset=offsets[at],
                 )

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.logs.judges import Evidence
-    from pytest_dlperf.logs.steps import Series
+    from pytest_dlperf.logs.steps import Row, Series
 
-_LEAST: Final = 8
-"""Fewer records do not tell how a series moves."""
-_STRETCHES: Final = 8
+_LEAST: Final = 6
+"""Fewer records do not tell how a series moves, nor so few differences what is noise."""
+_STRETCHES: Final = 16
 _OFF: Final = 0.05
 """A mean that is no further off does no harm."""
-_SPREAD: Final = 0.5
-_LEVEL: Final = 0.1
+_SPREAD: Final = 0.35
+_LEVEL: Final = 0.07
 """What is added varies by these parts of what the mean is off, with noise and without, at most."""
 _DIGITS: Final = b"0123456789"
 
@@ -41,9 +41,10 @@ class MeanSinceStart(Judge):
         if log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START:
             return
         for series in evidence.series.values():
+            steps, _, offsets, values = series.columns
             for begin, end, before in _epochs(series):
-                seconds = series.seconds[begin:end]
-                first, last = series.steps[begin] - before, series.steps[end - 1] - before
+                seconds = values[begin:end]
+                first, last = steps[begin] - before, steps[end - 1] - before
                 mean = sum(seconds) / len(seconds)
                 added = (last * seconds[-1] - first * seconds[0]) / max(last - first, 1)
                 if abs(mean - added) <= _OFF / 2 * mean:
@@ -54,7 +55,7 @@ class MeanSinceStart(Judge):
                         "what is printed moves as a mean of all steps so far does: it says "
                         f"{mean:.4g} s a step, and from line to line a step adds {usual:.4g} s; "
                         "write 'covers: since_start', or take a time stamp",
-                        offset=series.offsets[begin],
+                        offset=offsets[begin],
                     )
 
 
@@ -72,28 +73,23 @@ def step_behind_mean(
     for (one, error), (other, its_error) in pairwise(zip(totals, errors, strict=True)):
         if other - one < -error - its_error:
             return None  # a total never shrinks
-    added = _added(steps, totals, _STRETCHES)
-    usual = statistics.median(added)
-    level = sorted(added)[:-1]  # one of them may hold a pause
-    off = abs(statistics.median(means) - usual)
-    spread = level[-1] - level[0]
-    if usual <= 0 or off <= _OFF * usual or spread > _SPREAD * off:
-        return None
-    rounding = max(errors) * len(added) / (steps[-1] - steps[0])
-    if spread <= _LEVEL * off + rounding / 2:
-        return usual
-    # What is left has to be noise: a warm-up, or a drift, comes down in a line.
-    return usual if _is_noise(_added(steps, totals, 2 * _STRETCHES)) else None
-
-
-def _added(steps: Sequence[int], totals: Sequence[float], stretches: int) -> list[float]:
-    """Compute by how much a total has grown with each step, in stretches of the series."""
-    stretches = min(stretches, len(steps) - 1)
+    stretches = min(_STRETCHES, len(steps) - 1)
     places = [number * (len(steps) - 1) // stretches for number in range(stretches + 1)]
-    return [
+    added = [
         (totals[end] - totals[begin]) / (steps[end] - steps[begin])
         for begin, end in pairwise(places)
     ]
+    usual = statistics.median(added)
+    off = abs(statistics.median(means) - usual)
+    # A few hold pauses.
+    spread = statistics.percentile(added, 75) - statistics.percentile(added, 25)
+    if usual <= 0 or off <= _OFF * usual or spread > _SPREAD * off:
+        return None
+    rounding = max(errors) * stretches / (steps[-1] - steps[0])
+    # What is left has to be noise: a warm-up, or a drift, comes down in a line.
+    if spread <= _LEVEL * off + min(rounding, _SPREAD * off) / 2:
+        return usual
+    return usual if len(added) > _LEAST and _is_noise(added) else None
 
 
 def _is_noise(values: Sequence[float]) -> bool:
@@ -106,22 +102,22 @@ def _is_noise(values: Sequence[float]) -> bool:
 
 def _epochs(series: Series) -> Iterator[tuple[int, int, int]]:
     """Split a series where epochs begin; give for each behind which step a mean may have begun."""
-    begins = [0, *series.turns, len(series.steps)]
-    for begin, end in pairwise(begins):
-        if begin < end:
-            yield begin, end, 0
-            if begin:
-                yield begin, end, series.steps[begin - 1]
+    end = len(series.rows)
+    if end:
+        yield 0, end, 0
+    for begin, stop in pairwise([*series.turns, end]):
+        if 0 < begin < stop:
+            yield begin, stop, series.rows[begin - 1][0]
 
 
 def _by_step(
     series: Series, begin: int, end: int, before: int
 ) -> tuple[list[int], list[float], list[float]]:
     """Take the mean of what ranks without names have printed of each step."""
-    places: dict[int, list[int]] = {}
-    for at in range(begin, end):
-        places.setdefault(series.steps[at] - before, []).append(at)
-    means = [statistics.mean([series.seconds[at] for at in each]) for each in places.values()]
-    digits = [bytes(filter(_DIGITS.__contains__, series.texts[at])) for at, *_ in places.values()]
+    of_step: dict[int, list[Row]] = {}
+    for row in series.rows[begin:end]:
+        of_step.setdefault(row[0] - before, []).append(row)
+    means = [statistics.mean([row[3] for row in rows]) for rows in of_step.values()]
+    digits = [bytes(filter(_DIGITS.__contains__, rows[0][1])) for rows in of_step.values()]
     grains = [mean / max(int(each or b"1"), 1) for mean, each in zip(means, digits, strict=True)]
-    return [*places], means, grains
+    return [*of_step], means, grains

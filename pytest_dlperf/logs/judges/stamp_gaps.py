@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from itertools import pairwise
+from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
@@ -33,15 +34,17 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.steps import Series
 
 _FAR: Final = 5.0
-"""How many times as long as others a gap is that stands out."""
+"""How many times as long as others a gap is that stands out; of four steps and more, ``_TWICE``."""
+_TWICE: Final = 2.0
 _NOTEWORTHY: Final = 0.03
 """The part of the window that it takes more than others do, to be told."""
 _FEW: Final = 2
 _ONE_IN: Final = 50
-"""So many gaps stand out at most; more belong to how the training goes."""
+"""So many gaps stand out at most; more of about one length belong to how the training goes."""
 _AGREED: Final = 2
 """How many times as long as printed it may take: a record can be of the step before."""
-_BLOCK: Final = 16
+_BLOCKS: Final = 64
+"""Unread stamps are looked through in so many parts: what stands out lengthens its own."""
 _SUSPECTS: Final = 8
 _NEAR: Final = 64 * 1024
 _LINE: Final = 4096
@@ -62,6 +65,11 @@ class _Gap(NamedTuple):
     def excess(self, pace: float) -> float:
         return self.nanoseconds - pace * self.steps
 
+    def stands_out(self, pace: float, grain: float) -> bool:
+        """Say whether it does, by what a step usually takes and how fine stamps are."""
+        usual = pace * max(self.steps / (_FAR - 1), 1)
+        return self.nanoseconds > _FAR * grain and self.excess(pace) > (_FAR - 1) * usual
+
 
 class StampGaps(Judge):
     """Tells of a gap that stands out; refuses one that something else in the log contradicts."""
@@ -75,12 +83,17 @@ class StampGaps(Judge):
         return next(filter(None, [*notes]), None)
 
     def _of(self, evidence: Evidence, series: Series) -> str | None:
+        steps, texts, _, moments = series.columns
+        passed = sorted(map(sub, moments[1:], moments))
+        times = _FAR if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
+        if moments[-1] >= 0 and passed and passed[-1] <= times * passed[len(passed) // 2]:
+            return None  # as in nearly all logs
         gaps = list(_gaps(series))
         if len(gaps) < 2:  # noqa: PLR2004 - nothing to compare it with
             return None
         whole = sum(each.nanoseconds for each in gaps)
         pace = statistics.median([each.nanoseconds / each.steps for each in gaps])
-        stamps = (parse(series.texts[at]) for at in (0, -1))
+        stamps = (parse(texts[at]) for at in (0, -1))
         grain = NANOSECONDS / 10 ** max(each.decimals for each in stamps)
         if pace <= grain:
             usual = sorted(gaps, key=lambda each: each.nanoseconds)[:-1]
@@ -92,7 +105,7 @@ class StampGaps(Judge):
             if each.excess(pace) > _NOTEWORTHY * whole / len(suspects)
             for found in ([each] if each.records == 1 else _singly(series, each))
         ]
-        wide = [each for each in single if each.nanoseconds > _FAR * max(pace * each.steps, grain)]
+        wide = [each for each in single if each.stands_out(pace, grain)]
         wide.sort(key=lambda each: -each.nanoseconds)
         excess = sum(each.excess(pace) for each in wide)
         if excess <= _NOTEWORTHY * whole:
@@ -101,34 +114,33 @@ class StampGaps(Judge):
         for each in wide:
             _check_stamps(evidence, series, each, places, _FAR * pace)
             _check_speed(evidence, series, each, pace)
-        if len(wide) > max(_FEW, len(series.steps) / _ONE_IN):
+        few = max(_FEW, len(steps) // _ONE_IN)
+        if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
             return None
         after = wide[0].at + 1
         more = f", and {len(wide) - 1} more like it" if len(wide) > 1 else ""
         without = evidence.throughput * whole / (whole - excess)
         return (
             f"{wide[0].nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
-            f"{series.steps[after - 1]} to that of step {series.steps[after]}"
-            f"{more}, where {pace * wide[0].steps / NANOSECONDS:.3g} s are usual: the training "
-            f"paused or was resumed, or the clock was set; else it would be {without:.6g} "
-            f"{evidence.unit}"
+            f"{steps[after - 1]} to that of step {steps[after]}{more}, where "
+            f"{pace * wide[0].steps / NANOSECONDS:.3g} s are usual: the training paused or was "
+            f"resumed, or the clock was set; else it would be {without:.6g} {evidence.unit}"
         )
 
 
 def _gaps(series: Series) -> Iterator[_Gap]:
     """Measure from stamp to stamp; where most are unread, in blocks but for the ends of epochs."""
-    if moments := series.moments:
+    steps, _, _, moments = series.columns
+    if moments[-1] >= 0:
         turns = {*series.turns}
         for at, (one, other) in enumerate(pairwise(moments)):
             if at + 1 not in turns:
-                yield _Gap(at, 1, series.steps[at + 1] - series.steps[at], other - one)
+                yield _Gap(at, 1, steps[at + 1] - steps[at], int(other - one))
         return
-    for begin, end in pairwise([0, *series.turns, len(series.steps)]):
-        if end - begin <= 2 * _BLOCK:
-            yield from _between(series, range(begin, end))
-        else:
-            places = (begin, *range(begin + 1, end - 2, _BLOCK), end - 2, end - 1)
-            yield from _between(series, places)
+    for begin, end in pairwise([0, *series.turns, len(steps)]):
+        block = max((end - begin) // _BLOCKS, 1)
+        places = {begin, end - 1, max(end - 2, 0), *range(min(begin + 1, end - 1), end, block)}
+        yield from _between(series, sorted(places))
 
 
 def _singly(series: Series, block: _Gap) -> Iterator[_Gap]:
@@ -136,16 +148,17 @@ def _singly(series: Series, block: _Gap) -> Iterator[_Gap]:
 
 
 def _between(series: Series, places: Sequence[int]) -> Iterator[_Gap]:
+    steps, texts, _, _ = series.columns
     clock = Clock()
     last, before = -1, 0
     for at in places:
         try:
-            clock.read(series.texts[at])
+            clock.read(texts[at])
         except BrokenContractError:
             continue  # within the window no stamp counts but for this
         now = clock.nanoseconds
-        if last >= 0 and series.steps[at] > series.steps[last]:
-            yield _Gap(last, at - last, series.steps[at] - series.steps[last], now - before)
+        if last >= 0 and steps[at] > steps[last]:
+            yield _Gap(last, at - last, steps[at] - steps[last], now - before)
         last, before = at, now
 
 
@@ -157,13 +170,14 @@ def _check_stamps(
     One with a usual gap on its other side is sound; ``places`` are those of the others. At an end
     of the window that side lies outside. ``most`` nanoseconds may pass in a step.
     """
-    texts, last = series.texts, len(series.steps) - 1
+    _, texts, _, _ = series.columns
+    last = len(texts) - 1
     pair = texts[gap.at], texts[gap.at + 1]
     for end, (at, other_side) in enumerate(((gap.at, gap.at - 1), (gap.at + 1, gap.at + 1))):
         if 0 < at < last:
             if other_side not in places:
                 continue
-        elif outside := _outside(evidence, series.offsets[at], later=at > 0):
+        elif outside := _outside(evidence, series.rows[at][2], later=at > 0):
             away, text = outside
             order = (pair[0], pair[1], text) if at else (text, pair[0], pair[1])
             if 0 <= _passed(*order[end : end + 2]) <= most * away:
@@ -173,7 +187,7 @@ def _check_stamps(
                     f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
                     f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of "
                     "them: it is damaged",
-                    offset=series.offsets[at],
+                    offset=series.rows[at][2],
                 )
         if _lost_character(*pair, end, most * gap.steps):
             raise BrokenContractError(
@@ -205,17 +219,23 @@ def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, byte
 def _check_speed(evidence: Evidence, series: Series, gap: _Gap, pace: float) -> None:
     """Refuse a gap of which the lines around it print that it took no longer than others."""
     at = gap.at + 1
-    beside = at + 1 if at + 1 < len(series.steps) else at - 1
-    offset, its_neighbours = (_place(evidence, series, each) for each in (at, beside))
-    if offset is None or its_neighbours is None:
+    steps, _, _, _ = series.columns
+    offset, *beside = (
+        _place(evidence, series, each) for each in (at, at - 1, at + 1) if each < len(steps)
+    )
+    if offset is None:
         return
-    lines = evidence.line(offset), evidence.line(its_neighbours)
-    said = _said_times(*lines, is_long=gap.steps > 1)
+    found = [
+        _said_times(evidence.line(offset), evidence.line(each), is_long=gap.steps > 1)
+        for each in beside
+        if each is not None
+    ]
+    said = max((each for each in found if each is not None), default=None)
     times = gap.nanoseconds / gap.steps / pace
     if said is not None and _AGREED * said < times:
         raise BrokenContractError(
             f"{gap.nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
-            f"{series.steps[at - 1]} to that of step {series.steps[at]}, {times:.3g} "
+            f"{steps[at - 1]} to that of step {steps[at]}, {times:.3g} "
             f"times the usual, and by the time or speed on the same line {said:.3g} times: the "
             "clock was set, or the training paused; measure it again",
             offset=offset,
@@ -224,13 +244,14 @@ def _check_speed(evidence: Evidence, series: Series, gap: _Gap, pace: float) -> 
 
 def _place(evidence: Evidence, series: Series, at: int) -> int | None:
     """Find where a stamp stands; where that was not noted, behind the last one of which it was."""
-    if series.offsets[at] >= 0:
-        return series.offsets[at]
-    begin = next(offset for offset in reversed(series.offsets[:at]) if offset >= 0)
+    _, stamp, offset, _ = series.rows[at]
+    if offset >= 0:
+        return offset
+    begin = next(before for _, _, before, _ in reversed(series.rows[:at]) if before >= 0)
     while text := evidence.text(begin, begin + _PIECE):
-        if (found := text.find(series.texts[at])) >= 0:
+        if (found := text.find(stamp)) >= 0:
             return begin + found
-        begin += max(len(text) - len(series.texts[at]), 1)
+        begin += max(len(text) - len(stamp), 1)
     return None
 
 
