@@ -73,6 +73,7 @@ _PLACES: Final = (
     ),
 )
 _LINE: Final = re.compile(r"(?:[^\n]*\\\n)*[^\n]+")
+_HAS_QUOTE: Final = re.compile(r"[\"'\\]")
 _LIST: Final = re.compile(
     r"\[(?:(?:'(?:[^'\\]|\\.){0,2000}'|\"(?:[^\"\\]|\\.){0,2000}\")(?:, ?|(?=\]))){1,200}\]"
 )
@@ -201,9 +202,9 @@ def _without_numbers(text: str) -> str:
 
 def _quoted_commands(text: str) -> Iterator[list[str]]:
     """Yield commands as a shell or Python quotes them: in lines, and in lists of arguments."""
-    for line in _LINE.finditer(text):
+    for line in filter(_HAS_QUOTE.search, _LINE.findall(text)):
         with suppress(ValueError):
-            yield shlex.split(line[0])
+            yield shlex.split(line)
     for arguments in _LIST.finditer(text):
         with suppress(ValueError, SyntaxError):
             yield literal_eval(arguments[0])
