@@ -86,7 +86,7 @@ def facts(
         scratch=SCRATCH,
     )
     masker = published(key, system.launch.public_environment)
-    return launch_facts(launch, queue.name, queue.options(variables), masker)
+    return launch_facts(launch, queue, masker)
 
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:

@@ -79,7 +79,7 @@ class ImageProbe(Struct, frozen=True, kw_only=True):
     outside: tuple[str, ...]
 
 
-class Engine(ABC):
+class ContainerEngine(ABC):
     """A runtime of containers."""
 
     program: ClassVar[str]
@@ -105,7 +105,7 @@ class Engine(ABC):
         return ImageCommands()
 
 
-class _Service(Engine):
+class _Service(ContainerEngine):
     """Docker, Podman: processes that do not descend from the command, images that it keeps."""
 
     ignores: ClassVar[tuple[str, ...]] = ()
@@ -192,7 +192,7 @@ class Podman(_Service):
         return (f"--device=nvidia.com/gpu={name}" for name in names)
 
 
-class Apptainer(Engine):
+class Apptainer(ContainerEngine):
     """Apptainer: a file as image, the host's devices, and its environment but for the image's."""
 
     program = "apptainer"
@@ -230,7 +230,7 @@ class Singularity(Apptainer):
 
 
 @final
-class Enroot(Engine):
+class Enroot(ContainerEngine):
     """Enroot: a file or an unpacked container as image, and an environment that is named."""
 
     program = "enroot"
@@ -257,7 +257,7 @@ class Enroot(Engine):
         ]
 
 
-ENGINES: Final[Mapping[Runtime, Engine]] = {
+ENGINES: Final[Mapping[Runtime, ContainerEngine]] = {
     Runtime.APPTAINER: Apptainer(),
     Runtime.SINGULARITY: Singularity(),
     Runtime.DOCKER: Docker(),
@@ -266,7 +266,7 @@ ENGINES: Final[Mapping[Runtime, Engine]] = {
 }
 
 
-def engine_of(container: Container) -> Engine:
+def engine_of(container: Container) -> ContainerEngine:
     """Give the runtime of a container.
 
     Raises:

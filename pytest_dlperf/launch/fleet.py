@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.gang import RunOrder
-    from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.launchers import Engine, Launcher
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
@@ -51,12 +51,15 @@ class _Reports(Struct, frozen=True):
 class Fleet(ABC):
     """The nodes that the runs of a session go to: known hosts, or what a queue will choose."""
 
-    is_this_machine: bool = False
-    """Whether no hosts were named, so that all nodes are this machine."""
-    starts_containers: bool = False
-    """Whether a container is not for the run's own commands to start."""
-    trainer_python: str = sys.executable
-    """The Python of trainers that name none."""
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether no hosts were named, so that all nodes are this machine."""
+        return False
+
+    @property
+    def trainer_python(self) -> str:
+        """The Python of trainers that name none."""
+        return self.engine.python if self.engine.has_own_files else sys.executable
 
     @property
     @abstractmethod
@@ -68,9 +71,10 @@ class Fleet(ABC):
         """The faults of hosts that are known by now."""
         return []
 
+    @property
     @abstractmethod
-    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
-        """Name what launches, and give the options that it takes beside a command."""
+    def engine(self) -> Engine:
+        """What starts the runs."""
 
     @abstractmethod
     def check_size(self, case: Case, *, accelerators: bool) -> None:
@@ -165,7 +169,7 @@ class HostFleet(Fleet):
     _faults: set[HostFault] = field(default_factory=set, init=False)
 
     @property
-    def is_this_machine(self) -> bool:  # type: ignore[override]
+    def is_this_machine(self) -> bool:
         """Whether no hosts were named."""
         return not self.declared
 
@@ -182,9 +186,10 @@ class HostFleet(Fleet):
         """The faults of hosts that cases could not use so far."""
         return sorted(self._faults, key=lambda fault: (fault.host, fault.fault))
 
-    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
-        """Name the launcher, and give what is set for it."""
-        return self.launcher.name, variables.taken_by(self.launcher.takes)
+    @property
+    def engine(self) -> Engine:
+        """The launcher."""
+        return self.launcher
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Go by what is declared."""

@@ -22,6 +22,7 @@ from pytest_dlperf.model.errors import BrokenError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.hosts import Host
 
 DEFAULT_PYTHON: Final = "python3"
@@ -32,7 +33,28 @@ RESOLVE_LIMIT_S: Final = 20.0
 """How long ssh may take to read its configuration, and Slurm to give its nodes' addresses."""
 
 
-class Launcher(ABC):
+class Engine(ABC):
+    """What starts runs on nodes: a launcher, or a queue."""
+
+    name: ClassVar[str]
+    """``--dlperf-launcher`` takes it."""
+    has_own_files: ClassVar[bool] = False
+    """Nodes have another file system than this machine, such as that of an image it starts."""
+    sets: ClassVar[tuple[str, ...]] = ()
+    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Options that users set for it, as in ``slurm.srun``; to others they mean nothing."""
+
+    def __init__(self, python: str = DEFAULT_PYTHON) -> None:
+        """Run our own programs on nodes with this Python (3.6 or newer)."""
+        self.python = python
+
+    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
+        """Give what it starts a run with beside its command, to compare nights by."""
+        return variables.taken_by(self.takes)
+
+
+class Launcher(Engine):
     """A way to have a program run on a host; plugins add more (``pytest_dlperf_launchers``).
 
     A launcher has a name, declares what it can do, and gives a command. The program's standard
@@ -40,8 +62,6 @@ class Launcher(ABC):
     program as the end of its own.
     """
 
-    name: ClassVar[str]
-    """``--dlperf-launcher`` takes it."""
     remote: ClassVar[bool] = True
     """A network lies between, which may be cut. Hosts have to be named."""
     queues: ClassVar[bool] = False
@@ -50,14 +70,6 @@ class Launcher(ABC):
     """Every host is this machine, whatever it is called."""
     needs_allocation: ClassVar[bool] = False
     """It works inside an allocation of Slurm only."""
-    sets: ClassVar[tuple[str, ...]] = ()
-    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
-    takes: ClassVar[tuple[str, ...]] = ()
-    """Options that users set for it, as in ``slurm.srun``; to others they mean nothing."""
-
-    def __init__(self, python: str = DEFAULT_PYTHON) -> None:
-        """Supervise runs with this Python (3.6 or newer) on the hosts."""
-        self.python = python
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Give hosts the addresses by which they reach each other; as declared by default."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
+from pytest_dlperf.launch.launchers import Engine
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.config.slurm_container import Container
 CALL_LIMIT_S: Final = 30.0
 """An engine's command may take so long to answer."""
@@ -83,33 +82,21 @@ class JobState(Struct, frozen=True, kw_only=True):
     ends: Mapping[int, NodeEnd] = {}
 
 
-class Queue(ABC):
+class Queue(Engine):
     """An engine that takes jobs; plugins add more (``pytest_dlperf_queues``).
 
     A handle is what ``submit`` gives, and belongs to the queue. All methods but ``submit`` may be
     called again and again, ``cancel`` for a job that is over too.
     """
 
-    name: ClassVar[str]
-    """``--dlperf-launcher`` takes it."""
     rank_variable: ClassVar[str]
     """Environment variable that tells a node its number, from 0 on."""
     host_variable: ClassVar[str] = ""
     """Environment variable that tells a node its host's name, where its own name is another."""
     shares_disk: ClassVar[bool] = True
     """The nodes see the session directory. If not, ``logs`` fetches what they print."""
-    has_own_files: ClassVar[bool] = False
-    """The nodes have another file system than this machine, such as an image's."""
     program_file: ClassVar[str] = ""
     """File in a job's folder with its program, and so with secrets: it is removed with the run."""
-    sets: ClassVar[tuple[str, ...]] = ()
-    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
-    takes: ClassVar[tuple[str, ...]] = ()
-    """Options that users set for it, as in ``slurm.sbatch``: ``Job.options`` has them."""
-
-    def __init__(self, python: str = DEFAULT_PYTHON) -> None:
-        """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
-        self.python = python
 
     def node_names(self, name: str, nodes: int) -> Sequence[str]:
         """Give the names by which the nodes of a job find each other, where they are known before.
@@ -118,10 +105,6 @@ class Queue(ABC):
         """
         del name, nodes
         return ()
-
-    def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
-        """Give what a run is submitted with beside its command, to compare nights by."""
-        return variables.taken_by(self.takes)
 
     @abstractmethod
     def shown(self, job: Job) -> str:

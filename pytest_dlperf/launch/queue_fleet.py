@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.gang import RunOrder
+    from pytest_dlperf.launch.launchers import Engine
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, Place
     from pytest_dlperf.launch.preflight import HostReport, Requirements
@@ -57,18 +57,9 @@ class QueueFleet(Fleet):
         return f"by {self.queue.name}, each run as a job of its own"
 
     @property
-    def starts_containers(self) -> bool:  # type: ignore[override]
-        """Whether the engine does."""
-        return self.queue.has_own_files
-
-    @property
-    def trainer_python(self) -> str:  # type: ignore[override]
-        """That of the nodes, where these have another file system."""
-        return self.queue.python if self.queue.has_own_files else sys.executable
-
-    def launched_by(self, variables: LaunchVariables) -> tuple[str, dict[str, tuple[str, ...]]]:
-        """Name the queue, and give what is set for it."""
-        return self.queue.name, self.queue.options(variables)
+    def engine(self) -> Engine:
+        """The queue."""
+        return self.queue
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Go by what a node of the cluster has."""

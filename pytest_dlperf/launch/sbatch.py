@@ -71,7 +71,7 @@ class SbatchQueue(Queue):
     takes = ("slurm.sbatch", "slurm.srun")
 
     def __init__(self, python: str) -> None:
-        """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
+        """Begin without a job."""
         super().__init__(python)
         self._jobs: dict[str, Job] = {}
 

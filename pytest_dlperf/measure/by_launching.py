@@ -154,7 +154,7 @@ class LaunchMeasurer:
         self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run], masker: Masker
     ) -> Measurement:
         taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
-        facts = launch_facts(launch, *self.fleet.launched_by(launch.variables), masker)
+        facts = launch_facts(launch, self.fleet.engine, masker)
         return Measurement(
             case_id=launch.case.id,
             metrics=metrics_of_runs(launch.system),
@@ -196,7 +196,7 @@ class LaunchMeasurer:
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
         variables = resolve(spec, system.id, (before, *self.assignments), case=case)
-        container = None if self.fleet.starts_containers else variables.container
+        container = None if self.fleet.engine.has_own_files else variables.container
         if container is not None and spec.start_on is StartOn.HEAD:
             raise UsageError(
                 f"{system.id} starts its other nodes from the first one (start_on: head), which a "

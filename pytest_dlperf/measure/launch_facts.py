@@ -21,19 +21,17 @@ from pytest_dlperf.model.measurement import LaunchFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pytest_dlperf.launch.launchers import Engine
     from pytest_dlperf.masking.masker import Masker
     from pytest_dlperf.measure.case_launch import CaseLaunch
 
 _PYTHON: Final = "{python}"
 
 
-def launch_facts(
-    launch: CaseLaunch, launcher: str, around: Mapping[str, tuple[str, ...]], masker: Masker
-) -> LaunchFacts:
+def launch_facts(launch: CaseLaunch, engine: Engine, masker: Masker) -> LaunchFacts:
     """Write down how a case is launched, as far as others may read it.
 
-    ``around`` is what the ``launcher`` is told beside the command, by name. A container is among
-    the options; the arguments are the trainer's own.
+    A container is among the options; the arguments are the trainer's own.
     """
     case, variables, log = launch.case, launch.variables, launch.log(1).absolute()
     places = [(f"{{host{rank}}}", f"{{address{rank}}}") for rank in range(case.topology.nodes)]
@@ -44,7 +42,7 @@ def launch_facts(
     options: dict[str, tuple[str, ...]] = {
         "warmup_steps": (str(window.warmup_steps),),
         "measured_steps": (str(window.measured_steps),),
-        **around,
+        **engine.options(variables),
     }
     if container is not None:
         options["container.image"] = (container.image,)
@@ -67,7 +65,7 @@ def launch_facts(
     )
     folder = command.working_directory
     return LaunchFacts(
-        launcher=launcher,
+        launcher=engine.name,
         arguments=tuple(masker.arguments([*map(general, command.arguments)])),
         environment={
             name: masker.variable(name, general(value))
