@@ -16,8 +16,7 @@ from judged_logs import judged
 
 from pytest_dlperf.formats.log_format import LogFormat, WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.opinions import REACH
-from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run_logs import REACH, RunLogs
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import builtin_metrics

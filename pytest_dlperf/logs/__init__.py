@@ -2,10 +2,9 @@
 
 From bytes to a run: ``reader`` and ``lines`` give whole lines, ``records`` finds the steps on them,
 ``numbering`` counts these. ``ranked`` or ``shared`` collects a window (``steps``) of ``values``;
-``published`` counts as the original did. ``throughput`` does all that for one log, ``run_logs`` and
-``opinions`` for those of a run.
+``published`` counts as the original did. ``throughput`` does all that for one log, ``run_logs`` for
+those of a run.
 
-What is held against the number: facts (``fact_check``), what follows the window (``behind``), known
-trainers (``neighbours``), units and forms of numbers (``units``, ``forms``), when the lines came
-(``arrivals``, ``witness``). Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
+What is held against the number: the case (``fact_check``), units (``units``), and what each of
+``judges`` suspects. Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
 """

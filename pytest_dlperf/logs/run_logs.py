@@ -1,22 +1,39 @@
-"""The logs of one run, one of each node: whose steps count, and how far they have come."""
+"""The logs of one run, one of each node: whose steps count, and what they say together.
+
+The number is taken of the logs that ``log.node`` of the system names. The others are a second
+opinion, as far as they show steps: of two that disagree, either may be right. Where every
+rank prints, a node whose log shows no step has not trained.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
-from pytest_dlperf.logs.opinions import measured, named
+from pytest_dlperf.logs.reader import readable
+from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.work import RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.logs.steps import StepsSeen
     from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.model.measurement import Run
 
 MIN_BYTES_PER_LOOK: Final = 256 * 1024
 """Bytes that one look reads of each log, however many there are."""
+REACH: Final = 1024 * 1024
+"""Bytes by which a log that need not show steps is read further than the one that does."""
+AGREEMENT_PERCENT: Final = 10
+"""By so much the throughput by one node's log may exceed that by another's."""
+_NODES_SHOWN: Final = 8
 
 
 @final
@@ -69,7 +86,7 @@ class RunLogs:
         reason = broken[0].reason or ""
         if broken[0] is self.main:
             return reason
-        return f"{named(broken[0])}: {reason}"
+        return f"{_named(broken[0])}: {reason}"
 
     @property
     def steps(self) -> StepsSeen:
@@ -148,6 +165,178 @@ class RunLogs:
         bounds = [*limits, *[None] * len(self.readings)]
         self.readings = tuple(each.up_to(bounds[each.node]) for each in self.readings)
         try:
-            return measured(self.readings, self._which, bounds)
+            return _measured(self.readings, self._which, bounds)
         finally:
             self.close()
+
+
+# ------------------------------------------------------------- what the nodes say together
+
+
+def _measured(
+    readings: Sequence[LogReading], which: WhichNode, bounds: Sequence[int | None]
+) -> Run:
+    """Measure a run by the logs of its nodes, of which so many bytes count."""
+    results = _Results(bounds)
+    counting = _counting(readings, which, results)
+    others = [each for each in readings if each not in counting]
+    runs = [results.of(each) for each in counting]
+    bad = next((run for run in runs if run.status is not RunStatus.OK), None)
+    if bad is not None:
+        where = "" if bad.steps else _whereabouts(counting[0], others, which, results)
+        return replace(bad, reason=f"{bad.reason}{where}")
+    main, run = counting[0], _mean(runs)
+    for other in others:
+        _look_at(other, main, results)
+        if (problem := _refused(other)) is not None:
+            return invalid(run, problem)
+    for other in others:
+        if main.log_format.ranks is Ranks.LOCAL and other.state is LogState.BROKEN:
+            return results.of(other)
+    complete = [each for each in others if each.state is LogState.COMPLETE]
+    opinions = [*zip(counting, runs, strict=True), *((each, results.of(each)) for each in complete)]
+    if (problem := _disagreement(opinions, which)) is not None:
+        return invalid(run, problem)
+    if main.declared:
+        logs = [results.numbers(each) for each in readings]
+        run = with_declared(run, main.declared, logs, main.window_in_steps)
+    if run.status is not RunStatus.OK:
+        return run
+    return replace(run, reason="; ".join(filter(None, [run.reason, *_notes(others)])) or None)
+
+
+class _Results:
+    """What the logs of a run give, each measured once, up to the bytes that count."""
+
+    def __init__(self, bounds: Sequence[int | None]) -> None:
+        self._bounds = bounds
+        self._known: dict[int, tuple[Run, NodeLog]] = {}
+
+    def bound(self, reading: LogReading) -> int | None:
+        """Return how many bytes of a log count; ``None`` for all."""
+        return self._bounds[reading.node]
+
+    def of(self, reading: LogReading) -> Run:
+        """Read the rest of a log, and give the run by its steps."""
+        return self._result(reading)[0]
+
+    def numbers(self, reading: LogReading) -> NodeLog:
+        """Read the rest of a log for declared metrics, where it may have any."""
+        if not reading.has_metrics:
+            return NodeLog(str(reading.path), {})
+        return self._result(reading)[1]
+
+    def _result(self, reading: LogReading) -> tuple[Run, NodeLog]:
+        if reading.node not in self._known:
+            self._known[reading.node] = reading.result(self.bound(reading))
+        return self._known[reading.node]
+
+
+def _counting(
+    readings: Sequence[LogReading], which: WhichNode, results: _Results
+) -> list[LogReading]:
+    """Choose the logs of which the number is taken, at least one."""
+    if which is not WhichNode.ANY:
+        return [each for each in readings if which.may_be(each.node, len(readings))]
+    for each in readings:
+        each.advance(results.bound(each))
+    complete = [each for each in readings if each.state is LogState.COMPLETE]
+    return complete[:1] or [max(readings, key=lambda each: each.steps.found)]
+
+
+def _look_at(other: LogReading, main: LogReading, results: _Results) -> None:
+    """Read a log that does not count as far as it tells something."""
+    bound = results.bound(other)
+    if main.log_format.ranks is not Ranks.LOCAL:
+        # A node that does not print steps may have gigabytes of other things.
+        reach = main.position + REACH
+        bound = reach if bound is None else min(bound, reach)
+    other.advance(bound)
+
+
+def _refused(other: LogReading) -> str | None:
+    """Say why a log that does not count makes the run a wrong one, if it does."""
+    if (said := other.facts.contradiction) is not None:
+        return f"{_named(other)}: {said}"
+    if other.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
+        return f"{_silence(other)}, and every rank prints ('ranks: local')"
+    return None
+
+
+def _mean(runs: Sequence[Run]) -> Run:
+    """Make one run of what each node says.
+
+    The mean of speeds that are each scaled to all nodes is the sum of the nodes' own.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    throughput = sum(run.metrics[THROUGHPUT] for run in runs) / len(runs)
+    slowest = {name: max(run.metrics.get(name, 0) for run in runs) for name in runs[0].metrics}
+    notes = dict.fromkeys(run.reason for run in runs if run.reason)
+    return replace(
+        runs[0],
+        metrics={**slowest, THROUGHPUT: throughput},
+        missing={name: why for run in runs for name, why in run.missing.items()},
+        reason="; ".join(notes) or None,
+        steps=min(run.steps or 0 for run in runs),
+    )
+
+
+def _disagreement(opinions: Sequence[tuple[LogReading, Run]], which: WhichNode) -> str | None:
+    """Find two logs that say different things of one run."""
+    reading = opinions[0][0]
+    if reading.estimator is Estimator.PUBLISHED:
+        return None  # the original's own arithmetic, which looked at one log
+    if which is WhichNode.EACH and reading.log_format.rate_scope is RateScope.NODE:
+        return None  # each speaks of itself
+    sound = [(each, run) for each, run in opinions if run.status is RunStatus.OK]
+    found = sorted(sound, key=lambda opinion: opinion[1].metrics[THROUGHPUT])
+    (slow, slowest), (fast, fastest) = found[0], found[-1]
+    least, most = slowest.metrics[THROUGHPUT], fastest.metrics[THROUGHPUT]
+    # The nodes of a sound run may be a step apart.
+    steps = min(run.steps or 1 for _, run in sound)
+    allowed = max(AGREEMENT_PERCENT / 100, 1 / steps)
+    if most <= least * (1 + allowed):
+        return None
+    return (
+        f"two nodes disagree by {most / least - 1:.0%}: {most:.6g} {reading.unit} go by "
+        f"{_named(fast)}, {least:.6g} by {_named(slow)}; allowed are {allowed:.0%}"
+    )
+
+
+def _whereabouts(
+    main: LogReading, others: Sequence[LogReading], which: WhichNode, results: _Results
+) -> str:
+    """Say whether the steps that the log which counts does not show are in another one."""
+    for other in others:
+        _look_at(other, main, results)
+        if other.steps.furthest:
+            ends = {0: WhichNode.FIRST, len(others): WhichNode.LAST}
+            node = ends.get(other.node, WhichNode.ANY).value
+            return f"; {_named(other)} shows steps: write 'node: {node}' under 'log' of the system"
+    if others and which is WhichNode.ANY:
+        return "; no other node's log shows a step either"
+    return ""
+
+
+def _notes(others: Sequence[LogReading]) -> list[str]:
+    """Tell what is odd about logs that do not count."""
+    notes = [
+        f"{_named(each)} does not count: {each.reason}"
+        for each in others
+        if each.state is LogState.BROKEN and each.steps.furthest
+    ]
+    if silent := [str(each.node) for each in others if not each.position]:
+        nodes = f"node{'s' * (len(silent) > 1)} {numbers.named(silent, _NODES_SHOWN)}"
+        notes.append(f"nothing was printed on {nodes}")
+    return notes
+
+
+def _silence(reading: LogReading) -> str:
+    is_there = Path(reading.path).exists()
+    return f"{_named(reading)} {'shows no step' if is_there else 'is not there'}"
+
+
+def _named(reading: LogReading) -> str:
+    """Name a log by its node and path."""
+    return f"the log of node {reading.node} ({readable(str(reading.path))})"
