@@ -21,6 +21,7 @@ from simulated_gate import (
     CONFIRMED,
     CONTROLLED,
     ITSELF,
+    MEMORY_BESIDE_RATE,
     MEMORY_GATE,
     NIGHT_MODES,
     NIGHTS,
@@ -30,6 +31,7 @@ from simulated_gate import (
     SPEEDUP,
     TOLERANCES,
     Cell,
+    extended,
     simulate,
 )
 
@@ -38,7 +40,7 @@ from pytest_dlperf.model.metric import Better
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from simulated_gate import Gate, Outcome
+    from simulated_gate import Extension, Gate, Outcome
 
 # ------------------------------------------------------------------------------- tables
 
@@ -58,15 +60,19 @@ CREPT: Final = (0.04, 0.05, 0.06, 0.07)
 VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
 CONTROL_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "strays", *NIGHTS)
 CONTROL_LOSSES: Final = (0.0, 0.015, 0.02, 0.03, 0.05)
-KIND_ROWS: Final = (
-    *((ITSELF, noise) for noise in ("cv 1", *OTHER_SHAPES, *RUN_MODES, *RARE_MODES)),
-    (SPEEDUP, "modes 2.6"),
-    (MEMORY_GATE, "two values"),
-    *((gate, noise) for noise in NIGHT_MODES for gate in (ITSELF, CONFIRMED)),
-    (ITSELF, "slow session"),
-    *((gate, "walk, 30 missing") for gate in (ITSELF, CONFIRMED)),
+KIND_CELLS: Final = (
+    *(Cell(ITSELF, noise, 0.0) for noise in ("cv 1", *OTHER_SHAPES, *RUN_MODES, *RARE_MODES)),
+    Cell(SPEEDUP, "modes 2.6", 0.0),
+    Cell(MEMORY_GATE, "two values", 0.0),
+    *(
+        Cell(gate, "one value", 0.0, tonight="30 % at +3 %")
+        for gate in (MEMORY_GATE, MEMORY_BESIDE_RATE)
+    ),
+    *(Cell(gate, noise, 0.0) for noise in NIGHT_MODES for gate in (ITSELF, CONFIRMED)),
+    Cell(ITSELF, "slow session", 0.0),
+    *(Cell(gate, "walk, 30 missing", 0.0) for gate in (ITSELF, CONFIRMED)),
 )
-"""Noise of other kinds than normal: a gate that judges it, and its name."""
+"""Noise of other kinds than normal."""
 KIND_LOSSES: Final = (0.0, 0.03, 0.05)
 DIRECTIONS: Final = {Better.HIGHER: "", Better.LOWER: "  lower is better"}
 
@@ -83,15 +89,16 @@ def fields() -> list[Cell]:
             for noise in CONTROL_ROWS
             for loss in CONTROL_LOSSES
         ),
-        *(Cell(gate, noise, loss) for gate, noise in KIND_ROWS for loss in KIND_LOSSES),
+        *(replace(cell, loss=loss) for cell in KIND_CELLS for loss in KIND_LOSSES),
     ]
 
 
 def all_cells() -> list[Cell]:
     """Every field once for each direction."""
     return [
-        *(cell.towards(better) for better in DIRECTIONS for cell in fields()),
-        *(Cell(MEMORY_GATE, noise, loss) for gate, noise in KIND_ROWS for loss in KIND_LOSSES),
+        cell if cell.gate.is_memory else cell.towards(better)
+        for better in DIRECTIONS
+        for cell in fields()
     ]
 
 
@@ -134,17 +141,18 @@ def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
     yield from kind_table(outcomes)
 
 
-def kind_name(gate: Gate, noise: str) -> str:
+def kind_name(cell: Cell) -> str:
     """A row's name."""
-    return noise if gate is ITSELF else f"{noise}, {gate.name.strip()}"
+    noise = f"{cell.noise}, then {cell.tonight}" if cell.tonight else cell.noise
+    return noise if cell.gate is ITSELF else f"{noise}, {cell.gate.name.strip()}"
 
 
 def kind_table(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
     """What becomes of noise that is not normal, for a metric that is better the higher it is."""
     heads = ("no loss", "claimed", "inconclusive", "3 % lost", "5 % lost", "runs")
-    yield f"{'noise':<40}" + "".join(f"{head:>14}" for head in heads)
-    for gate, noise in KIND_ROWS:
-        quiet, *lossy = (outcomes[Cell(gate, noise, loss)] for loss in KIND_LOSSES)
+    yield f"{'noise':<50}" + "".join(f"{head:>14}" for head in heads)
+    for cell in KIND_CELLS:
+        quiet, *lossy = (outcomes[replace(cell, loss=loss)] for loss in KIND_LOSSES)
         shown = (
             percent(quiet.alarms()),
             percent(quiet.claimed_alarms()),
@@ -152,7 +160,7 @@ def kind_table(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
             *(percent(outcome.alarms()) for outcome in lossy),
             f"{quiet.runs_each():.1f}",
         )
-        yield f"{kind_name(gate, noise):<40}" + "".join(f"{field:>14}" for field in shown)
+        yield f"{kind_name(cell):<50}" + "".join(f"{field:>14}" for field in shown)
 
 
 def rule_table(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
@@ -192,6 +200,30 @@ def control_table(gate: Gate, outcomes: dict[Cell, Outcome]) -> Iterable[str]:
                 *(f"{outcome.runs_each():.1f}" for outcome in (quiet, row[0.03])),
             )
             yield f"{direction or noise:<20}" + "".join(f"{field:>12}" for field in shown)
+
+
+MAX_SCATTERED: Final = 0.02
+MIN_QUIET_JOINED: Final = 0.8
+NOISY_NIGHTS: Final = ("cv 3", "cv 5", "a third strays")
+
+
+def extension_table(extensions: dict[str, Extension]) -> Iterable[str]:
+    """Which nights join a baseline whose runs differ by 1 %."""
+    yield "Seven noisy nights with --dlperf-extend-baselines, then four quiet ones: in %"
+    yield ""
+    heads = ("joined", "too scattered", "quiet: joined", "stuck")
+    yield f"{'noise of the noisy':<26}" + "".join(f"{head:>14}" for head in heads)
+    for noise, found in extensions.items():
+        shown = (found.noisy_joined, found.scattered, found.quiet_joined, found.stuck)
+        yield f"{noise:<26}" + "".join(f"{percent(part):>14}" for part in shown)
+
+
+def missed_of(noise: str, found: Extension) -> Iterable[str]:
+    """What does not hold of them."""
+    if found.scattered > MAX_SCATTERED or found.stuck:
+        yield f"missed  noisy nights do not join, no case is stuck, {noise}"
+    if found.quiet_joined < MIN_QUIET_JOINED:
+        yield f"missed  quiet nights join after {noise}: {percent(found.quiet_joined)} %"
 
 
 # ------------------------------------------------------------------------------ targets
@@ -331,6 +363,11 @@ def main() -> int:
     for line in tables(outcomes):
         print(line)
     lines, holds = check_targets(outcomes)
+    # Seven nights and four of each case.
+    extensions = {noise: extended(noise, options.trials // 10 or 1) for noise in NOISY_NIGHTS}
+    print("", *extension_table(extensions), sep="\n")
+    missed = [line for noise, found in extensions.items() for line in missed_of(noise, found)]
+    lines, holds = [*lines, *missed], holds and not missed
     print("", *lines, sep="\n")
     print(f"\n{options.trials} nights a field, {time.perf_counter() - started:.0f} s")
     return 0 if holds else 1

@@ -12,17 +12,18 @@ import random
 import zlib
 from collections import Counter
 from itertools import islice
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
+from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.rules import Terms, rule_for
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
-from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
+from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide, why_not_added
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
@@ -83,6 +84,9 @@ OTHERS: Final = {
     "one value": Noise(deviation=0.0),
     "30 % at +3 %": Noise(deviation=0.0, modes=0.03, worse_share=0.3),
     "slow session": Noise(deviation=0.01, slow_session=0.05),
+    "cv 3": Noise(deviation=0.03),
+    "cv 5": Noise(deviation=0.05),
+    "a third strays": Noise(deviation=0.01, strays=0.3),
     "walk, 30 missing": Noise(deviation=0.01, walk=0.002, gap=31),
 }
 NOISES: Final = {
@@ -105,7 +109,7 @@ class Gate(Struct, frozen=True):
 
     ``baseline_sessions`` of ``baseline_runs`` runs each are accepted. ``floor`` is the smallest
     loss in percent that counts. With ``speedup`` a case of many devices is judged over one device
-    of the same night, which has noise of its own.
+    of the same night, which has noise of its own. ``at_least`` runs are taken: for another metric.
     """
 
     name: str
@@ -118,6 +122,7 @@ class Gate(Struct, frozen=True):
     better: Better = Better.HIGHER
     floor: float = MIN_LOSS_PERCENT
     is_memory: bool = False
+    at_least: int = 1
 
     @property
     def metric(self) -> Metric:
@@ -141,6 +146,7 @@ SPEEDUP: Final = replace(ITSELF, name="  its speedup", speedup=True)
 MEMORY_GATE: Final = replace(
     ITSELF, name="memory", is_memory=True, tolerance_percent=2.0, better=Better.LOWER
 )
+MEMORY_BESIDE_RATE: Final = replace(MEMORY_GATE, name="memory, 3 runs at least", at_least=3)
 TOLERANCES: Final = tuple(
     Gate(f"median of 5, -{percent:g} %, of {runs}", RuleName.TOLERANCE, percent, baseline_runs=runs)
     for percent, runs in ((5.0, 5), (5.0, 10), (3.0, 10), (2.0, 10))
@@ -288,7 +294,9 @@ def one_night(cell: Cell, choose: random.Random, make_rule: Callable[..., Rule])
         loss = visible / 100
     # The control is the accepted software: it has the night's level, without the loss.
     level = tonight * (1 - sign * loss)
-    runs, decision = series(rule, NOISES[cell.tonight or cell.noise], level, choose)
+    runs, decision = series(
+        rule, NOISES[cell.tonight or cell.noise], level, choose, at_least=gate.at_least
+    )
     if gate.speedup:
         decision = speedup_night(cell, baseline, (levels, tonight), runs, choose, make_rule)
     first = final = decision.verdict
@@ -319,14 +327,14 @@ def sessions_of(
 
 
 def series(
-    rule: Rule, noise: Noise, level: float, choose: random.Random
+    rule: Rule, noise: Noise, level: float, choose: random.Random, *, at_least: int = 1
 ) -> tuple[list[float], Decision]:
     """As many runs at this level as the rule asks for, and what it makes of them."""
     runs: list[float] = []
     for run in noise.runs(level, rule.better.sign, choose):
         runs.append(run)
         decision = rule.decide(runs, is_last=False)
-        if decision is not None:
+        if decision is not None and len(runs) >= at_least:
             return runs, decision
     raise AssertionError("runs have no end")
 
@@ -393,6 +401,47 @@ def nights(
         visible += night.visible_percent
         claimed += night.claimed
     return Outcome(trials, first, final, taken, visible, claimed)
+
+
+class Extension(Struct, frozen=True):
+    """What became of nights whose runs were to join the baseline, as parts of them.
+
+    ``scattered`` are those that joined although their runs differ by more than twice the quiet
+    noise. ``stuck`` is the part of cases of which a quiet night is ``inconclusive`` at the end.
+    """
+
+    noisy_joined: float
+    scattered: float
+    quiet_joined: float
+    stuck: float
+
+
+def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: int = 3) -> Extension:
+    """Add nights to a quiet baseline by --dlperf-extend-baselines: noisy ones, then quiet ones."""
+    choose = random.Random(zlib.crc32(noise.encode()))  # noqa: S311 - a simulation
+    gate = replace(ITSELF, at_least=ADDED_RUNS)
+    quiet, metric = NOISES["cv 1"], gate.metric
+    joined: Counter[str] = Counter()
+    scattered = stuck = 0
+    for _ in range(trials):
+        baseline = baseline_of(metric, sessions_of(gate, quiet, [LEVEL] * SESSIONS, choose))
+        for tonight in [noise] * noisy_nights + ["cv 1"] * (quiet_nights + 1):
+            rule = rule_for(metric, baseline, gate.terms)
+            runs, _ = series(rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS)
+            gate_input = GateInput(metric, end(gate, runs, baseline), gate.terms)
+            judgement = decide(gate_input)
+            if judgement.verdict.passes and why_not_added(judgement, gate_input) is None:
+                joined[tonight] += 1
+                scattered += stdev(runs) > 2 * quiet.deviation * LEVEL
+                session = AcceptedSession(at="", runs=tuple(runs))
+                baseline = replace(baseline, sessions=(*baseline.sessions, session)[-SESSIONS:])
+        stuck += judgement.verdict is Verdict.INCONCLUSIVE
+    return Extension(
+        noisy_joined=joined[noise] / trials / noisy_nights,
+        scattered=scattered / trials / noisy_nights,
+        quiet_joined=joined["cv 1"] / trials / (quiet_nights + 1),
+        stuck=stuck / trials,
+    )
 
 
 def _chunk(task: tuple[Cell, int, str]) -> tuple[Cell, Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any
 
 import pytest
@@ -162,6 +163,20 @@ def test_the_same_runs_count_once(suite: Suite) -> None:
 
     assert again.ret == 0
     again.stdout.fnmatch_lines(["the baseline of *: these very runs have been added before"])
+    assert nights.text == before
+
+
+def test_a_night_noisier_than_the_baseline_is_not_added(suite: Suite) -> None:
+    nights = Nights(suite, ["1n1g"])
+    nights.accept(*(nights.numbers(name) for name in ("a", "b", "c", "d", "e")))
+    before = nights.text
+    level = median(nights.numbers("a")["1n1g"])
+    runs = [level * part for part in (0.98, 1.0, 1.02, 0.985, 1.015)]
+
+    noisy = suite.run(*nights.night("noisy", {"1n1g": runs}), EXTEND)
+
+    assert noisy.ret == 0
+    noisy.stdout.fnmatch_lines(["the accepted * stays as it is: its runs differ by 1.8 %, *"])
     assert nights.text == before
 
 

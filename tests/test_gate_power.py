@@ -59,6 +59,10 @@ class Turned:
     def at_most(self) -> int:
         return self.rule.at_most
 
+    @property
+    def may_be_fewer(self) -> bool:
+        return self.rule.may_be_fewer
+
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         turned = [self.level * self.level / run for run in values]
         return self.rule.decide(turned, is_last=is_last)

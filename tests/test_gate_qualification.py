@@ -55,6 +55,10 @@ class TurnedRound:
     def at_most(self) -> int:
         return self.rule.at_most
 
+    @property
+    def may_be_fewer(self) -> bool:
+        return self.rule.may_be_fewer
+
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         return self.rule.decide([1 / run for run in values], is_last=is_last)
 

@@ -9,10 +9,10 @@ import pytest
 from gate_values import METRIC, TIME, accepted, judge, measured
 
 from pytest_dlperf.gate.noise import noise, pooled_noise
-from pytest_dlperf.gate.reference import Groups, Reference
+from pytest_dlperf.gate.reference import Groups, Reference, why_other_scatter
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.metric import Better, Metric, RuleName
 
 TIGHT = (999.0, 999.5, 1000.0, 1000.5, 1001.0)
 """Five runs of one tight mode."""
@@ -100,7 +100,7 @@ def test_a_night_in_the_worse_of_two_groups_is_held_against_that(
     night = judged(sessions, scaled(worse) * 2, metric)
     assert night.verdict is Verdict.PASS
     assert any("nights of this case lie in two groups" in note for note in night.notes)
-    assert judged(sessions, scaled(1.0) * 2, metric).verdict is Verdict.PASS
+    assert judged(sessions, scaled(1.0) * 2, metric).verdict.passes
     below_both = [run * worse * worse for run in TIGHT] * 2
     assert judged(sessions, below_both, metric).verdict is Verdict.REGRESSED
 
@@ -141,3 +141,29 @@ def test_a_gap_among_few_runs_makes_no_groups() -> None:
     assert Groups.of([1000.0] * 5) is None
     assert Groups.of_runs([*[1000.0] * 29, 970.0]) is None
     assert Groups.of_runs([*[1000.0] * 20, *[800.0] * 10]) is None
+
+
+def test_a_session_noisier_than_the_baseline_is_not_added() -> None:
+    known = [scaled(1.0)] * 6
+    assert why_other_scatter(scaled(0.99), known) is None
+    assert why_other_scatter([990.0, 1000.0, 1010.0, 1003.0], known) == (
+        "its runs differ by 0.8 %, those of the baseline by 0.2 %"
+    )
+    one_stray = [*TIGHT[:4], 700.0]
+    assert why_other_scatter(one_stray, known) is not None
+    # Where most sessions have one, it is how the case is.
+    assert why_other_scatter(one_stray, [one_stray] * 6) is None
+
+
+def test_few_runs_do_not_show_how_much_others_may_differ() -> None:
+    wider = [run + 3 * (run - 1000.0) for run in TIGHT]
+    assert why_other_scatter(wider, [scaled(1.0)] * 6) is not None
+    assert why_other_scatter(wider, [scaled(1.0)]) is None
+
+
+def test_noisy_sessions_do_not_keep_a_case_undecided() -> None:
+    noisy = [700.0, *TIGHT[1:4], 650.0]
+    assert judged([scaled(1.0)] * 2 + [noisy] * 4, scaled(1.0)).rule is RuleName.TOLERANCE
+    mostly_quiet = [scaled(1.0)] * 2 + [noisy] * 2 + [scaled(1.0)] * 2
+    assert judged(mostly_quiet, scaled(1.0)).rule is RuleName.SEQUENTIAL
+    assert judged([noisy] * 6, scaled(1.0)).verdict is Verdict.INCONCLUSIVE

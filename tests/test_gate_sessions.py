@@ -89,10 +89,11 @@ def test_memory_that_no_run_changes_is_judged_from_one(
     _, results = suite.judge(*tonight, "-k", "tiny and peak_memory", cluster="local")
 
     (case,) = results["cases"]
-    assert len(case["runs"]) == 1
+    # A number outside the tolerance is not believed from one.
+    assert len(case["runs"]) == (1 if verdict == "pass" else 5)
     found = case["metrics"]["peak_memory"]
     assert (found["median"], found["verdict"]) == (megabytes, verdict)
-    assert "one run is enough" in found["gate"]["notes"][0]
+    assert "the accepted runs do not differ" in found["gate"]["notes"][0]
     assert found["gate"]["decision"]["min_detectable_percent"] == 5.0
 
     # Beside the throughput, which has noise, as many runs are read as that takes.

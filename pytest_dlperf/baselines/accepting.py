@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
 from pytest_dlperf.gate.verdicts import (
     GateInput,
     MeasuredCase,
-    decide,
-    is_outside_tolerance,
-    why_too_scattered,
+    why_not_added,
 )
 from pytest_dlperf.logs.reader import digest_of_logs
 from pytest_dlperf.model.baseline import Acceptance
@@ -154,25 +151,16 @@ class _JudgedMetric(Struct, frozen=True):
         return self._extension()
 
     def _extension(self) -> ChangeKind | Refusal | None:
-        judged, baseline = self.judgement, self.baseline
-        if baseline is None or judged.accepted is None:
+        judged = self.judgement
+        if self.baseline is None or judged.accepted is None:
             return None
-        # The larger of what the case allows and what the rule allowed tonight.
-        tolerance = self.terms.tolerance_of(baseline)
-        allowed = max(tolerance, judged.tolerance_percent or 0.0)
-        if judged.verdict is Verdict.IMPROVED and is_outside_tolerance(judged, tolerance):
-            why = "it has improved: accept the number with --dlperf-update-baselines first"
-        elif judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
+        if judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
             return None
-        elif (problem := self._why_not_added()) is not None:
+        if (problem := self._why_not_added()) is not None:
             return Refusal(self.result.case, None, problem, is_bad=False)
-        elif self._regressed_by_usual_rule():
-            why = "it is worse by the rule that its baseline allows"
-        elif scatter := why_too_scattered(list(self.runs.values()), tolerance_percent=allowed):
-            why = scatter
-        else:
-            return ChangeKind.EXTEND
-        return self.refusal(why, is_bad=False)
+        case = MeasuredCase(self.measurement, self.baselines)
+        why = why_not_added(judged, GateInput(self.metric, case, self.terms))
+        return ChangeKind.EXTEND if why is None else self.refusal(why, is_bad=False)
 
     def _why_not_added(self) -> str | None:
         if len(self.runs) < ADDED_RUNS:
@@ -185,12 +173,6 @@ class _JudgedMetric(Struct, frozen=True):
             if len(set(runs)) > 1 and runs in baseline.rolling:
                 return "these very runs have been added before"
         return None
-
-    def _regressed_by_usual_rule(self) -> bool:
-        """Whether a forced rule hides a regression by the one that the baseline allows."""
-        terms = replace(self.terms, forced=None, repeats=None)
-        gate_input = GateInput(self.metric, MeasuredCase(self.measurement, self.baselines), terms)
-        return decide(gate_input).verdict is Verdict.REGRESSED
 
     def why_not_kept(self, bad: Mapping[str, str]) -> Refusal | None:
         """Refuse a number whose case did not pass as a whole, or whose reference is missing.

@@ -18,7 +18,12 @@ from pytest_dlperf.gate.noise import (
     share_of_nights,
 )
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.statistics import mean, sample_standard_deviation
+from pytest_dlperf.model.statistics import (
+    MIN_RUNS_FOR_NOISE,
+    mean,
+    median,
+    sample_standard_deviation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +59,11 @@ _ERRORS_WITHIN_GROUP: Final = 2.5
 """Standard errors by which tonight may differ from the group that it lies in."""
 
 
+_MAX_SCATTER: Final = 1.5
+_MAX_SCATTER_OF_FEW: Final = 3.0
+"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20."""
+
+
 class Groups(Struct, frozen=True):
     """Numbers that lie in two groups with a gap between them."""
 
@@ -64,6 +74,11 @@ class Groups(Struct, frozen=True):
     def apart(self) -> float:
         """Their distance, as a part of the higher one."""
         return 1 - mean(self.low) / mean(self.high)
+
+    def note(self, what: str) -> str:
+        """Tell of them, for the reader; ``what`` lies in them."""
+        apart = numbers.percent(100 * self.apart)
+        return f"{what} of this case lie in two groups {apart} apart; see which"
 
     @classmethod
     def of(cls, values: Sequence[float], *, min_gap: float = _MIN_GAP) -> Groups | None:
@@ -98,7 +113,7 @@ class Reference(Struct, frozen=True, kw_only=True):
     far as it is more than chance, ``gross`` how many runs are gross outliers. ``modes`` are the two
     that runs are in, if they are. Where the sessions lie in two groups, this is the larger one, and
     ``other`` the other; ``misplaced`` is the probability that a night of a worse group is not found
-    to lie in it. ``left_out`` is the distance of a session that does not count.
+    to lie in it. ``notes`` tell of groups, and of a session that does not count.
     """
 
     level: float
@@ -110,7 +125,7 @@ class Reference(Struct, frozen=True, kw_only=True):
     modes: Groups | None = None
     other: Reference | None = None
     misplaced: float = 0.0
-    left_out: float | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, sessions: Sequence[Session], better: Better) -> Reference:
@@ -143,7 +158,9 @@ class Reference(Struct, frozen=True, kw_only=True):
         )
         apart = other.level / usual.level - 1
         if other.sessions == 1 and abs(apart) > _MAX_DISTANCE_OF_ONE:
-            return replace(usual, left_out=apart)
+            distance = numbers.signed_percent(100 * apart)
+            note = f"an accepted session lies {distance} from the others, and does not count"
+            return replace(usual, notes=(note,))
         centred = [
             run / of_group.level
             for group, of_group in zip(groups, found, strict=True)
@@ -151,32 +168,38 @@ class Reference(Struct, frozen=True, kw_only=True):
             for run in session
         ]
         deviation = noise(centred)
-        part = (other.sessions + 0.5) / (usual.sessions + other.sessions + 1)
+        sessions = usual.sessions + other.sessions
         is_worse = better.is_worse(other.level, usual.level)
+        part = is_worse * (other.sessions + 0.5) / (sessions + 1)
+        low, high = sorted((usual.level, other.level))
+        note = Groups((low,), (high,)).note("nights")
         usual, other = (
             replace(
                 group,
                 deviation=deviation,
                 gross=len(gross_outliers(centred, deviation)),
                 modes=None,
-                misplaced=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)) * is_worse,
+                misplaced=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)),
+                notes=(note,),
             )
             for group in (usual, other)
         )
-        return replace(usual, other=other)
+        told = f"{note}; tonight lies in that of {other.sessions} of {sessions} accepted sessions"
+        return replace(usual, other=replace(other, notes=(told,)))
 
     @classmethod
     def pooled(cls, sessions: Sequence[Session]) -> Reference:
         """Summarize them as one group, whatever the differences between nights."""
         runs = [run for session in sessions for run in session]
-        deviation = noise(runs)
+        deviation, modes = noise(runs), Groups.of_runs(runs)
         return cls(
             level=location(runs, deviation),
             deviation=deviation,
             runs=len(runs),
             sessions=len(sessions),
             gross=len(gross_outliers(runs, deviation)),
-            modes=Groups.of_runs(runs),
+            modes=modes,
+            notes=(modes.note("runs"),) if modes is not None else (),
         )
 
     @property
@@ -192,17 +215,35 @@ class Reference(Struct, frozen=True, kw_only=True):
         is_near = abs(measured / self.other.level - 1) <= _ERRORS_WITHIN_GROUP * error
         return self.other if is_near else self
 
-    def notes(self) -> tuple[str, ...]:
-        """Tell of groups, for the reader."""
-        if self.left_out is not None:
-            distance = numbers.signed_percent(100 * self.left_out)
-            return (f"an accepted session lies {distance} from the others, and does not count",)
-        if self.modes is not None:
-            what, apart = "runs", self.modes.apart
-        elif self.other is not None:
-            levels = self.level, self.other.level
-            what, apart = "nights", 1 - min(levels) / max(levels)
-        else:
-            return ()
-        shown = numbers.percent(100 * apart)
-        return (f"{what} of this case lie in two groups {shown} apart; see which",)
+
+def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:
+    """Return the sessions by which tonight is judged: noisy ones count only if all are."""
+    if not any(sessions) or not Reference.pooled(sessions).is_uncertain:
+        return sessions
+    deviation = noise([run for session in sessions for run in session])
+    return [session for session in sessions if not gross_outliers(session, deviation)] or sessions
+
+
+def why_other_scatter(runs: Sequence[float], sessions: Sequence[Session]) -> str | None:
+    """Return why a session's runs scatter more than those of a baseline; ``None`` if they do not.
+
+    The scatter is that of all runs, outliers as well: a noisy session that joins a baseline makes
+    it blind.
+    """
+    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
+    if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+        return None
+    count = sum(map(len, sessions))
+    allowed = _MAX_SCATTER if count >= MIN_RUNS_FOR_NOISE else _MAX_SCATTER_OF_FEW
+    usual = max(median(known), noise([run for session in sessions for run in session]))
+    own = _scatter(runs)
+    if own <= allowed * usual:
+        return None
+    return (
+        f"its runs differ by {numbers.variation(own)}, those of the baseline by "
+        f"{numbers.variation(usual)}"
+    )
+
+
+def _scatter(runs: Sequence[float]) -> float:
+    return sample_standard_deviation(runs) / mean(runs)

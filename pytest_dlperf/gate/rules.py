@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import is_noise_free
+from pytest_dlperf.gate.reference import counted_sessions
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     MIN_BASELINE_RUNS,
@@ -47,6 +48,10 @@ class Rule(Protocol):
     @property
     def at_most(self) -> int:
         """The number of runs after which it always decides."""
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether it may decide before that."""
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Decide by the runs so far, in their order; ``None`` asks for one more.
@@ -142,13 +147,11 @@ def rule_for(
             repeats=terms.repeats,
             available=available,
         )
-    is_quiet = _is_quiet(metric, sessions)
-    repeats = 1 if is_quiet else terms.default_repeats or USUAL_REPEATS
     return ToleranceRule(
         baseline=baseline,
         tolerance_percent=tolerance_percent,
-        at_most=terms.repeats or repeats,
-        is_noise_free=is_quiet,
+        at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
+        is_noise_free=_is_quiet(metric, sessions),
     )
 
 
@@ -195,7 +198,7 @@ def repeats_for(
         rule = None
         if metric.better is not None and baseline is not None and why_unusable(baseline) is None:
             rule = rule_for(metric, baseline, terms)
-        if rule is not None and (rule.name is RuleName.SEQUENTIAL or rule.at_most == 1):
+        if rule is not None and rule.may_be_fewer:
             rules[metric.name] = rule
         elif fewest is not None:
             usual = terms.default_repeats
@@ -225,7 +228,7 @@ def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
     wanted = terms.forced or metric.rule
     if wanted is not None:
         return wanted
-    sessions = baseline.rolling
+    sessions = counted_sessions(baseline.rolling)
     # Sessions of one run or two show little of how nights differ.
     whole = [session for session in sessions if len(session) >= FIRST_LOOK]
     if (

@@ -22,7 +22,7 @@ from pytest_dlperf.gate.noise import (
     outliers,
     t_quantile,
 )
-from pytest_dlperf.gate.reference import Groups, Reference
+from pytest_dlperf.gate.reference import Groups, Reference, counted_sessions
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, Drift
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
@@ -165,7 +165,9 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         wanted = LAST_LOOK if repeats is None else repeats
         return cls(
             baseline=baseline,
-            reference=(reference := Reference.of(baseline.rolling, baseline.better)),
+            reference=(
+                reference := Reference.of(counted_sessions(baseline.rolling), baseline.better)
+            ),
             accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
             min_loss_percent=min_loss_percent,
@@ -178,6 +180,11 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
     def better(self) -> Better:
         """In which direction the metric improves."""
         return self.baseline.better
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether it may decide before ``at_most`` runs."""
+        return not self.is_fixed
 
     @property
     def deviation(self) -> float:
@@ -315,11 +322,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
                 return None
             # A series that was cut short, for want of logs, is as sensitive as its own length.
             last = count
-        if look.is_alarm or look.loss < -night.sensitivity.threshold:
+        if look.is_alarm:
             held = self.reference.held(night.measured, count)
             if held is not self.reference:
-                other = replace(self, reference=held).decide(values, is_last=is_last)
-                return other and self._of_other_group(other)
+                return replace(self, reference=held).decide(values, is_last=is_last)
         decision = self._passed(night, last)
         if look.is_drift and not look.is_lost:
             drift = self.drift(night.sensitivity, night, count)
@@ -377,15 +383,6 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             notes=self._notes(night),
         )
 
-    def _of_other_group(self, decision: Decision) -> Decision:
-        """Tell that tonight lies in the other group of nights."""
-        other = self.reference.other
-        if other is None:
-            raise AssertionError("there is no other group")
-        nights = f"{other.sessions} of {other.sessions + self.reference.sessions}"
-        note = f"tonight lies with {nights} accepted sessions and is held against these"
-        return replace(decision, notes=(*self.reference.notes(), note, *decision.notes))
-
     def _undecided(self, decision: Decision, night: Night) -> Decision:
         """Pass, or inconclusive where noise hides every usual loss."""
         detectable = night.sensitivity.min_detectable
@@ -409,7 +406,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
     def _notes(self, night: Night) -> tuple[str, ...]:
-        notes = list(self.reference.notes())
+        notes = list(self.reference.notes)
         far = night.outliers
         if far:
             shown = ", ".join(map(numbers.number, far))

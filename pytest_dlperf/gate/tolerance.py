@@ -9,10 +9,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
+from pytest_dlperf.gate.reference import Groups
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import Better, RuleName
-from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, difference_percent, median, rounded
+from pytest_dlperf.model.statistics import (
+    MIN_RUNS_FOR_NOISE,
+    difference_percent,
+    mean,
+    median,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +29,17 @@ if TYPE_CHECKING:
 USUAL_REPEATS: Final = 5
 """Runs of a session unless the system or the user says otherwise."""
 
+_MIN_WORSE_RUNS: Final = 2
+"""Of a metric without noise, one run with a second value may be an accident."""
+
 
 @final
 class ToleranceRule(Struct, frozen=True, kw_only=True):
     """Passes a median that is worse than the accepted number by ``tolerance_percent`` at most.
 
-    The noise is that of the last accepted sessions; ``is_noise_free`` if their runs do not differ.
+    The noise is that of the last accepted sessions. Where their runs do not differ
+    (``is_noise_free``), one run is enough, unless it shows another value. Where they lie in two
+    groups, so may tonight's median.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
@@ -41,10 +53,20 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         """In which direction the metric improves."""
         return self.baseline.better
 
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether it may decide before that."""
+        return self.is_noise_free
+
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Decide once all runs have been taken."""
-        if not is_last and len(values) < self.at_most:
-            return None
+        """Decide once all runs have been taken, or one that has no noise is as accepted."""
+        decision = self._decided(values)
+        if is_last or len(values) >= self.at_most:
+            return decision
+        is_as_accepted = decision.verdict is Verdict.PASS and are_alike(values)
+        return decision if self.is_noise_free and is_as_accepted else None
+
+    def _decided(self, values: Sequence[float]) -> Decision:
         baseline = self.baseline
         measured = rounded(median(values), baseline.estimator.decimals_of(baseline.metric))
         # Where the accepted runs have no noise, only tonight's can show any.
@@ -56,21 +78,57 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
             tolerance_percent=self.tolerance_percent,
             error=median_error(values, sessions, len(baseline.runs)),
         )
+        if decision.verdict is Verdict.REGRESSED:
+            decision = self._within_groups(decision, measured)
         return self._without_noise(decision, values) if self.is_noise_free else decision
+
+    @property
+    def _accepted_runs(self) -> list[float]:
+        return [run for session in self.baseline.rolling for run in session]
+
+    def _limit(self, number: float) -> float:
+        """Return the worst number that passes where this one is accepted."""
+        return self.better.changed(number, -self.tolerance_percent / 100)
+
+    def _within_groups(self, decision: Decision, measured: float) -> Decision:
+        """Pass a median that is no worse than the worse of two groups of accepted runs."""
+        groups = Groups.of_runs(self._accepted_runs)
+        if groups is None:
+            return decision
+        worse = self.better.worst((mean(groups.low), mean(groups.high)))
+        if self.better.is_worse(measured, self._limit(worse)):
+            return decision
+        note = f"{groups.note('runs')}; tonight's median lies in the worse one"
+        return replace(decision, verdict=Verdict.PASS, notes=(note,))
 
     def _without_noise(self, decision: Decision, values: Sequence[float]) -> Decision:
         """Note that the accepted runs do not differ; the noise is 0 unless tonight's runs do."""
         if not are_alike(values):
             apart = difference_percent(max(values), min(values))
             note = f"tonight's runs lie {apart:.2f} % apart, the accepted ones do not differ"
-            return replace(decision, notes=(note,))
+            return self._by_worse_runs(replace(decision, notes=(note,)), values)
+        is_one = len(values) == 1
+        told = ": one run is enough, judged by its tolerance" if is_one else ", nor do tonight's"
         return replace(
             decision,
             interval_percent=None,
             min_detectable_percent=self.tolerance_percent,
             false_alarm=0.0,
-            notes=("the accepted runs do not differ: one run is enough, judged by its tolerance",),
+            notes=(f"the accepted runs do not differ{told}", *decision.notes),
         )
+
+    def _by_worse_runs(self, decision: Decision, values: Sequence[float]) -> Decision:
+        """Fail where several runs show a second value, however many do not."""
+        known = self.better.worst((self.baseline.accepted, *self._accepted_runs))
+        worse = [value for value in values if self.better.is_worse(value, self._limit(known))]
+        if decision.verdict is not Verdict.PASS or len(worse) < _MIN_WORSE_RUNS:
+            return decision
+        reason = (
+            f"{len(worse)} of {numbers.counted(len(values), 'run')} are worse by up to "
+            f"{numbers.percent(100 * self.better.loss(self.better.worst(tuple(worse)), known))}, "
+            "which no accepted run is"
+        )
+        return replace(decision, verdict=Verdict.REGRESSED, reason=reason)
 
 
 def median_error(

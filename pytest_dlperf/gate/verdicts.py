@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
+from pytest_dlperf.gate.reference import why_other_scatter
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.gate.tolerance import median_error
@@ -387,6 +388,24 @@ def is_outside_tolerance(judgement: Judgement, tolerance_percent: float) -> bool
         return False
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
     return better.is_worse(better.changed(accepted, allowed), measured)
+
+
+def why_not_added(judgement: Judgement, gate_input: GateInput) -> str | None:
+    """Return why the runs of a night that passes do not join the baseline; ``None`` if they do."""
+    baseline = gate_input.baseline
+    if baseline is None:
+        return "it has no baseline"
+    tolerance = gate_input.tolerance_percent
+    if judgement.verdict is Verdict.IMPROVED and is_outside_tolerance(judgement, tolerance):
+        return "it has improved: accept the number with --dlperf-update-baselines first"
+    usual = replace(gate_input, terms=replace(gate_input.terms, forced=None, repeats=None))
+    if decide(usual).verdict is Verdict.REGRESSED:
+        return "it is worse by the rule that its baseline allows"
+    runs = gate_input.case.measurement.samples(gate_input.metric.name).values
+    # The larger of what the case allows and what the rule allowed tonight.
+    allowed = max(tolerance, judgement.tolerance_percent or 0.0)
+    scattered = why_too_scattered(runs, tolerance_percent=allowed)
+    return scattered or why_other_scatter(runs, baseline.rolling)
 
 
 def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
