@@ -680,6 +680,19 @@ def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path: Path) -> No
     assert "loss" not in (tmp_path / "falls.yaml").read_text()
 
 
+def test_a_mean_of_all_steps_so_far_is_known_by_how_it_moves(tmp_path: Path) -> None:
+    """Keras's: a first step of 9 s, all others of 0.12; 8 samples in 0.12 s are 66.7 a second."""
+    log = "".join(
+        f"{k:3}/500 [===>......] - ETA: 1:02 - {(9 + 0.12 * (k - 1)) / k * 1000:.0f}ms/step - "
+        f"loss: 2.3{k % 10}\n"
+        for k in range(1, 201)
+    )
+    (tmp_path / "keras.log").write_text(log, encoding="utf-8")
+    found = rows(read(tmp_path, "keras.log", "--batch", "8").stdout)
+    assert "covers: since_start" in found["format"]
+    assert float(found["throughput"].split()[0]) == pytest.approx(8 / 0.12, rel=0.01)
+
+
 def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
     systems = tmp_path / "bench_tests" / "systems"
     systems.mkdir(parents=True)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.logs.clock import Clock
+from pytest_dlperf.logs.judges.mean_since_start import step_behind_mean
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.survey.alike import Column, name_of, unit_of
 
@@ -104,6 +105,8 @@ def times_of(
         if time is not None:
             found.append(time)
     if at_step is not None and not shared:
+        for time in found:
+            _note_mean(time, columns[time.column], columns[at_step].integers or ())
         found = _compared(found, columns, at_step)
     return sorted(found, key=lambda time: -time.score)
 
@@ -114,6 +117,22 @@ def _known_time(at: int, number: Number) -> StepTime | None:
         return None
     scope = number.scopes[0] if number.scopes else RateScope.GLOBAL
     return StepTime(at, number.groups[0], 8, number.covers, scope, is_certain=True)
+
+
+def _note_mean(time: StepTime, column: Column, steps: Sequence[int]) -> None:
+    """Note that a number moves as a mean since the start does."""
+    values = column.numbers
+    if time.covers is not None or time.timing.kind is TimeKind.MOMENT or not values:
+        return
+    if len(steps) != len(values) or not all(values):
+        return
+    is_rate = time.timing.kind is TimeKind.RATE
+    means = [1 / value if is_rate else value for value in values]
+    first = min(*steps, 1)
+    if step_behind_mean([step - first + 1 for step in steps], means, column.texts) is not None:
+        time.covers = Covers.SINCE_START
+        name = name_of(column) or unit_of(column)
+        time.notes.append(f"{name!r} moves as a mean since the start does")
 
 
 def _stamp(at: int, column: Column) -> StepTime | None:

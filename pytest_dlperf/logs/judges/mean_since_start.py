@@ -60,16 +60,17 @@ class MeanSinceStart(Judge):
 
 
 def step_behind_mean(
-    steps: Sequence[int], means: Sequence[float], grains: Sequence[float]
+    steps: Sequence[int], means: Sequence[float], texts: Sequence[bytes]
 ) -> float | None:
     """Compute the seconds of a step if these are means of all steps since 0; ``None`` if not.
 
-    ``grains`` are what the means are rounded to.
+    The ``texts`` say how the means are rounded.
     """
-    if len(steps) < _LEAST:
+    if len(steps) < _LEAST or not all(one < other for one, other in pairwise(steps)):
         return None
     totals = [step * mean for step, mean in zip(steps, means, strict=True)]
-    errors = [step * grain for step, grain in zip(steps, grains, strict=True)]
+    digits = (bytes(filter(_DIGITS.__contains__, text)) for text in texts)
+    errors = [total / max(int(each or b"1"), 1) for total, each in zip(totals, digits, strict=True)]
     for (one, error), (other, its_error) in pairwise(zip(totals, errors, strict=True)):
         if other - one < -error - its_error:
             return None  # a total never shrinks
@@ -112,12 +113,10 @@ def _epochs(series: Series) -> Iterator[tuple[int, int, int]]:
 
 def _by_step(
     series: Series, begin: int, end: int, before: int
-) -> tuple[list[int], list[float], list[float]]:
-    """Take the mean of what ranks without names have printed of each step."""
+) -> tuple[list[int], list[float], list[bytes]]:
+    """Take the mean of what ranks without names have printed of each step, and a text of it."""
     of_step: dict[int, list[Row]] = {}
     for row in series.rows[begin:end]:
         of_step.setdefault(row[0] - before, []).append(row)
     means = [statistics.mean([row[3] for row in rows]) for rows in of_step.values()]
-    digits = [bytes(filter(_DIGITS.__contains__, rows[0][1])) for rows in of_step.values()]
-    grains = [mean / max(int(each or b"1"), 1) for mean, each in zip(means, digits, strict=True)]
-    return [*of_step], means, grains
+    return [*of_step], means, [rows[0][1] for rows in of_step.values()]
