@@ -16,7 +16,7 @@ from pytest_dlperf.launch.containers import (
     contained,
     engine_of,
     inside,
-    seen_inside,
+    node_inside,
 )
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.plan import Node, NodeCommand
@@ -147,7 +147,7 @@ def test_devices_that_alone_are_seen_count_from_0() -> None:
         (Runtime.ENROOT, True),
         (Runtime.APPTAINER, False),
     ):
-        node = seen_inside(box(runtime), NODE, None)
+        node = node_inside(box(runtime), NODE, None)
         assert node.accelerators.names(node.device_ids) == (("0", "1") if hidden else ("2", "3"))
 
 

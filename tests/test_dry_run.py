@@ -175,7 +175,7 @@ class Pbs(Queue):
     rank_variable = "PBS_NODENUM"
     takes = ("pbs.queue",)
 
-    def shown(self, job):
+    def dry_run_text(self, job):
         return " ".join(["qsub", "-q", *job.options.get("pbs.queue", ("workq",))])
 
     def submit(self, job): ...

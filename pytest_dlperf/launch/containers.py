@@ -281,7 +281,7 @@ def engine_of(container: Container) -> ContainerEngine:
     return ENGINES[container.runtime]
 
 
-def seen_inside(container: Container, node: Node, kind: str | None) -> Node:
+def node_inside(container: Container, node: Node, kind: str | None) -> Node:
     """Give a node as it looks from inside: devices that alone are seen count from 0."""
     hidden = engine_of(container).hides_devices
     if not hidden or Vendor.NVIDIA.value not in _devices(container, node.accelerators.kind or kind):

@@ -115,7 +115,7 @@ class Fleet(ABC):
         ``scratch`` is the folder on each host in which runs make their own.
         """
 
-    def shown(
+    def dry_run_text(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> str:
         """Show what a run would hand over to an engine beside its commands."""

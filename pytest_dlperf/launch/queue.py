@@ -107,7 +107,7 @@ class Queue(Engine):
         return ()
 
     @abstractmethod
-    def shown(self, job: Job) -> str:
+    def dry_run_text(self, job: Job) -> str:
         """Show what would be submitted, as text."""
 
     @abstractmethod

@@ -100,12 +100,12 @@ class QueueFleet(Fleet):
         terms = self._terms(order, case, needed, variables)
         return run_gang(lambda signals: QueuedGang(self.queue, order, terms, signals), order)
 
-    def shown(
+    def dry_run_text(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> str:
         """Show the job of a run, as its queue would get it."""
         terms = self._terms(order, case, needed, variables)
-        return self.queue.shown(job_of(self.queue, order, terms, run_id=EXAMPLE_RUN))
+        return self.queue.dry_run_text(job_of(self.queue, order, terms, run_id=EXAMPLE_RUN))
 
     def _terms(
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables

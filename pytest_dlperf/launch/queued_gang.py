@@ -194,14 +194,14 @@ class QueuedGang(Gang):
             if all(node.start_is_known for node in self.nodes):
                 if not any(node.addresses for node in self.nodes):
                     why = f"{self._reason or ': no reason is known'}{self._last_words()}"
-                    raise BrokenError(f"{self._named} was over before it began{why}")
+                    raise BrokenError(f"{self._title} was over before it began{why}")
                 return
             if state is not None and state.broken is not None:
-                raise BrokenError(f"{self._named}: {state.broken}")
+                raise BrokenError(f"{self._title}: {state.broken}")
             if time.monotonic() - self._submitted_at > limit_s:
                 why = f" ({state.reason})" if state is not None and state.reason else ""
                 raise BrokenError(
-                    f"{self._named} had not begun after {limit_s:g} s{why}; "
+                    f"{self._title} had not begun after {limit_s:g} s{why}; "
                     "--dlperf-wait-limit sets how long a run may wait"
                 )
             self._say_why_it_waits()
@@ -220,7 +220,7 @@ class QueuedGang(Gang):
         if state is None or time.monotonic() < self._say_at or state.phase is Phase.OVER:
             return
         what = "queued" if state.phase is Phase.QUEUED else "starting"
-        text = f"{self._named} is {what}{f': {state.reason}' if state.reason else ''}"
+        text = f"{self._title} is {what}{f': {state.reason}' if state.reason else ''}"
         if text != self._last_said:
             limit_s = self._terms.queue_limit_s
             self._order.say(f"waiting: {text} (for {limit_s:g} s at most)")
@@ -233,7 +233,7 @@ class QueuedGang(Gang):
         return f"it is cancelled again and again, for a quarter of an hour at most, by: {command}"
 
     @property
-    def _named(self) -> str:
+    def _title(self) -> str:
         return f"{self._queue.name} job {self._handle}"
 
     # ------------------------------------------------------------------ while it runs
@@ -266,7 +266,7 @@ class QueuedGang(Gang):
             state = self._queue.state(handle)
         except SilentQueueError as error:
             if time.monotonic() - self._heard_at > SILENCE_LIMIT_S:
-                raise BrokenError(f"{self._named}: {error}") from error
+                raise BrokenError(f"{self._title}: {error}") from error
             return False
         now = time.monotonic()
         if self._state is None or state.phase is not self._state.phase:
@@ -325,7 +325,7 @@ class QueuedGang(Gang):
             problems.append(str(error))
             is_over = False
         if not is_over:
-            problems.append(f"{self._named} is not known to be gone; {self._keeps_cancelling}")
+            problems.append(f"{self._title} is not known to be gone; {self._keeps_cancelling}")
         return is_over, [*problems, *self._queue.close(self._handle)]
 
     def _is_gone(self, handle: str, *, by_itself: bool) -> bool:
@@ -341,7 +341,7 @@ class QueuedGang(Gang):
         while not self._is_cancelled(handle):
             # A second signal asks to stop waiting.
             if time.monotonic() > deadline or len(self.signals) > 1:
-                raise BrokenError(f"{self._named}: the order to cancel it is not taken")
+                raise BrokenError(f"{self._title}: the order to cancel it is not taken")
             time.sleep(1.0)
 
     def _is_cancelled(self, handle: str) -> bool:
@@ -366,7 +366,7 @@ class QueuedGang(Gang):
         """Say what the engine knows of the ends of nodes."""
         reasons = []
         if first_failed and all(self.nodes[rank].is_asked for rank in first_failed):
-            reasons.append(f"{self._named} was ended from outside{self._reason}")
+            reasons.append(f"{self._title} was ended from outside{self._reason}")
         told = "" if self.is_started or self._state is None else self._state.reason
         return reasons + [
             f"node {node.rank}{f' on {node.host}' if node.host else ''}: {node.end.reason}"

@@ -75,7 +75,7 @@ class SbatchQueue(Queue):
         super().__init__(python)
         self._jobs: dict[str, Job] = {}
 
-    def shown(self, job: Job) -> str:
+    def dry_run_text(self, job: Job) -> str:
         """Show the command and the script."""
         return f"{shlex.join(self._sbatch(job))} <<'END'\n{self._script(job)}END"
 

@@ -116,7 +116,7 @@ class HangRule:
     def check(self, logs: RunLogs, *, now: float, started: float) -> str | None:
         """Say what hangs; ``None`` where nothing does."""
         readings = logs.readings
-        self._last_seen = last_seen = self._seen(logs, now, started)
+        self._last_seen = last_seen = self._last_steps(logs, now, started)
         none_yet = any(not step for step, _ in last_seen.values())
         if none_yet and now - started >= self.first_step_limit_s:
             shown = _shown_steps(readings)
@@ -129,11 +129,11 @@ class HangRule:
         ]
         if stuck:
             alone = len(stuck) < len(last_seen)
-            of = f" of {_listed([_name(*rank) for rank in stuck])}" if alone else ""
+            of = f" of {_joined([_name(*rank) for rank in stuck])}" if alone else ""
             return f"no new step{of} for {self.step_limit_s:g} s{_shown_steps(readings)}"
         return None
 
-    def _seen(
+    def _last_steps(
         self, logs: RunLogs, now: float, started: float
     ) -> dict[tuple[int, str], tuple[int, float]]:
         """Find the last step of each rank from which more is needed, and when it was seen first."""
@@ -182,7 +182,7 @@ def _natural(label: str) -> tuple[int, str]:
     return len(label), label
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     more = f" and {len(names) - _RANKS_SHOWN} more" if len(names) > _RANKS_SHOWN else ""
     return ", ".join(names[:_RANKS_SHOWN]) + more
 

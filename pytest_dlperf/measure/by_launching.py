@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
 
-    _Show = Callable[[Progress], None]
+    _Report = Callable[[Progress], None]
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
@@ -171,13 +171,13 @@ class LaunchMeasurer:
             nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch or SCRATCH)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
-    def shown(self, case: Case) -> str:
+    def dry_run_text(self, case: Case) -> str:
         """Show what would be handed to a queue for the first run; without a queue, nothing."""
         with self._translated():
             launch = self._launch_of(self.systems[case.system], case, look=False)
             places = places_anywhere(leases_anywhere(case), launch.log(1))
             order = launch.order(places, run=1)
-            return self.fleet.shown(order, case, launch.needed, launch.variables)
+            return self.fleet.dry_run_text(order, case, launch.needed, launch.variables)
 
     def _launch_of(
         self,
@@ -232,7 +232,7 @@ class LaunchMeasurer:
             raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
         for number in range(1, repeats.at_most + 1):
-            show = self._shown(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
+            show = self._reporter(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
             runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
             if runs[-1].status is not RunStatus.OK:
                 break  # the verdict of the case; further runs would not change it
@@ -248,14 +248,14 @@ class LaunchMeasurer:
         sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
         for number in range(1, pairs + 1):
             for launch, arm, mine in sides if number % 2 else reversed(sides):
-                show = self._shown(launch, number, pairs, arm=arm)
+                show = self._reporter(launch, number, pairs, arm=arm)
                 is_first = not any(runs)
                 mine.append(self._repeated(launch, leases, number, show, is_first=is_first))
                 if mine[-1].status is not RunStatus.OK:
                     return runs
         return runs
 
-    def _shown(
+    def _reporter(
         self,
         launch: CaseLaunch,
         run: int,
@@ -263,7 +263,7 @@ class LaunchMeasurer:
         *,
         at_most: bool = False,
         arm: str | None = None,
-    ) -> _Show:
+    ) -> _Report:
         return lambda progress: self.show(
             RunProgress(
                 case=launch.case,
@@ -281,7 +281,7 @@ class LaunchMeasurer:
         launch: CaseLaunch,
         leases: Sequence[Lease],
         number: int,
-        show: _Show,
+        show: _Report,
         *,
         is_first: bool,
     ) -> Run:
@@ -302,7 +302,7 @@ class LaunchMeasurer:
                 f"({len(attempts)} of {spec.retries})"
             )
 
-    def _run(self, launch: CaseLaunch, leases: Sequence[Lease], number: int, show: _Show) -> Run:
+    def _run(self, launch: CaseLaunch, leases: Sequence[Lease], number: int, show: _Report) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
-from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, seen_inside
+from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, node_inside
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
@@ -130,7 +130,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             settling_steps=self.system.log_format.settling_steps,
             system_directory=self.system.file.parent,
             run=run,
-            nodes=nodes if box is None else [seen_inside(box, node, kind) for node in nodes],
+            nodes=nodes if box is None else [node_inside(box, node, kind) for node in nodes],
             variables=self.variables,
             python=self.python,
             log=log,

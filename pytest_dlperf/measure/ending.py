@@ -69,14 +69,14 @@ def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
     bad = outcome.first_failed or [
         rank for rank, code in enumerate(outcome.exit_codes) if code != 0
     ]
-    failures = [f"{_named(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
+    failures = [f"{_exit_text(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
     left_out = len(failures) - NODES_SHOWN
     more = f" and on {left_out} more nodes" if left_out > 0 else ""
     reason = f"the trainer ended with {', '.join(failures[:NODES_SHOWN])}{more}"
     return RunStatus.FAILED, reason
 
 
-def _named(exit_code: int | None) -> str:
+def _exit_text(exit_code: int | None) -> str:
     if exit_code is None:
         return "an unknown exit code"
     if exit_code >= 0:

@@ -195,9 +195,9 @@ class Launching(Measuring):
         """Return what the first run of a case would execute."""
         return self._measurer.plan(case)
 
-    def shown(self, case: Case) -> str:
+    def dry_run_text(self, case: Case) -> str:
         """Return what would be submitted for that run; empty where nothing is."""
-        return self._measurer.shown(case)
+        return self._measurer.dry_run_text(case)
 
     def control_runs(self, gate_input: GateInput) -> ControlRuns:
         """Run the tested and the accepted software, interleaved, as far as possible."""

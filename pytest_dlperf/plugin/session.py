@@ -277,7 +277,7 @@ class DlperfSession:
         if reporter is not None:
             reporter.write_line(plain(f"dlperf: launched {launching.description}"))
             for line in dry_run_lines(
-                list(dict.fromkeys(cases)), launching.planned, launching.shown
+                list(dict.fromkeys(cases)), launching.planned, launching.dry_run_text
             ):
                 reporter.write_line(plain(line))
         return True

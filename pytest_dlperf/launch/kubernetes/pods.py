@@ -57,9 +57,9 @@ class Pod(Struct, frozen=True, kw_only=True):
         unscheduled = conditions.get("PodScheduled", {})
         waits = ""
         if unscheduled.get("status") == "False":
-            waits = _said(unscheduled)
+            waits = _reason_of(unscheduled)
         elif waiting:
-            waits = _said(waiting)
+            waits = _reason_of(waiting)
         taken = conditions.get("DisruptionTarget", {})
         is_over = status.get("phase") in {"Succeeded", "Failed"}
         return cls(
@@ -71,26 +71,26 @@ class Pod(Struct, frozen=True, kw_only=True):
             waits=waits,
             is_hopeless=waiting.get("reason") in _HOPELESS,
             end=_end(metadata["name"], status, terminated) if is_over or terminated else None,
-            disruption=_said(taken) if taken.get("status") == "True" else "",
+            disruption=_reason_of(taken) if taken.get("status") == "True" else "",
         )
 
 
 _CONDITIONS: Final = ("PodScheduled", "DisruptionTarget")
 
 
-def _said(told: dict[str, Any]) -> str:
+def _reason_of(told: dict[str, Any]) -> str:
     """Give a reason and its message, as far as they are there."""
     return ": ".join(filter(None, (told.get("reason"), told.get("message"))))
 
 
 def _end(pod: str, status: dict[str, Any], terminated: dict[str, Any] | None) -> NodeEnd:
     """Say how a pod has ended: evicted, for instance, or out of memory."""
-    why = _said(status)
+    why = _reason_of(status)
     code = None
     if terminated is not None:
         code = int(terminated["exitCode"])
         if terminated.get("reason") not in _USUAL:
-            why = "; ".join(filter(None, (why, _said(terminated))))
+            why = "; ".join(filter(None, (why, _reason_of(terminated))))
     return NodeEnd(exit_code=code, reason=f"pod {pod}: {why}" if why else "")
 
 
@@ -108,7 +108,7 @@ class PodHistory(Struct):
         for pod in pods:
             if pod.disruption:
                 self.disruptions[pod.index] = f"pod {pod.name}: {pod.disruption}"
-        ends = {pod.index: self._told(pod) for pod in pods if pod.end is not None}
+        ends = {pod.index: self._end_of(pod) for pod in pods if pod.end is not None}
         condition = _last_condition(job)
         why = "; ".join(dict.fromkeys(filter(None, (condition, *self.disruptions.values()))))
         if job is None and not pods:
@@ -131,7 +131,7 @@ class PodHistory(Struct):
         phase = Phase.RUNNING if is_scheduled else Phase.QUEUED
         return JobState(phase=phase, reason=reason, broken=broken, ends=ends)
 
-    def _told(self, pod: Pod) -> NodeEnd:
+    def _end_of(self, pod: Pod) -> NodeEnd:
         end = pod.end or NodeEnd(exit_code=None)
         return NodeEnd(
             exit_code=end.exit_code, reason=end.reason or self.disruptions.get(pod.index, "")
@@ -146,4 +146,4 @@ def _last_condition(job: dict[str, Any] | None) -> str:
     """Give why a job says that it has failed."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or []
     failed = [one for one in conditions if one["type"] == "Failed" and one["status"] == "True"]
-    return _said(failed[-1]) if failed else ""
+    return _reason_of(failed[-1]) if failed else ""

@@ -99,7 +99,7 @@ class KubernetesQueue(Queue):
             said["template"] = self._template
         return {name: (text,) for name, text in flattened("kubernetes", said)}
 
-    def shown(self, job: Job) -> str:
+    def dry_run_text(self, job: Job) -> str:
         """Show the manifest as JSON, which kubectl takes as well; long values are cut."""
         return json.dumps(_cut(self._manifest(job)), indent=2)
 
