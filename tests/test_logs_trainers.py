@@ -470,6 +470,9 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
         ("step 1 in 0.5 tokens per second 7,700", "in {seconds} ", None),
         ("step 1 time/s: 0.5", ": {seconds}$", None),
         ("step 1 took 12.65 s", "took [0-9]{seconds} s", "takes a part of '12.65'"),
+        ("step 1 data_time: 0.01 s", ": {seconds} s", "takes 'data_time'"),
+        ("step 1 data: 0.01", ": {seconds}$", "takes 'data'"),
+        ("step 1 of metadata: 0.01", ": {seconds}$", None),
         ("step 1 TFLOP/s: 12.65", ": {samples_per_second}$", "take a number of"),
     ],
 )

@@ -287,6 +287,7 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     units: tuple[Unit, ...]
     names: tuple[Name, ...]
     parts: str
+    waits: str
     means: str
 
     def unit(self, before: bytes, behind: bytes) -> FoundUnit | None:
@@ -320,6 +321,11 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """Say whether a name is that of a time or speed that is not of whole steps."""
         return self._searched(self.parts).search(name) is not None
 
+    def wait(self, before: bytes) -> str | None:
+        """Return what the text in front of a number calls a wait, for data or the end."""
+        found = self._waits.search(before)
+        return None if found is None else found[1].decode(errors="replace")
+
     def is_mean(self, name: str) -> bool:
         """Say whether a name is that of a mean."""
         return self._searched(self.means).search(name) is not None
@@ -339,6 +345,10 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             before = rf"{begin}({text})(?:{of}|[/_]\w{{1,9}})?{_ENDS}"
             found.append((unit, _bytes_of(behind), _bytes_of(before)))
         return found
+
+    @cached_property
+    def _waits(self) -> re.Pattern[bytes]:
+        return _bytes_of(rf"(?<![A-Za-z])({_filled(self.waits, self.words)})(?:/\w{{1,9}})?{_ENDS}")
 
     @cached_property
     def _names(self) -> list[tuple[Name, re.Pattern[str]]]:

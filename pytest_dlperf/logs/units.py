@@ -64,6 +64,11 @@ class UnitCheck:
 
 def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
     """Check that the text around a number gives it no other unit than its group."""
+    wait = None if timing.kind is TimeKind.MOMENT else vocabulary().wait(before)
+    if wait is not None:
+        raise BrokenContractError(
+            f"the group {timing.value} takes {wait!r}, which is no time of a whole step; take that"
+        )
     found = vocabulary().unit(before, behind)
     if found is None or timing in found.unit.groups:
         return

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.alike import Alike
 
 _MIN_VALUES: Final = 3
+_OWN_WORDS: Final = re.compile(r" ?[a-z/]* ?[a-z]+(?= *[^\s:=a-z])", re.IGNORECASE)
+"""What stands behind a number, and is no name of the next one: ``s avg`` of ``0.5s avg)``."""
 _COUNTED: Final = re.compile(r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b(?!/)")
 """What stands behind a count of steps, as in ``Time(100 iters)``."""
 _FEW: Final = 5
@@ -163,7 +165,8 @@ def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> St
     # The next number, if there is one, shows whose a unit between the two is.
     before, behind = column.before[-_REACH:], column.behind[:_REACH] + "0" * (not is_last)
     time = _time_by_words(at, name, before, behind, rises=rises)
-    if time is not None and words.is_mean(name):
+    own_words = _OWN_WORDS.match(column.behind)
+    if time is not None and words.is_mean(f"{name} {own_words[0] if own_words else ''}"):
         time.score -= 5
         time.covers = Covers.SINCE_START
         time.notes.append(f"{name!r} seems to be a mean since the start")
