@@ -28,12 +28,12 @@ from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, Timing
-from pytest_dlperf.survey.alike import Looks, named_numbers
 from pytest_dlperf.survey.case import Wanted
-from pytest_dlperf.survey.found_expressions import said_facts
+from pytest_dlperf.survey.found_expressions import stated_facts
 from pytest_dlperf.survey.guessing import Guess, guess
 from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import Identified, identify
+from pytest_dlperf.survey.identifying import Identification, identify
+from pytest_dlperf.survey.line_clusters import LineClusters, named_numbers
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 ROOT = Path(__file__).parent.parent
@@ -55,15 +55,15 @@ cases:
 OWN_LOG = "global batch 16\n" + "".join(f"it {step} took 0.5 s\n" for step in range(1, 8))
 
 
-def identified(log: Path, **wanted: object) -> Identified | None:
+def identified(log: Path, **wanted: object) -> Identification | None:
     return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted(**wanted))  # type: ignore[arg-type]
 
 
 def guessed(*lines: str) -> Guess:
     """What is guessed of a log in which these lines stand between others."""
-    looks = Looks()
-    looks.take("".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines).encode())
-    found = guess(looks.repeated)
+    clusters = LineClusters()
+    clusters.take("".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines).encode())
+    found = guess(clusters.repeated)
     assert found is not None
     return found
 
@@ -391,12 +391,12 @@ def test_validation_and_progress_bars_are_no_steps() -> None:
 
 
 def test_numbers_have_names_and_units() -> None:
-    looks = Looks()
-    looks.take(
+    clusters = LineClusters()
+    clusters.take(
         b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s | "
         b"number of nan iterations: 0 | loss: nan\n" * 3
     )
-    [kind] = looks.repeated
+    [kind] = clusters.repeated
     assert [(one.name, one.unit) for one in named_numbers(kind.columns())] == [
         ("step", ""),
         ("lm loss", ""),
@@ -483,6 +483,15 @@ def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
     )
     # Without stamps, nobody knows whether it is of one step or of ten.
     assert guessed(*lines).timing is Timing.ARRIVAL
+
+
+def test_a_mean_is_told_by_the_word_behind_it() -> None:
+    found = guessed(
+        *(f"step {n}, time elapsed {n * 0.54:.2f} s, (0.541s avg), loss 3" for n in range(60))
+    )
+    assert found.timing is Timing.ELAPSED_SECONDS
+    found = guessed(*(f"step {n} ({s:.3f}s avg)" for n, s in enumerate(SECONDS)))
+    assert found.covers is Covers.SINCE_START
 
 
 def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
@@ -749,8 +758,8 @@ def test_a_log_is_held_to_the_case_that_is_given(tmp_path: Path) -> None:
 )
 def test_the_size_of_something_else_is_no_fact(other: str) -> None:
     own = "world_size=4\ntensor_parallel_size=4\ndtype: bf16\ntp: 4\n"
-    assert not said_facts(other.encode())
-    found = said_facts(f"{other}\n{own}".encode())
+    assert not stated_facts(other.encode())
+    found = stated_facts(f"{other}\n{own}".encode())
     assert {each.name: each.value for each in found} == {
         "world_size": "4",
         "tp": "4",

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
 
 SYSTEMS: Final = Path("bench_tests/systems")
@@ -212,7 +212,7 @@ def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
     return command
 
 
-def _log(file: Path, plan: _Plan) -> Identified:
+def _log(file: Path, plan: _Plan) -> Identification:
     found = identify_log(file)
     if found is None:
         raise UsageError(
@@ -223,12 +223,12 @@ def _log(file: Path, plan: _Plan) -> Identified:
     return found
 
 
-def _steps(found: Identified) -> str:
+def _steps(found: Identification) -> str:
     return f"steps {found.steps.first} to {found.steps.last}"
 
 
 def _base(
-    options: argparse.Namespace, command: OwnCommand | None, log: Identified | None, plan: _Plan
+    options: argparse.Namespace, command: OwnCommand | None, log: Identification | None, plan: _Plan
 ) -> str:
     """Choose the system to extend."""
     shipped = shipped_systems()
@@ -258,7 +258,7 @@ def _base(
     )
 
 
-def _base_of_log(log: Identified | None) -> str | None:
+def _base_of_log(log: Identification | None) -> str | None:
     """Return the shipped system for the trainer of a log, if there is one."""
     trainer = log.trainer if log is not None else None
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
@@ -283,7 +283,7 @@ def _model(options: argparse.Namespace) -> str | None:
 
 def _trial(
     options: argparse.Namespace, command: OwnCommand, machine: Machine, plan: _Plan
-) -> Identified | None:
+) -> Identification | None:
     """Run the training once, unless an option or a login node forbids it."""
     if options.no_run or options.dry_run:
         return None

@@ -17,14 +17,14 @@ from pytest_dlperf.model.numbers import counted, named, quantity
 from pytest_dlperf.model.work import TOKENS, Covers, RateScope, StepsIn, TimeKind, Timing
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.reports.texts import cut, printable
-from pytest_dlperf.survey.alike import named_numbers
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
-from pytest_dlperf.survey.first_system import Shipped, written
+from pytest_dlperf.survey.first_system import ShippedSystem, written
 from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.identifying import (
-    Identified,
+    Identification,
     window_of,
 )
+from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class LogReport(Struct, frozen=True):
     file: Path | None
     """The system file to be written."""
 
-    def known(self, head: HeadOfLog, found: Identified, run: Run | None) -> Iterator[str]:
+    def known(self, head: HeadOfLog, found: Identification, run: Run | None) -> Iterator[str]:
         """Describe a log that a format reads; without a ``run``, it prints no time."""
         system, steps = found.system, found.steps
         owner = "" if found.starter is not None else f", as {system.id} reads it"
@@ -79,7 +79,7 @@ class LogReport(Struct, frozen=True):
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
         form = found.starter.format if found.starter is not None else ""
-        if isinstance(form, Shipped):
+        if isinstance(form, ShippedSystem):
             text = f"{form.name}, which ships: 'pytest-dlperf systems {form.name}' shows it"
             yield from self._rows("system", text)
         elif not isinstance(form, str):
@@ -114,7 +114,7 @@ class LogReport(Struct, frozen=True):
             yield from self._rows(
                 "nearest", f"{name}: {_quoted(there)} is there, {_quoted(missing)} is not"
             )
-        for kind in head.looks.repeated[:1]:
+        for kind in head.clusters.repeated[:1]:
             line = kind.lines[0].decode(errors="replace").strip()
             text = f"{kind.count} times: {cut(printable(line), 200)}"
             yield from self._rows("most alike", text)
@@ -136,7 +136,7 @@ class LogReport(Struct, frozen=True):
         )
 
     def _numbers(self, head: HeadOfLog, system: System) -> Iterator[str]:
-        kind = lines_of(head.looks.repeated, system.log_format)
+        kind = lines_of(head.clusters.repeated, system.log_format)
         if kind is None:
             return
         texts = [
@@ -155,14 +155,14 @@ class LogReport(Struct, frozen=True):
         for log_format in every:
             found = (text.decode().strip() for text in log_format.texts)
             texts = [text for text in found if len(text) >= _MIN_TEXT]
-            there = [text for text in texts if text.encode() in head.looks.examples]
+            there = [text for text in texts if text.encode() in head.clusters.examples]
             share = len(there) / len(texts) if texts else 0
             if there and (best is None or share > best[0]):
                 missing = [text for text in texts if text not in there]
                 best = share, log_format.name, there, missing
         return None if best is None or not best[3] else best[1:]
 
-    def _metrics(self, head: HeadOfLog, found: Identified, run: Run | None) -> Iterator[str]:
+    def _metrics(self, head: HeadOfLog, found: Identification, run: Run | None) -> Iterator[str]:
         """Describe the metrics of the window."""
         if run is None:
             text = "none: no time is printed; of launches it is measured by when lines arrive"
@@ -176,7 +176,7 @@ class LogReport(Struct, frozen=True):
             if name != THROUGHPUT:
                 yield from self._rows("metric", f"{name} {quantity(value, units.get(name, ''))}")
 
-    def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
+    def _shorter(self, head: HeadOfLog, found: Identification) -> Iterator[str]:
         """Measure a log that has too few steps for its system in a shorter window."""
         system = found.system
         window = window_of(found.steps, system.log_format.of(found.case))
@@ -189,7 +189,7 @@ class LogReport(Struct, frozen=True):
         if run.status is RunStatus.OK:
             yield from self._rows("", f"{_window_text(shorter)}: {_throughput_text(run, found)}")
 
-    def _next(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
+    def _next(self, head: HeadOfLog, found: Identification) -> Iterator[str]:
         shown = shlex.quote(os.fspath(head.path))
         if found.starter is not None:
             if self.file is None:
@@ -263,7 +263,7 @@ def _window_text(system: System) -> str:
     )
 
 
-def _throughput_text(run: Run, found: Identified) -> str:
+def _throughput_text(run: Run, found: Identification) -> str:
     if run.status is not RunStatus.OK:
         return f"none: {run.reason}"
     value, case = run.metrics[THROUGHPUT], found.case
@@ -286,7 +286,7 @@ def _throughput_text(run: Run, found: Identified) -> str:
     return f"{per_step:.4g} steps/s; --batch N or --case CASE makes samples of it{note}"
 
 
-def _doubts(found: Identified) -> Iterator[str]:
+def _doubts(found: Identification) -> Iterator[str]:
     log_format, guessed = found.system.log_format, found.guess
     if guessed is not None:
         yield from guessed.notes
@@ -301,10 +301,10 @@ def _doubts(found: Identified) -> Iterator[str]:
         yield found.trainer.advice
 
 
-def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
+def _caveats(head: HeadOfLog, found: Identification) -> Iterator[str]:
     """Warn of numbers that are easily taken for something else."""
     trainer = found.trainer or head.trainer()
-    kind = lines_of(head.looks.repeated, found.system.log_format)
+    kind = lines_of(head.clusters.repeated, found.system.log_format)
     if trainer is None or kind is None:
         return
     line = kind.lines[-1]

@@ -29,7 +29,7 @@ from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import (
-    Identified,
+    Identification,
     identify,
 )
 
@@ -131,7 +131,7 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
         raise UsageError(f"--case: {error}{nearest(given, known)}") from error
 
 
-def _write(file: Path, found: Identified | None) -> None:
+def _write(file: Path, found: Identification | None) -> None:
     if found is None:
         raise UsageError("--write: nothing was found to write")
     if found.starter is None:

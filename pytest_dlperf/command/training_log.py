@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.measurement import Run
-    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
 
 _FOLDER: Final = Path(".dlperf/init")
@@ -41,14 +41,14 @@ class TrialRun(Struct, frozen=True, kw_only=True):
     """The outcome of a short run."""
 
     log: Path
-    found: Identified | None
+    found: Identification | None
     exit_code: int | None
     """``None`` if it was ended, as usual."""
     elapsed_s: float
     last_lines: str
 
 
-def identify_log(file: Path) -> Identified | None:
+def identify_log(file: Path) -> Identification | None:
     """Identify a log; ``None`` if no line shows a step.
 
     Raises:
@@ -66,10 +66,10 @@ def identify_log(file: Path) -> Identified | None:
 
 def measure(
     head: HeadOfLog,
-    found: Identified,
+    found: Identification,
     wanted: Wanted,
     formats: Mapping[str, LogFormat] = BUILTIN_FORMATS,
-) -> tuple[Identified, Run | None]:
+) -> tuple[Identification, Run | None]:
     """Measure a log, if it or its supervisor says when steps were; return as what it was read.
 
     A loss that does not fall in the window need not, where the system is made for the log.
@@ -86,7 +86,7 @@ def measure(
     return found, run
 
 
-def _measured(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
+def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Run:
     # Only logs that show steps cost these imports.
     from pytest_dlperf.logs.throughput import LogReading, LogState
 
@@ -154,7 +154,7 @@ def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:
     )
 
 
-def _identified(log: Path) -> Identified | None:
+def _identified(log: Path) -> Identification | None:
     try:
         return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted())
     except (NoLogError, OSError):

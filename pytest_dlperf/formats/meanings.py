@@ -253,6 +253,14 @@ class Name(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether it may be of all steps since the last line."""
 
 
+class FactNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What trainers call a fact of a case."""
+
+    names: tuple[str, ...] = ()
+    """In logs, and as options."""
+    options: tuple[str, ...] = ()
+
+
 class FoundUnit(Struct, frozen=True):
     """A unit next to a number."""
 
@@ -289,6 +297,7 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     parts: str
     waits: str
     means: str
+    facts: dict[str, FactNames]
 
     def unit(self, before: bytes, behind: bytes) -> FoundUnit | None:
         """Find the unit of a number by the text around it."""
@@ -320,6 +329,18 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def is_part(self, name: str) -> bool:
         """Say whether a name is that of a time or speed that is not of whole steps."""
         return self._searched(self.parts).search(name) is not None
+
+    def options(self, fact: str) -> tuple[str, ...]:
+        """Return what options of trainers call a fact, the most telling first."""
+        return (*self.facts[fact].names, *self.facts[fact].options)
+
+    def facts_in_logs(self) -> dict[str, str]:
+        """Return the expression for what logs call each fact."""
+        return {
+            fact: "|".join(said.names).replace("_", "[ _-]")
+            for fact, said in self.facts.items()
+            if said.names
+        }
 
     def wait(self, before: bytes) -> str | None:
         """Return what the text in front of a number calls a wait, for data or the end."""

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from pytest_dlperf.config.systems import comment_of
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.survey.first_system import FirstSystem, Shipped, window_keys
+from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
 from pytest_dlperf.survey.surroundings import PROGRAMS, Machine, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
 
 PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
@@ -57,7 +57,7 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     base: str
     """The system that ships, which it extends."""
     command: OwnCommand | None
-    log: Identified | None
+    log: Identification | None
     is_program: bool = False
     """Whether the command starts the program of that system, which says most of it itself."""
     machine: Machine
@@ -74,7 +74,7 @@ def draft(basis: DraftBasis) -> FirstSystem:
     command, log = basis.command, basis.log
     keys = _keys(basis)
     starter = log.starter if log is not None else None
-    if starter is not None and starter.format == Shipped(basis.base) and starter.metrics:
+    if starter is not None and starter.format == ShippedSystem(basis.base) and starter.metrics:
         keys["metrics"] = keys.get("metrics", {}) | starter.metrics
         unsure |= {key: why for key, why in starter.unsure.items() if key == "metrics"}
     if starter is not None and command is None:
@@ -114,7 +114,7 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     starter = log.starter if log is not None else None
     # What we print, or a known trainer prints, needs no format of its own.
-    is_own = starter is not None and not isinstance(starter.format, Shipped)
+    is_own = starter is not None and not isinstance(starter.format, ShippedSystem)
     if starter is not None and is_own and basis.base in BY_THREE_LINES:
         if starter.unit != "samples/s":
             keys["unit"] = starter.unit

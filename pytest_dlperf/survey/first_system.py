@@ -91,13 +91,13 @@ def window_keys(window: Window) -> dict[str, int]:
 # ------------------------------------------------------------------------------- of a log alone
 
 
-class Shipped(Struct, frozen=True):
+class ShippedSystem(Struct, frozen=True):
     """The name of a system that ships."""
 
     name: str
 
 
-Form: TypeAlias = "str | Shipped | Mapping[str, Any]"
+Form: TypeAlias = "str | ShippedSystem | Mapping[str, Any]"
 """What reads a log: a format that ships, the format of a system that ships, or one of its own."""
 
 
@@ -126,7 +126,7 @@ class Starter(Struct, frozen=True, kw_only=True):
         """Give the smallest system file that reads the log."""
         named = {"framework": self.framework} if self.framework else {}
         keys: dict[str, Any]
-        if isinstance(self.format, Shipped):
+        if isinstance(self.format, ShippedSystem):
             keys = {"extends": self.format.name, **named, "model": self.model}
         else:
             log = {"name": self.log_name, "format": self.format}

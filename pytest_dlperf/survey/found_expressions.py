@@ -7,30 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.statistics import CLEAR_FALL, fall
-from pytest_dlperf.survey.alike import named_numbers
+from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.alike import Alike, Column
+    from pytest_dlperf.survey.line_clusters import Column, LineCluster
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
 _FEW: Final = 3
 """Values that say nothing of what the next ones will do."""
 _WORD: Final = r"\b"
 """A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
-_SIZES: Final[dict[str, str]] = {
-    "global_batch": r"(?:effective )?(?:global|total)[ _-](?:train[ _-])?batch[ _-]size",
-    "batch_per_replica": r"(?:local|micro|per[ _-]device[ _-]train|train)[ _-]batch(?:[ _-]size)?",
-    "world_size": r"world[ _-]size|num[ _-]trainers|num[ _-]processes|nranks",
-    "sequence_length": r"(?:max[ _-])?seq(?:uence)?[ _-]len(?:gth)?|block[ _-]size",
-    "tp": r"tensor[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|tp",
-    "pp": r"pipeline[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|pp",
-    "cp": r"context[ _-]parallel[ _-](?:size|degree)|cp",
-    "precision": r"(?:mixed[ _-])?precision|(?:torch[ _-]|compute[ _-]|params[ _-])?dtype",
-}
 _PRECISIONS: Final = {
     "bfloat16": "bf16",
     "bf16": "bf16",
@@ -42,7 +33,9 @@ _PRECISIONS: Final = {
 }
 
 
-def record_of(kind: Alike, columns: Sequence[Column], wanted: Mapping[int, str]) -> str | None:
+def record_of(
+    kind: LineCluster, columns: Sequence[Column], wanted: Mapping[int, str]
+) -> str | None:
     """Write the expression that takes some columns of lines as the groups of these names.
 
     ``None`` where none does so in each line.
@@ -159,7 +152,9 @@ def _stamp_class(column: Column) -> str:
     return re.sub("[AaPp]([Mm])$", r"[AaPp]\1", text)
 
 
-def _takes(text: str, kind: Alike, columns: Sequence[Column], wanted: Mapping[int, str]) -> bool:
+def _takes(
+    text: str, kind: LineCluster, columns: Sequence[Column], wanted: Mapping[int, str]
+) -> bool:
     """Say whether the expression finds in each line what it was made for."""
     try:
         pattern = re.compile(text.encode())
@@ -174,14 +169,16 @@ def _takes(text: str, kind: Alike, columns: Sequence[Column], wanted: Mapping[in
     return True
 
 
-def lines_of(kinds: Iterable[Alike], log_format: LogFormat) -> Alike | None:
+def lines_of(kinds: Iterable[LineCluster], log_format: LogFormat) -> LineCluster | None:
     """Find the lines that a format takes for steps; of several kinds the most frequent."""
     record = log_format.record
     fitting = (kind for kind in kinds if record.search(kind.lines[0]) is not None)
     return max(fitting, key=lambda kind: kind.count, default=None)
 
 
-def metric_records(kinds: Iterable[Alike], log_format: LogFormat) -> dict[str, dict[str, str]]:
+def metric_records(
+    kinds: Iterable[LineCluster], log_format: LogFormat
+) -> dict[str, dict[str, str]]:
     """Suggest metrics of what the lines of steps print: a loss that falls, and memory."""
     kind = lines_of(kinds, log_format)
     found: dict[str, dict[str, str]] = {}
@@ -207,7 +204,7 @@ def metric_records(kinds: Iterable[Alike], log_format: LogFormat) -> dict[str, d
     return found
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class StatedFact(Struct, frozen=True, kw_only=True):
     """What an unknown trainer seems to say of its run, and the expression that finds it."""
 
     name: str
@@ -217,10 +214,10 @@ class Said(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def said_facts(text: bytes) -> list[Said]:
+def stated_facts(text: bytes) -> list[StatedFact]:
     """Look for what trainers usually print of their run; what they contradict is left out."""
     found = []
-    for name, words in _SIZES.items():
+    for name, words in vocabulary().facts_in_logs().items():
         value = "|".join(_PRECISIONS) if name == "precision" else "[0-9]{1,6}"
         pattern = re.compile(
             rf"{_WORD}(?P<name>{words})(?P<between>['\"]?(?: {{0,9}}[:=] {{0,12}}| (?={value}))"
@@ -235,7 +232,7 @@ def said_facts(text: bytes) -> list[Said]:
         group = f"({'[a-z0-9]+' if name == 'precision' else '[0-9]+'})"
         front = re.sub(" +", " +", _META.sub(r"\\\1", match["between"]))
         found.append(
-            Said(
+            StatedFact(
                 name=name,
                 value=_PRECISIONS.get(match["value"].lower(), match["value"]),
                 record=f"{_WORD}{match['name']}{front}{group}",

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model.work import Covers, RateScope, Timing
-from pytest_dlperf.survey.alike import SAMPLES, Column, name_of, unit_of
 from pytest_dlperf.survey.found_expressions import record_of
+from pytest_dlperf.survey.line_clusters import SAMPLES, Column, name_of, unit_of
 from pytest_dlperf.survey.step_times import StepTime, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.survey.alike import Alike
+    from pytest_dlperf.survey.line_clusters import LineCluster
 
 _STEP_NAMES: Final[Mapping[str, int]] = {
     "global_step": 10,
@@ -74,7 +74,7 @@ class Guess(Struct, frozen=True, kw_only=True):
     """The samples or tokens of a step, by speeds and times of the same lines."""
 
 
-def guess(kinds: Iterable[Alike]) -> Guess | None:
+def guess(kinds: Iterable[LineCluster]) -> Guess | None:
     """Make the likeliest guess of lines that look alike; ``None`` where none fits."""
     best: tuple[float, Guess] | None = None
     for kind in kinds:
@@ -125,7 +125,7 @@ def guess_of_table(text: bytes) -> Guess | None:
     )
 
 
-def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
+def _guess_of(kind: LineCluster) -> tuple[float, Guess] | None:
     columns = kind.columns()
     if not columns:
         return None

@@ -20,7 +20,7 @@ from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.steps import Gaps
-from pytest_dlperf.survey.alike import Looks, plain
+from pytest_dlperf.survey.line_clusters import LineClusters, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -133,26 +133,26 @@ class HeadOfLog:
         return plain(bytes(self.regions[0].buffer[: self.regions[0].end]))
 
     @cached_property
-    def looks(self) -> Looks:
+    def clusters(self) -> LineClusters:
         """The lines of the first regions, by what they look like."""
-        looks = Looks()
+        clusters = LineClusters()
         for region in self.regions:
             if region.offset >= COMPARED:
                 break
-            looks.take(bytes(region.buffer[: region.end]))
-        return looks
+            clusters.take(bytes(region.buffer[: region.end]))
+        return clusters
 
     @cached_property
     def text(self) -> bytes:
         """Some lines of each kind, of head and end: where facts are looked for."""
-        looks = Looks()
+        clusters = LineClusters()
         if self.end is not None:
-            looks.take(bytes(self.end.buffer[-_END_COMPARED:]))
-        return self.looks.examples + looks.examples
+            clusters.take(bytes(self.end.buffer[-_END_COMPARED:]))
+        return self.clusters.examples + clusters.examples
 
     def trainer(self) -> Trainer | None:
         """Return the known trainer that printed the log, if it is one."""
-        found = known_trainer(self.looks.examples)
+        found = known_trainer(self.clusters.examples)
         for region in self.regions:
             if found is not None:
                 break

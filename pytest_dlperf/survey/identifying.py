@@ -19,8 +19,8 @@ from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import RateScope, TimeKind, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
-from pytest_dlperf.survey.first_system import Form, Shipped, Starter
-from pytest_dlperf.survey.found_expressions import lines_of, metric_records, said_facts
+from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
+from pytest_dlperf.survey.found_expressions import lines_of, metric_records, stated_facts
 from pytest_dlperf.survey.guessing import guess, guess_of_table
 from pytest_dlperf.survey.step_times import work_by_stamps
 
@@ -46,7 +46,7 @@ _SAME_WORK: Final = 0.03
 """By so much the work of a step by a speed and a time may differ from what the log says of it."""
 
 
-class Identified(Struct, frozen=True, kw_only=True):
+class Identification(Struct, frozen=True, kw_only=True):
     """What a log is, and as what it is read."""
 
     kind: str
@@ -73,7 +73,7 @@ def identify(
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
     wanted: Wanted,
-) -> Identified | None:
+) -> Identification | None:
     """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
     found = _of_project(head, systems, wanted)
     if found is not None:
@@ -91,7 +91,7 @@ def identify(
         made = make(f"a log of {trainer.name}", form, trainer=trainer) if trainer else None
         if made is not None:
             return made
-    guessed = guess_of_table(head.begin) or guess(head.looks.repeated)
+    guessed = guess_of_table(head.begin) or guess(head.clusters.repeated)
     if guessed is None:
         return None
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
@@ -104,7 +104,9 @@ def identify(
     return made
 
 
-def with_finite_loss(found: Identified, formats: Mapping[str, LogFormat]) -> Identified | None:
+def with_finite_loss(
+    found: Identification, formats: Mapping[str, LogFormat]
+) -> Identification | None:
     """Have the loss of a system that was made for a log be finite only; ``None`` if it is already.
 
     It may fall over the log, and not in the window.
@@ -122,7 +124,7 @@ def with_finite_loss(found: Identified, formats: Mapping[str, LogFormat]) -> Ide
 def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
     """Yield what may read a known trainer's log: a system that ships, or a format."""
     if trainer is not None and trainer.system in shipped_systems():
-        yield Shipped(trainer.system)
+        yield ShippedSystem(trainer.system)
     if trainer is not None and trainer.own_format:
         yield trainer.own_format
 
@@ -153,7 +155,7 @@ def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
 
 def _of_project(
     head: HeadOfLog, systems: Mapping[str, System], wanted: Wanted
-) -> Identified | None:
+) -> Identification | None:
     named = systems.get(wanted.case.system) if wanted.case is not None else None
     tried = [named] if named is not None else list(systems.values())
     by_format = {_key(system): system.log_format for system in tried}
@@ -186,7 +188,7 @@ def _of_project(
         kind = f"a log of format {log_format.name}"
         if log_format.name == owner.file.stem:
             kind = f"a log as {owner.file} declares it"
-        return Identified(
+        return Identification(
             kind=kind,
             system=owner,
             case=case,
@@ -236,7 +238,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     formats: Mapping[str, LogFormat],
     trainer: Trainer | None = None,
     guessed: Guess | None = None,
-) -> Identified | None:
+) -> Identification | None:
     """Make a system of a format, and a case of what the log says."""
     draft = _starter(head, log_format, trainer, systems)
     system = _system(draft, formats)
@@ -245,13 +247,13 @@ def _made(  # noqa: PLR0913 - all that is known by then
         return None
     facts = head.facts(system.log_format)
     known = known_of(facts)
-    said = {} if isinstance(log_format, str) else {one.name: one for one in said_facts(head.text)}
+    said = {} if isinstance(log_format, str) else {one.name: one for one in stated_facts(head.text)}
     # What is called a batch may be that of a micro step, of a device, or of all.
     guessed_facts = {name: one.value for name, one in said.items() if name != "batch_per_replica"}
-    is_shipped = isinstance(log_format, Shipped)
+    is_shipped = isinstance(log_format, ShippedSystem)
     known = {**guessed_facts, **known} if is_shipped else {**known, **guessed_facts}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
-    lines = lines_of(head.looks.repeated, system.log_format)
+    lines = lines_of(head.clusters.repeated, system.log_format)
     by_stamps = None if lines is None else work_by_stamps(lines, system.log_format)
     if by_stamps is not None and "global_batch" in doubts:
         # The witness of a measurement knows the speed by it.
@@ -303,7 +305,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         final = _system(starter, formats)
     if final is None:
         return None
-    return Identified(
+    return Identification(
         kind=kind,
         system=final,
         case=final.cases[0],
@@ -321,7 +323,7 @@ def _metrics(
     head: HeadOfLog, system: System, doubts: dict[str, str], *, is_shipped: bool
 ) -> dict[str, Any]:
     """Say what a file declares of metrics; of those that ship, what is other here."""
-    metrics = metric_records(head.looks.repeated, system.log_format)
+    metrics = metric_records(head.clusters.repeated, system.log_format)
     if not is_shipped:
         return metrics
     # What ships takes the data for such that can be learned.
@@ -361,7 +363,7 @@ def _starter(
     name = trainer.name if trainer is not None else ""
     words = re.findall("[a-z][a-z0-9]*", name.lower().replace("nvidia's", "").replace("-lm", ""))
     framework = words[0] if words else "own"
-    if isinstance(log_format, Shipped):
+    if isinstance(log_format, ShippedSystem):
         framework = log_format.name
     model = next(
         each
@@ -370,10 +372,10 @@ def _starter(
     )
     log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
     timing = dict(log_format) if isinstance(log_format, dict) else {}
-    per_token = "tokens_per_second" in str(timing) or isinstance(log_format, Shipped)
+    per_token = "tokens_per_second" in str(timing) or isinstance(log_format, ShippedSystem)
     return Starter(
         source=head.path.name if head.path.name.isprintable() else "a log",
-        framework="" if isinstance(log_format, Shipped) else framework,
+        framework="" if isinstance(log_format, ShippedSystem) else framework,
         model=model,
         unit="tokens/s" if per_token else "samples/s",
         log_name=log_name,

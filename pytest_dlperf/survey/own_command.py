@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,36 +76,9 @@ _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
     ),
 }
 
-_GLOBAL_BATCH: Final = ("global_batch", "global_batch_size", "total_batch_size")
-_BATCH: Final = (
-    *("batch_per_device", "per_device_train_batch_size", "per_device_batch_size", "batch_size"),
-    *("per_gpu_batch_size", "device_batch_size", "local_batch_size", "micro_batch_size", "batch"),
-    *("train_batch_size", "bs", "b"),
-)
-_LENGTH: Final = (
-    *("sequence_length", "seq_length", "seq_len", "max_seq_length", "max_seq_len", "block_size"),
-    "context_length",
-)
-_STEPS: Final = (
-    *("steps", "max_steps", "num_steps", "train_steps", "total_steps", "n_steps", "train_iters"),
-    *("max_iters", "num_iters", "iterations", "num_iterations", "iters"),
-)
-_ACCUMULATION: Final = (
-    *("gradient_accumulation_steps", "gradient_accumulation", "accumulate_grad_batches"),
-    *("grad_accum_steps", "grad_accum", "accumulation_steps"),
-)
-_WAYS: Final[Mapping[str, Sequence[str]]] = {
-    "tp": ("tensor_model_parallel_size", "tensor_parallel_size", "tensor_parallel_degree", "tp"),
-    "pp": ("pipeline_model_parallel_size", "pipeline_parallel_size", "pipeline_parallel_degree"),
-    "cp": ("context_parallel_size", "context_parallel_degree"),
-    "ep": ("expert_model_parallel_size", "expert_parallel_size", "expert_parallel_degree"),
-}
-_HERE: Final[Mapping[str, Sequence[str]]] = {
-    "devices_per_node": ("devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus"),
-    "nodes": ("num_nodes", "nnodes"),
-}
+_WAYS: Final = ("tp", "pp", "cp", "ep")
+_HERE: Final = ("devices_per_node", "nodes")
 """What a script may be told of nodes, whose launcher says it as well or not at all."""
-_PRECISION: Final = ("precision", "dtype", "mixed_precision", "amp_dtype")
 _PRECISIONS: Final = {
     **dict.fromkeys(("bf16", "bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "bf16"),
     **dict.fromkeys(("fp16", "float16", "half", "16", "16-mixed", "16-true"), "fp16"),
@@ -231,7 +205,7 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
         if name in placed:
             said[name] = value if is_joined or not words else words.pop(0)
             continue
-        if name in _PRECISION:
+        if name in vocabulary().options("precision"):
             said_of = value if is_joined else "".join(words[:1])
             command.precision = _PRECISIONS.get(said_of, command.precision)
         command.arguments.append(_literal(word))
@@ -264,12 +238,11 @@ def _script(words: list[str], command: OwnCommand) -> list[str]:
 def _read_own(words: Sequence[str], command: OwnCommand) -> None:
     """Read the script's own arguments, and have placeholders stand for what a case says."""
     options = list(_options(words))
+    precision = vocabulary().options("precision")
     wanted = {
-        "global_batch": _first(options, _GLOBAL_BATCH),
-        "batch_per_device": _first(options, _BATCH),
-        "sequence_length": _first(options, _LENGTH),
-        "steps": _first(options, _STEPS),
-        **{way: _first(options, names) for way, names in _WAYS.items()},
+        **{name: _first(options, name) for name in ("global_batch", "sequence_length", "steps")},
+        "batch_per_device": _first(options, "batch_per_replica"),
+        **{way: _first(options, way) for way in _WAYS},
         **_told_of_nodes(options, command),
     }
     devices = prod(
@@ -278,7 +251,7 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
     if wanted["global_batch"] is not None:
         wanted["batch_per_device"] = None
     found = {at: name for name, at in wanted.items() if at is not None}
-    at = _first(options, _ACCUMULATION)
+    at = _first(options, "accumulation")
     parts = int(options[at][2] or 1) if at is not None else 1
     for index, (name, before, value) in enumerate(options):
         template: str | None
@@ -294,7 +267,7 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         else:
             template = None if value is None else _literal(value)
         flag = name in _PRECISIONS and value is None
-        said = value if name in _PRECISION else name if flag else None
+        said = value if name in precision else name if flag else None
         command.precision = _PRECISIONS.get(said or "", command.precision)
         words_of = [_literal(before)] if template is None else [_literal(before), template]
         if template is not None and before.endswith("="):
@@ -302,7 +275,7 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         command.arguments += words_of
         if not name:
             command.positional += words_of
-        elif index not in found and not flag and name not in _PRECISION:
+        elif index not in found and not flag and name not in precision:
             command.others += words_of
 
 
@@ -310,7 +283,7 @@ def _told_of_nodes(
     options: Sequence[tuple[str, str, str | None]], command: OwnCommand
 ) -> dict[str, int | None]:
     """Find what a script is told of its nodes; without a launcher that is all that is known."""
-    found = {name: _first(options, names) for name, names in _HERE.items()}
+    found = {name: _first(options, name) for name in _HERE}
     counts = {name: int(options[at][2] or 1) for name, at in found.items() if at is not None}
     if command.launcher == "python":
         command.devices_per_node = counts.get("devices_per_node", 1)
@@ -331,9 +304,9 @@ def _note(command: OwnCommand, name: str, value: int) -> None:
         command.batch, command.batch_is_global = value, name == "global_batch"
 
 
-def _first(options: Sequence[tuple[str, str, str | None]], names: Sequence[str]) -> int | None:
-    """Find the option that has the most telling of some names, and a count for a value."""
-    for name in names:
+def _first(options: Sequence[tuple[str, str, str | None]], fact: str) -> int | None:
+    """Find the option with the most telling name of a fact, and a count for a value."""
+    for name in vocabulary().options(fact):
         for index, (said, _, value) in enumerate(options):
             if said == name and value is not None and value.isdigit() and 0 < int(value) < 10**9:
                 return index

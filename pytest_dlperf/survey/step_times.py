@@ -19,14 +19,14 @@ from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.judges.mean_since_start import step_behind_mean
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
-from pytest_dlperf.survey.alike import Column, name_of, unit_of
+from pytest_dlperf.survey.line_clusters import Column, name_of, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Number
-    from pytest_dlperf.survey.alike import Alike
+    from pytest_dlperf.survey.line_clusters import LineCluster
 
 _MIN_VALUES: Final = 3
 _OWN_WORDS: Final = re.compile(r" ?[a-z/]* ?[a-z]+(?= *[^\s:=a-z])", re.IGNORECASE)
@@ -223,7 +223,7 @@ def _duration(at: int, name: str, timing: Timing, *, rises: bool, has_unit: bool
 # ------------------------------------------------------- times of the same lines, compared
 
 
-def work_by_stamps(kind: Alike, log_format: LogFormat) -> float | None:
+def work_by_stamps(kind: LineCluster, log_format: LogFormat) -> float | None:
     """Compute the samples or tokens of a step that a printed speed tells, by the lines' stamps.
 
     ``None`` where the lines have none, or no such speed.

@@ -85,7 +85,7 @@ class Column(Struct):
             return None
 
 
-class Alike(Struct):
+class LineCluster(Struct):
     """Lines of a log that look alike, in the order in which they stand."""
 
     lines: list[bytes] = []
@@ -128,12 +128,12 @@ class Alike(Struct):
             yield front[len(front.rstrip(b" ")) :]
 
 
-class Looks:
+class LineClusters:
     """All lines of a piece of a log, by what they look like."""
 
     def __init__(self) -> None:
         """Begin without a line."""
-        self._kinds: dict[bytes, Alike] = {}
+        self._kinds: dict[bytes, LineCluster] = {}
 
     def take(self, text: bytes) -> None:
         """Sort the lines of a text; each ends with a line feed."""
@@ -145,7 +145,7 @@ class Looks:
                 continue
             kind = kinds.get(look)
             if kind is None:
-                kind = kinds[look] = Alike()
+                kind = kinds[look] = LineCluster()
             kind.count += 1
             if kind.count <= SAMPLES:
                 kind.lines.append(line)
@@ -153,7 +153,7 @@ class Looks:
                 kind.lines[-1] = line
 
     @property
-    def repeated(self) -> list[Alike]:
+    def repeated(self) -> list[LineCluster]:
         """Those that stand there more than twice, the most frequent first."""
         found = [kind for kind in self._kinds.values() if kind.count > 2]  # noqa: PLR2004 - more than twice
         return sorted(found, key=lambda kind: -kind.count)
