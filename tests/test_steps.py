@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -218,56 +219,75 @@ def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
     assert result.stdout.split() == [b"False", b"pytest_dlperf.trainers.steps", b"False"]
 
 
-# An array as JAX has them, which a device computes while the host goes on.
-LATE: Final = """\
+# Arrays as JAX has them, which a device computes while the host goes on.
+QUEUED: Final = """\
+import threading, time
 from steps import StepLog
 class Array:
     def __init__(self, value):
-        self.value, self.is_there = value, False
-    def is_ready(self):
-        return self.is_there
+        self.value, self.done = value, threading.Event()
+    def block_until_ready(self):
+        assert self.done.wait(60)
     def item(self):
+        assert self.done.is_set(), "this waits for the device"
         return self.value
 log = StepLog(synchronize={synchronize})
 arrays = [Array(k) for k in range(4)]
+if {synchronize}:
+    [array.done.set() for array in arrays]
 for k in range(4):
-    if k == 2:
-        arrays[0].is_there = arrays[1].is_there = True
     log.step(arrays[k])
-log.end()
+queued = time.perf_counter() - log._began
+for array in arrays:
+    time.sleep(0.05)
+    array.done.set()
+{end}
 """
 
 
-def test_a_loss_that_is_still_computed_is_printed_once_it_is_there(tmp_path: Path) -> None:
-    lines = python(LATE.format(synchronize=False), tmp_path)[1:]
-    steps = [index for index, line in enumerate(lines) if STEP.fullmatch(line)]
-    assert steps == [0, 1, 2, 5]
-    assert not any("loss=" in lines[index] for index in steps)
-    assert [line for index, line in enumerate(lines) if index not in steps] == [
-        "dlperf value rank=0 step=1 loss=0",
-        "dlperf value rank=0 step=2 loss=1",
-        "dlperf value rank=0 step=3 loss=2",
-        "dlperf value rank=0 step=4 loss=3",
-        "dlperf end rank=0",
-    ]
+@pytest.mark.parametrize("end", ["log.end()", ""])
+def test_a_step_is_printed_when_the_device_has_done_it(tmp_path: Path, end: str) -> None:
+    """Not when the host has queued it; also of a script that does not say its end."""
+    code = QUEUED.format(synchronize=False, end=end + "\nprint(queued)")
+    _, *lines, last = sorted(python(code, tmp_path), key=lambda line: not line.startswith("dlperf"))
+    steps = [match for match in map(STEP.fullmatch, lines) if match]
+    assert [match[2] for match in steps] == ["1", "2", "3", "4"]
+    assert [match[4] for match in steps] == ["0", "1", "2", "3"]
+    times = [float(match[0].split("time=")[1].split()[0]) for match in steps]
+    assert times[0] >= float(last) + 0.05
+    assert all(after - before >= 0.04 for before, after in pairwise(times))
 
 
 def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
-    lines = python(LATE.format(synchronize=True), tmp_path)[1:-1]
+    lines = python(QUEUED.format(synchronize=True, end="log.end()"), tmp_path)[1:-1]
     assert [match and match[4] for match in map(STEP.fullmatch, lines)] == ["0", "1", "2", "3"]
-    by_variable = python(LATE.format(synchronize=False), tmp_path, DLPERF_STEPS_SYNCHRONIZE="1")
-    assert [match and match[4] for match in map(STEP.fullmatch, by_variable[1:-1])] == list("0123")
 
 
-# What of torch is asked for an accelerator; each event is reached two steps later.
+def test_jax_has_to_be_told_the_loss(tmp_path: Path) -> None:
+    """Nothing else tells when a step is done."""
+    jax = "types.SimpleNamespace(process_index=int, device_count=lambda: 1, local_devices=list)"
+    code = f"import sys, types\nsys.modules['jax'] = {jax}\nfrom steps import StepLog\n"
+    (tmp_path / "loop.py").write_text(code + "StepLog().step()\n", encoding="utf-8")
+    shutil.copy(STEPS, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "pass the loss of each step: JAX returns before a step is done" in done.stderr
+
+
+# What of torch is asked for an accelerator, which reaches an event when it is waited for.
 ACCELERATOR: Final = """\
 import sys, types
 class Event:
-    made = []
+    def __init__(self, blocking):
+        assert blocking
+        self.recorded = self.reached = False
     def record(self):
-        self.made.append(self)
-    def query(self):
-        return len(self.made) - self.made.index(self) > 2
+        self.recorded = True
+    def synchronize(self):
+        assert self.recorded
+        self.reached = True
 class Tensor:
     def __init__(self, value, kind):
         self.value, self.device = value, types.SimpleNamespace(type=kind)
@@ -290,22 +310,19 @@ cuda = types.SimpleNamespace(
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 from steps import StepLog
 log = StepLog()
-for k in range(4):
+for k in range(3):
     log.step(Tensor(k / 2, "cuda"))
+log.step()
+log.value(4, 1.5)
 log.end()
 """
 
 
 def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path: Path) -> None:
-    _, *lines, end = python(ACCELERATOR, tmp_path)
-    steps = [line for line in lines if STEP.fullmatch(line)]
-    assert len(steps) == 4
+    _, *steps, value, end = python(ACCELERATOR, tmp_path)
+    assert [match and match[4] for match in map(STEP.fullmatch, steps)] == ["0", "0.5", "1", None]
     assert all(line.endswith("peak_memory_mb=1234.6") for line in steps)
-    assert [line for line in lines if line not in steps] == [
-        f"dlperf value rank=0 step={k + 1} loss={k / 2:g}" for k in range(4)
-    ]
-    assert lines.index("dlperf value rank=0 step=1 loss=0") == 3, "once it is there"
-    assert end == "dlperf end rank=0"
+    assert (value, end) == ("dlperf value rank=0 step=4 loss=1.5", "dlperf end rank=0")
 
 
 # ------------------------------------------------------------------ a system without a change

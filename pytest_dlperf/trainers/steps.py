@@ -1,46 +1,41 @@
 """Prints a line of each training step, for trainers that print nothing that could be measured.
 
 It is one file without dependencies: copy it, or import it from ``pytest_dlperf.trainers``. A loop
-of one's own makes a ``StepLog`` and calls ``step`` once for each step of the optimizer; trainers of
-others have a class of their own. Each rank prints what it knows of the run, a record for each step,
-and one at its end, all whole lines::
+of one's own makes a ``StepLog`` and calls ``step`` for each step of the optimizer; trainers of
+others have a class of their own. Each rank prints whole lines: the run, each step, and its end::
 
     dlperf run rank=0 world_size=2 nodes=1 devices_per_node=2 global_batch=16 precision=fp32
     dlperf step rank=0 step=12 time=3.456789 tokens=1024 loss=6.9078 peak_memory_mb=512.3
     dlperf end rank=0
 
-Steps are those of the optimizer, counted from 1. One of another batch than the first, as at the end
-of an epoch, has a line ``dlperf run rank=0 global_batch=6`` in front. ``time`` is in seconds, from
-a monotonic clock of the process. ``tokens`` are those of this rank in this step, padding included.
-``peak_memory_mb`` is the most that tensors had allocated on this process's accelerator, and on a
-CPU the largest resident size of the process (10^6 bytes).
+Steps are those of the optimizer, counted from 1. One of another batch than the first has a line
+``dlperf run rank=0 global_batch=6`` in front. ``time`` is in seconds, from a monotonic clock of the
+process. ``tokens`` are those of this rank in this step, padding included. ``peak_memory_mb`` is the
+most that tensors had allocated on this process's accelerator, and on a CPU the largest resident
+size of the process (10^6 bytes).
 
-Nothing here makes the host wait for an accelerator, which computes behind it: a step's time is when
-the host had it queued. Over a window of steps that is the same, since the host can only be so
-far ahead; single steps look shorter or longer. With ``synchronize``, or
-``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, each step waits for the device: that costs speed.
-A loss that is still computed is printed later, as ``dlperf value rank=0 step=12 loss=6.9078``.
+An accelerator computes behind the host, with JAX by any number of steps, and nothing here makes the
+host wait. A thread does: a step's time is when the device had done it. With ``synchronize``, or
+``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, the host waits in each step: that costs speed.
 
 ``sitecustomize.py`` adds it to a trainer from outside. Both files run on Python 3.7 and later.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import queue
+import resource
 import sys
+import threading
 import time
-from collections import deque
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None  # type: ignore[assignment]
 
 SYNCHRONIZE = "DLPERF_STEPS_SYNCHRONIZE"
 
@@ -68,22 +63,22 @@ class StepLog:
     def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
         """Begin to count the time.
 
-        ``facts`` are what the run's case is held to: ``global_batch`` (samples of one step of the
-        optimizer over all ranks), or ``batch_per_device``; ``precision`` as in ``bf16``;
-        ``sequence_length``; the layout, as ``tp``, ``pp``, ``cp`` and ``ep``; ``world_size``,
-        ``nodes`` and ``devices_per_node`` where the launcher does not tell.
+        ``facts`` are what the run's case is held to: ``global_batch`` (samples of a step over all
+        ranks) or ``batch_per_device``; ``precision`` as in ``bf16``; ``sequence_length``; ``tp``,
+        ``pp``, ``cp``, ``ep``; ``world_size``, ``nodes``, ``devices_per_node`` beside a launcher.
         """
         self.facts = facts
         self.rank = 0
         self.count = 0  # steps by now
         self._prints = True
         self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
-        self._wait: Callable[[], object] | None = None
         self._memory_mb: Callable[[], float] = _resident_mb
         self._tokens = self._samples = self._work = 0
         self.batches = 0  # micro batches of the next step
         self._loss: Any = None
-        self._later: deque[tuple[int, Callable[[], bool], Any]] = deque()
+        self._event: Callable[[], Any] | None = None
+        self._lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # that wait for the device
+        self._printer: threading.Thread | None = None
         self._began = time.perf_counter()
 
     def take(self, batch: Any = None, loss: Any = None) -> None:
@@ -106,38 +101,60 @@ class StepLog:
         self.batches += 1
 
     def step(self, loss: Any = None, tokens: int | None = None) -> None:
-        """Say that a step of the optimizer has ended.
+        """Say that a step of the optimizer has ended; with JAX its loss tells when it is done.
 
         ``loss`` is a number, or a tensor of one; ``tokens`` are this rank's in this step.
         """
+        loss = self._loss if loss is None else loss
+        if loss is None and _is_jax():
+            raise ValueError("pass the loss of each step: JAX returns before a step is done")
         self.count += 1
         head = self._first() if self.count == 1 else self._other_work()
-        if self._synchronize and self._wait is not None:
-            self._wait()
-        number = self._number(self._loss if loss is None else loss)
-        now = time.perf_counter() - self._began
-        line = head + f"dlperf step rank={self.rank} step={self.count} time={now:.6f}"
-        tokens = tokens or self._tokens
-        if tokens:
-            line += f" tokens={tokens}"
-        if number is not None:
-            line += f" loss={number:.6g}"
-        line += f" peak_memory_mb={self._memory_mb():.1f}\n"
-        while self._later and self._later[0][1]():
-            step, _, value = self._later.popleft()
-            line += self._value(step, value.item())
+        wait, number = self._pending(loss)
+        if self._synchronize and wait is not None:
+            wait()
+            wait = None
+        step, tokens = self.count, tokens or self._tokens
         self._tokens, self._samples, self.batches, self._loss = 0, 0, 0, None
-        write(line if self._prints else "")
+        self._print(lambda: self._line(head, step, tokens, number()), wait)
 
     def value(self, step: int, loss: float) -> None:
         """Print the loss of a step that was printed before."""
-        write(self._value(step, loss) if self._prints else "")
+        self._print(lambda: f"dlperf value rank={self.rank} step={step} loss={loss:.6g}\n")
 
     def end(self) -> None:
-        """Say that there are no more steps; losses that are still computed are waited for."""
-        lines = "".join(self._value(step, loss.item()) for step, _, loss in self._later)
-        self._later.clear()
-        write(f"{lines}dlperf end rank={self.rank}\n" if self._prints else "")
+        """Say that there are no more steps; those that are still computed are waited for."""
+        self._print(lambda: f"dlperf end rank={self.rank}\n")
+        self._finish()
+
+    def _line(self, head: str, step: int, tokens: int, loss: float | None) -> str:
+        line = f"{head}dlperf step rank={self.rank} step={step}"
+        line += f" time={time.perf_counter() - self._began:.6f}"
+        line += f" tokens={tokens}" if tokens else ""
+        line += "" if loss is None else f" loss={loss:.6g}"
+        return f"{line} peak_memory_mb={self._memory_mb():.1f}\n"
+
+    def _print(self, text: Callable[[], str], wait: Callable[[], object] | None = None) -> None:
+        """Print behind what was printed before, when ``wait`` returns; the host goes on."""
+        if self._prints and wait is None and self._printer is None:
+            write(text())
+        elif self._prints:
+            if self._printer is None:
+                self._printer = threading.Thread(target=self._print_in_order, daemon=True)
+                self._printer.start()
+                atexit.register(self._finish)
+            self._lines.put((text, wait))
+
+    def _print_in_order(self) -> None:
+        for text, wait in iter(self._lines.get, None):
+            if wait is not None:
+                wait()
+            write(text())
+
+    def _finish(self) -> None:
+        if self._printer is not None:
+            self._lines.put(None)
+            self._printer.join()
 
     def _first(self) -> str:
         """Find out what is known by now; give the line that says it."""
@@ -151,7 +168,7 @@ class StepLog:
         if precision:
             words = [word for word, theirs in _PRECISIONS.items() if precision in theirs]
             facts["precision"] = words[0] if words else precision
-        self._memory_mb, self._wait = _device()
+        self._memory_mb, self._event = _device()
         said = "".join(f" {name}={value}" for name, value in facts.items())
         return f"dlperf run rank={self.rank}{said}\n"
 
@@ -162,34 +179,21 @@ class StepLog:
             return ""
         return f"dlperf run rank={self.rank} global_batch={round(batch * work / self._work)}\n"
 
-    def _number(self, loss: Any) -> float | None:
-        """Give the loss as a number, unless it would have to be waited for."""
-        if isinstance(loss, (int, float)):
-            return loss
-        ready = getattr(loss, "is_ready", None)  # of JAX
-        if ready is None:
-            device = getattr(loss, "device", None)
-            kind = getattr(device, "type", None)
-            if kind is None or loss.numel() != 1:
-                return None
-            loss = loss.detach()
-            if kind == "cpu" or self._synchronize:
-                return float(loss.item())
-            event = getattr(getattr(sys.modules["torch"], kind, None), "Event", None)
-            if event is None:
-                return None
-            # Into pinned memory, behind what computes it, while the host goes on.
-            loss = loss.to("cpu", non_blocking=True)
-            mark = event()
-            mark.record()
-            ready = mark.query
-        elif self._synchronize or ready():
-            return float(loss.item())
-        self._later.append((self.count, ready, loss))
-        return None
-
-    def _value(self, step: int, loss: float) -> str:
-        return f"dlperf value rank={self.rank} step={step} loss={loss:.6g}\n"
+    def _pending(self, loss: Any) -> tuple[Callable[[], object] | None, Callable[[], float | None]]:
+        """Say what waits for the step that the host has queued, and what gives its loss then."""
+        wait = getattr(loss, "block_until_ready", None)  # of JAX
+        kind = getattr(getattr(loss, "device", None), "type", None)
+        event = None if self._event is None else self._event()
+        if kind is not None:
+            is_readable = loss.numel() == 1 and (kind == "cpu" or event is not None)
+            # Into pinned memory, behind what computes it.
+            loss = loss.detach().to("cpu", non_blocking=True) if is_readable else None
+        elif wait is None and not isinstance(loss, (int, float)):
+            loss = None
+        if event is not None:
+            event.record()
+            wait = event.synchronize
+        return wait, lambda: loss.item() if hasattr(loss, "item") else loss
 
 
 def write(text: str) -> None:
@@ -202,25 +206,28 @@ def write(text: str) -> None:
         pass  # nobody reads it; the training goes on
 
 
+def _is_jax() -> bool:
+    return "jax" in sys.modules and "torch" not in sys.modules
+
+
 def _resident_mb() -> float:
     """Return the largest resident size of this process so far, in megabytes."""
-    if resource is None:
-        return float("nan")
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size * (1 if sys.platform == "darwin" else 1024) / 1e6  # macOS counts bytes
 
 
-def _device() -> tuple[Callable[[], float], Callable[[], object] | None]:
-    """Say how to ask what this process uses for its peak of memory, and how to wait for it."""
+def _device() -> tuple[Callable[[], float], Callable[[], Any] | None]:
+    """Find what tells this process's peak of memory, and what marks a place on its device."""
     torch = sys.modules.get("torch")
     for kind in ("cuda", "xpu", "npu"):
         module = getattr(torch, kind, None)
         initialized = getattr(module, "is_initialized", None)
         if module is not None and initialized is not None and initialized():
-            return _allocated(module), module.synchronize
-    jax = sys.modules.get("jax")
-    if jax is not None and torch is None:
-        device = jax.local_devices()[0]
+            # Who waits for an event of CUDA keeps a processor busy otherwise.
+            options = {"blocking": True} if kind == "cuda" else {}
+            return _allocated(module), functools.partial(module.Event, **options)
+    if _is_jax():
+        device = sys.modules["jax"].local_devices()[0]
         if "peak_bytes_in_use" in (device.memory_stats() or {}):
             return lambda: device.memory_stats()["peak_bytes_in_use"] / 1e6, None
     return _resident_mb, None
@@ -236,9 +243,10 @@ def _allocated(module: Any) -> Callable[[], float]:
 
 def _place() -> dict[str, Any]:
     """Find out which rank this is, of how many, and on how many nodes."""
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    if jax is not None and torch is None:
+    torch = sys.modules.get("torch")
+    if _is_jax():
         # What launchers count are processes, of which each may have several devices.
+        jax = sys.modules["jax"]
         return {"rank": jax.process_index(), "world_size": jax.device_count()}
     place = {"rank": 0, "world_size": 1, "nodes": 1, "devices_per_node": 1}
     for names in _LAUNCHERS:
