@@ -13,6 +13,7 @@ from trainers import SYSTEM, TinySystem
 
 pytestmark = pytest.mark.in_process
 
+ONCE = ("--dlperf-repeats", "1")
 
 # The life of a first baseline: missing fails, recorded passes, and from then on it gates
 
@@ -23,7 +24,7 @@ def baseline_file(suite: Suite) -> Path:
 
 def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     tiny = TinySystem(suite)
-    select = ["-k", "tiny", "--dlperf-repeats", "1"]
+    select = ["-k", "tiny", *ONCE]
 
     missing = suite.run(*select)
     assert missing.ret == 1
@@ -59,7 +60,7 @@ def test_a_broken_measurement_is_never_recorded(suite: Suite) -> None:
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-6")
 
-    result = suite.run("-k", "tiny and 1n1g", "--dlperf-create-baselines")
+    result = suite.run("-k", "tiny and 1n1g", *ONCE, "--dlperf-create-baselines")
 
     assert result.ret == 1
     assert not baseline_file(suite).exists()
@@ -67,10 +68,10 @@ def test_a_broken_measurement_is_never_recorded(suite: Suite) -> None:
 
 def test_a_part_of_the_matrix_records_that_part(suite: Suite) -> None:
     TinySystem(suite)
-    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+    suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-create-baselines")
     before = baseline_file(suite).read_text(encoding="utf-8")
 
-    result = suite.run("-k", "tiny and 2n1g", "--dlperf-create-baselines")
+    result = suite.run("-k", "tiny and 2n1g", *ONCE, "--dlperf-create-baselines")
 
     assert result.ret == 0
     after = baseline_file(suite).read_text(encoding="utf-8")
@@ -81,18 +82,18 @@ def test_a_part_of_the_matrix_records_that_part(suite: Suite) -> None:
 
 def test_a_speedup_measured_later_joins_its_baseline(suite: Suite) -> None:
     TinySystem(suite)
-    suite.run("-k", "throughput and tiny and 2n1g", "--dlperf-create-baselines")
+    suite.run("-k", "throughput and tiny and 2n1g", *ONCE, "--dlperf-create-baselines")
 
-    assert suite.run("-k", "tiny and 2n1g").ret == 1
-    assert suite.run("-k", "tiny and 2n1g", "--dlperf-create-baselines").ret == 0
-    assert suite.run("-k", "tiny and 2n1g").ret == 0
+    assert suite.run("-k", "tiny and 2n1g", *ONCE).ret == 1
+    assert suite.run("-k", "tiny and 2n1g", *ONCE, "--dlperf-create-baselines").ret == 0
+    assert suite.run("-k", "tiny and 2n1g", *ONCE).ret == 0
 
 
 def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
     TinySystem(suite)
     (suite.path / "baselines" / "local").write_text("in the way", encoding="utf-8")
 
-    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+    result = suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-create-baselines")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["no baseline was recorded in *"])
@@ -118,7 +119,7 @@ def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Sui
 
 def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
     TinySystem(suite)
-    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-run-dir", "night")
+    suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-run-dir", "night")
     suite.run(
         "-k", "throughput and tiny and 1n1g", "--dlperf-logs", f"{SYSTEM}=night",
         "--dlperf-create-baselines",
@@ -128,7 +129,7 @@ def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
 
 # Numbers of another machine are not compared, and what was measured on is kept
 
-SELECT = ["-k", "tiny and 1n1g", "--dlperf-repeats", "1"]
+SELECT = ["-k", "tiny and 1n1g", *ONCE]
 
 
 def file_of(suite: Suite) -> Path:
