@@ -17,8 +17,15 @@ from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import LOOK_AHEAD, Estimate, Gaps, RankCount, Series, StepsSeen
+from pytest_dlperf.logs.steps import (
+    LOOK_AHEAD,
+    Estimate,
+    Gaps,
+    NoStepTimesError,
+    RankCount,
+    Series,
+    StepsSeen,
+)
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 

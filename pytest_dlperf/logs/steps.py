@@ -104,6 +104,10 @@ class Series(Struct, dict=True):
         return columns[0], columns[1], columns[2], columns[3]
 
 
+class NoStepTimesError(Exception):
+    """A log that does not say how long its single steps took; the text says why."""
+
+
 class Collector(Protocol):
     """Takes from a log what an estimate needs, piece by piece."""
 

@@ -19,13 +19,12 @@ from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.judges import Evidence, judges
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
 from pytest_dlperf.logs.numbering import first_step
-from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, readable
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
-from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import Estimate, Span
+from pytest_dlperf.logs.steady import SteadySteps
+from pytest_dlperf.logs.steps import Estimate, NoStepTimesError, Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 from pytest_dlperf.model.work import Timing
@@ -110,7 +109,6 @@ class LogReading:
             self.case,
             self.window,
             self.estimator,
-            keeps_steps=bool(self._step_times),
         )
         declared = [each for each in self.declared if each.is_on(self.node, self.nodes)]
         self._scan = MetricScan(declared) if declared else None
@@ -442,12 +440,10 @@ def _collector(
     case: Case,
     window: Window,
     estimator: Estimator,
-    *,
-    keeps_steps: bool,
 ) -> Collector:
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
-        return RankedSteps(log_format, span, case, keeps_steps=keeps_steps)
+        return SteadySteps(log_format, span, case)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     from pytest_dlperf.logs.published import PublishedLines

@@ -8,18 +8,18 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.printed import samples_per_second, step_seconds
-from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
-from pytest_dlperf.logs.steps import Ends, Estimate, Place, Series
+from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse, uncertain
+from pytest_dlperf.logs.steps import Ends, Estimate, NoStepTimesError, Place, Series
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
     from pytest_dlperf.formats.log_format import LogFormat
@@ -48,10 +48,10 @@ class Values:
         self._format = log_format
         self._span = span
         self._case = case
-        self._first = self._last = 0
-        self._first_offset = self._last_offset = 0
-        self._turns = 0
-        self._left_out = 0
+        self._begin = 0
+        """The step before the first that counts."""
+        self._printers = 1
+        """How many have printed each step of the series, one behind the other."""
         self.series = Series()
         """What is printed of all records that count."""
         self._rows = self.series.rows
@@ -61,46 +61,93 @@ class Values:
 
         ``turned`` says that it is the first record of a further epoch.
         """
+        raise NotImplementedError
+
+    def _note(
+        self, step: int, gap: int, texts: Sequence[Text], amounts: Sequence[float], *, turned: bool
+    ) -> None:
+        """Note what is printed of a step, and what it amounts to."""
+        rows = self._rows
+        if not rows:
+            self._begin, self._printers = step - gap, len(texts)
         if turned:
-            self._turns += 1
-            self._left_out += gap
-            self.series.turns.append(len(self._rows))
-        if not self._first:
-            self._first, self._first_offset = step, texts[-1][1]
-        self._last, self._last_offset = step, texts[-1][1]
+            self.series.turns.append(len(rows))
+        for (text, offset), amount in zip(texts, amounts, strict=True):
+            rows.append((step, text, offset, amount))
+
+    @property
+    def _first(self) -> Place:
+        """The first step that counts, and the last record of it."""
+        return self._place(self._printers - 1)
+
+    @property
+    def _last(self) -> Place:
+        return self._place(-1)
+
+    def _place(self, at: int) -> Place:
+        return Place(self._rows[at][0], self._rows[at][2]) if self._rows else Place(0, 0)
+
+    def _gap(self, at: int) -> int:
+        """Say how many steps the first record of a step is behind the one before."""
+        return self._rows[at][0] - (self._rows[at - 1][0] if at else self._begin)
 
     @property
     def ends(self) -> Ends | None:
         """The first and the last record that count, if there are two."""
-        if self._first == self._last:
+        if self._first.step == self._last.step:
             return None
-        first, last = (
-            Place(self._first, self._first_offset),
-            Place(self._last, self._last_offset),
-        )
-        return Ends(first, last, has_turned=self._turns > 0)
+        return Ends(self._first, self._last, has_turned=bool(self.series.turns))
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
         raise NotImplementedError
 
+    def step_times(self, interval: int) -> dict[int, float]:
+        """Compute the seconds of each step, by the slowest of its ranks.
+
+        ``interval`` is that of the log, where a single record does not tell.
+
+        Raises:
+            NoStepTimesError: Records stand for several steps, or the stamps are too coarse.
+        """
+        begins = self.series.turns
+        gaps = [
+            after[0] - before[0]
+            for at, (before, after) in enumerate(pairwise(self._rows), 1)
+            if at not in begins
+        ]
+        if (gap := max(gaps, default=interval)) > 1:
+            raise NoStepTimesError(
+                f"the log prints every {gap} steps, and a mean over them is not a step's time; "
+                "print each step"
+            )
+        return self._step_times()
+
+    def _step_times(self) -> dict[int, float]:
+        raise NotImplementedError
+
     def _made(self, steps: int, seconds: float, *notes: str | None) -> Estimate:
         if not steps:
             raise BrokenContractError(
-                f"no step is left to be measured: all printed steps from {self._first} to "
-                f"{self._last}, counted from 1, are the first of an epoch"
+                f"no step is left to be measured: all printed steps from {self._first.step} to "
+                f"{self._last.step}, counted from 1, are the first of an epoch"
             )
         told = [note for note in (*notes, self._turned_note) if note]
         throughput = self._case.global_batch * steps / seconds
         return Estimate(throughput, steps, "; ".join(told) or None)
 
     @property
+    def _left_out(self) -> int:
+        """How many steps the first records of further epochs stand for."""
+        return sum(map(self._gap, self.series.turns))
+
+    @property
     def _turned_note(self) -> str | None:
-        if not self._turns:
+        if not self.series.turns:
             return None
         return (
-            f"{self._left_out} step(s) at the begin of {self._turns} epoch(s) are left out, with "
-            "the time between the epochs"
+            f"{self._left_out} step(s) at the begin of {len(self.series.turns)} epoch(s) are left "
+            "out, with the time between the epochs"
         )
 
 
@@ -112,63 +159,13 @@ class _Times(Values):
         self._is_rate = log_format.timing.kind is TimeKind.RATE
         self._is_total = log_format.covers is Covers.TOTAL_SINCE_LAST
         self._of_all = self._is_total or log_format.covers is Covers.SINCE_LAST
-        self._begin = 0
-        self._steps = 0
-        self._time = 0.0
-        self._part: Place | None = None
-        self._longest: Ends | None = None
-        self._said_s = 0.0
-        self._is_sampled = False
-        self._by_rank: list[float] = []
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
-        alone = len(texts) == 1
-        each = (self._read(*texts[0]),) if alone else tuple(self._read(*text) for text in texts)
+        seconds = [self._read(*text) for text in texts]
         if self._is_total:
-            each = tuple(seconds / gap for seconds in each)
-        weight = gap if self._of_all else 1
-        if self._of_all and step - gap < self._span.after:
-            return
-        if turned:
-            self._longest = self.ends
-        super().take(step, gap, texts, turned=turned)
-        self._note(step, texts, each)
-        self._begin = self._begin or step - weight + 1
-        if turned or self._part is None:
-            self._part = Place(step, texts[-1][1])
-            self._said_s, self._is_sampled = 0.0, False
-        if turned:
-            return
-        if alone:
-            mean = each[0]
-        elif self._is_rate:
-            mean = len(each) / math.fsum(1 / seconds for seconds in each)
-        else:
-            mean = math.fsum(each) / len(each)
-        self._steps += weight
-        self._time += weight * mean
-        if step > self._part.step:
-            self._said_s += gap * mean
-            self._is_sampled = self._is_sampled or gap > weight
-        if not alone:
-            before = self._by_rank or [0.0] * len(each)
-            self._by_rank = [total + weight * one for total, one in zip(before, each, strict=True)]
-
-    def _note(self, step: int, texts: Sequence[Text], each: Sequence[float]) -> None:
-        """Note what was printed of a step, and the seconds by it."""
-        for (text, offset), seconds in zip(texts, each, strict=True):
-            self._rows.append((step, text, offset, seconds))
-
-    @property
-    def ends(self) -> Ends | None:
-        """The first and the last record of an epoch of which the most steps count."""
-        longest, begin = self._longest, self._part
-        if begin is None or begin.step == self._last:
-            return longest
-        end = Place(self._last, self._last_offset)
-        if longest is not None and longest.last.step - longest.first.step > end.step - begin.step:
-            return longest
-        return Ends(begin, end, self._said_s, self._is_sampled)
+            seconds = [each / gap for each in seconds]
+        if not self._of_all or step - gap >= self._span.after:
+            self._note(step, gap, texts, seconds, turned=turned)
 
     def _read(self, text: bytes, offset: int) -> float:
         form = self._format
@@ -180,51 +177,96 @@ class _Times(Values):
         form.check_time(text, offset)
         return seconds
 
+    def _mean(self, at: int) -> float:
+        """Compute what a step took, by all who printed it."""
+        if self._printers == 1:
+            return self._rows[at][3]
+        each = [row[3] for row in self._rows[at : at + self._printers]]
+        if self._is_rate:
+            return len(each) / math.fsum(1 / seconds for seconds in each)
+        return math.fsum(each) / len(each)
+
+    def _steps(self, begin: int, end: int) -> Iterator[tuple[int, int, float]]:
+        """Give the steps of a part of the series: each one's place, gap and seconds."""
+        for at in range(begin, end, self._printers):
+            yield at, self._gap(at), self._mean(at)
+
+    @property
+    def ends(self) -> Ends | None:
+        """The first and the last record of an epoch of which the most steps count."""
+        rows = self._rows
+        epochs = pairwise([0, *filter(None, self.series.turns), len(rows)])
+        lengths = [(rows[end - 1][0] - rows[begin][0], begin, end) for begin, end in epochs if end]
+        length, begin, end = max(lengths, default=(0, 0, 0))
+        if not length:
+            return None
+        behind = begin + self._printers
+        said_s, is_sampled = 0.0, False
+        for _, gap, seconds in self._steps(behind, end):
+            said_s += gap * seconds
+            is_sampled = is_sampled or (gap > 1 and not self._of_all)
+        return Ends(self._place(behind - 1), self._place(end - 1), said_s, is_sampled)
+
     def estimate(self, checked: Checked) -> Estimate:
-        records = checked(self._begin, self._last)
+        rows, count = self._rows, self._printers
+        first = self._begin + 1 if rows and self._of_all else self._first.step
+        records = checked(first, self._last.step)
+        counted, passed, by_rank = 0, 0.0, [0.0] * count
+        turns = {*self.series.turns}
+        for at, gap, seconds in self._steps(0, len(rows)):
+            if at not in turns:
+                weight = gap if self._of_all else 1
+                counted += weight
+                passed += weight * seconds
+                for rank in range(count):
+                    by_rank[rank] += weight * rows[at + rank][3]
         few = None
         if not self._of_all:
             self._span.check_two(records)
-            if self._steps < min(_FEW, self._span.measured):
-                few = f"{self._steps} steps of the {self._span.measured} that are measured count"
-        return self._made(self._steps, self._time, few, agreement(self._by_rank))
+            if counted < min(_FEW, self._span.measured):
+                few = f"{counted} steps of the {self._span.measured} that are measured count"
+        return self._made(counted, passed, few, agreement(by_rank if counted else ()))
+
+    def _step_times(self) -> dict[int, float]:
+        rows, turns = self._rows, {*self.series.turns}
+        return {
+            rows[at][0]: max(row[3] for row in rows[at : at + self._printers])
+            for at in range(0, len(rows), self._printers)
+            if at not in turns
+        }
 
 
 class _Means(Values):
     """Means over all steps since the start: what the last and the first of the window differ by."""
 
-    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
-        super().__init__(log_format, span, case)
-        self._ends: list[Sequence[Text]] = []
-
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
-        super().take(step, gap, texts, turned=turned)
-        self._ends = [*self._ends[:1], texts]
-        self._rows += ((step, *text, self._since_start(1, *text)[0]) for text in texts)
+        seconds = [self._since_start(1, *text)[0] for text in texts]
+        self._note(step, gap, texts, seconds, turned=turned)
 
     def estimate(self, checked: Checked) -> Estimate:
-        records = checked(self._first, self._last)
-        if len(self._ends) == 1:
+        first, last = self._first.step, self._last
+        records = checked(first, last.step)
+        if first == last.step:
             raise self._span.only_one(records.first)
-        if self._turns:
+        if self.series.turns:
             raise BrokenContractError(
                 "the log prints means since the start, and an epoch begins within the window; "
                 "print what single steps take"
             )
         passed = [
-            [self._since_start(step, text, offset) for text, offset in texts]
-            for step, texts in zip((self._first, self._last), self._ends, strict=True)
+            [self._since_start(*row[:3]) for row in each]
+            for each in (self._rows[: self._printers], self._rows[-self._printers :])
         ]
         begin, end = (statistics.mean([seconds for seconds, _ in each]) for each in passed)
         if end <= begin:
             raise BrokenContractError(
-                f"no time passes between step {self._first} and step {self._last}: the log says "
+                f"no time passes between step {first} and step {last.step}: the log says "
                 f"{begin:g} s and {end:g} s since the start",
-                offset=self._last_offset,
+                offset=last.offset,
             )
         error = max(error for each in passed for _, error in each)
-        note = uncertain("the means' resolution", error, end - begin, self._last_offset)
-        return self._made(self._last - self._first, end - begin, note)
+        note = uncertain("the means' resolution", error, end - begin, last.offset)
+        return self._made(last.step - first, end - begin, note)
 
     def _since_start(self, step: int, text: bytes, offset: int) -> tuple[float, float]:
         """Compute the seconds since the start, and how far off they may be by rounding."""
@@ -236,6 +278,9 @@ class _Means(Values):
             seconds = step * step_seconds(form.timing, text, offset)
         digits = bytes(each for each in text if each in b"0123456789").lstrip(b"0")
         return seconds, seconds / int(digits or b"1")
+
+    def _step_times(self) -> dict[int, float]:
+        raise NoStepTimesError("the log prints means since the start, which are no step's times")
 
 
 class Stamps(Values):
@@ -256,11 +301,8 @@ class Stamps(Values):
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step; it has ended when the last rank says so."""
         text, offset = texts[0] if len(texts) == 1 else texts[lags(texts).index(0)]
-        begins = not self._first
+        begins = not self._first_texts
         turned = turned and not begins
-        super().take(step, gap, texts, turned=turned)
-        self._first_texts = self._first_texts or texts
-        self._last_texts = texts
         # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
         # stamp, or time runs backwards.
         if begins or turned or not self._sort or text < self._text[0]:
@@ -269,33 +311,39 @@ class Stamps(Values):
                 self._at = self._clock.nanoseconds
             self._read(text, offset)
             now = self._clock.nanoseconds
-            interval, self._at = now - self._at, now
             if turned:
-                self._between += interval
-        self._rows.append((step, text, offset, -1 if self._sort else self._at))
+                self._between += now - self._at
+            self._at = now
+        self._first_texts = self._first_texts or texts
+        self._last_texts = texts
+        moments = (-1,) if self._sort else (self._at,)
+        self._note(step, gap, ((text, offset),), moments, turned=turned)
         self._text = text, offset
 
     def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
-        steps = range(self._last + 1, step + 1)
+        steps = range(self._rows[-1][0] + 1, step + 1)
         self._rows += zip(steps, texts, repeat(-1), repeat(-1), strict=False)
-        self._last, self._last_offset = step, offset
         self._text = texts[-1], offset
         self._last_texts = (self._text,)
 
     def _read(self, text: bytes, offset: int) -> None:
         self._clock.read(text, offset)
-        if self._format.time_form is not None:
-            self._format.check_time(text, offset)
+        self._format.check_time(text, offset)
+
+    def _place(self, at: int) -> Place:
+        texts = self._first_texts if at == 0 else self._last_texts
+        return Place(self._rows[at][0], texts[-1][1]) if texts else Place(0, 0)
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
-        records = checked(self._first, self._last)
-        if self._first == self._last:
+        first, last = self._first.step, self._last.step
+        records = checked(first, last)
+        if first == last:
             raise self._span.only_one(records.first)
         if self._sort:
             self._read(*self._text)
-        steps = self._last - self._first - self._left_out
+        steps = last - first - self._left_out
         if not steps:
             return self._made(0, 1.0)
         passed = self._clock.nanoseconds - self._between
@@ -304,6 +352,21 @@ class Stamps(Values):
         begins, ends = sorted(lags(self._first_texts)), sorted(lags(self._last_texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
         return self._made(steps, passed / NANOSECONDS, note, apart)
+
+    def _step_times(self) -> dict[int, float]:
+        clock, before = Clock(), 0
+        times = {}
+        for at, (step, text, *_) in enumerate(self._rows):
+            clock.read(text)
+            if at and at not in self.series.turns:
+                times[step] = (clock.nanoseconds - before) / NANOSECONDS
+            before = clock.nanoseconds
+        resolution = 10.0 ** -max((parse(row[1]).decimals for row in self._rows), default=0)
+        if times and resolution > WORTHLESS_ERROR * statistics.median(list(times.values())):
+            raise NoStepTimesError(
+                f"the stamps' resolution of {resolution:g} s is too coarse for single steps"
+            )
+        return times
 
 
 def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:
