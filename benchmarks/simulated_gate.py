@@ -22,8 +22,14 @@ from noise_models import LEVEL, Noise
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.rules import Terms, rule_for
+from pytest_dlperf.gate.scatter import needed_tolerance, why_too_scattered
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
-from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide, why_not_added
+from pytest_dlperf.gate.verdicts import (
+    GateInput,
+    MeasuredCase,
+    decide,
+    why_not_added,
+)
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
@@ -84,6 +90,8 @@ OTHERS: Final = {
     "one value": Noise(deviation=0.0),
     "30 % at +3 %": Noise(deviation=0.0, modes=0.03, worse_share=0.3),
     "slow session": Noise(deviation=0.01, slow_session=0.05),
+    "skewed 30": Noise(deviation=0.3, shape="skewed"),
+    "skewed 80": Noise(deviation=0.8, shape="skewed"),
     "cv 3": Noise(deviation=0.03),
     "cv 5": Noise(deviation=0.05),
     "a third strays": Noise(deviation=0.01, strays=0.3),
@@ -442,6 +450,38 @@ def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: in
         quiet_joined=joined["cv 1"] / trials / (quiet_nights + 1),
         stuck=stuck / trials,
     )
+
+
+class Recording(Struct, frozen=True):
+    """What became of numbers that differ too much for the usual tolerance, as parts of them.
+
+    ``told`` were refused when they were to be accepted, with the tolerance that they take. The
+    others are nights judged by that: ``alarms`` without a loss, ``found`` after one of twice it.
+    """
+
+    told: float
+    alarms: float
+    found: float
+
+
+def recorded(noise: str, trials: int) -> Recording:
+    """Record a time that is skewed, and judge a night of it by the tolerance that is told."""
+    choose = random.Random(zlib.crc32(noise.encode()))  # noqa: S311 - a simulation
+    metric = replace(METRICS[Better.LOWER], unit="s")
+    told = alarms = found = 0
+    for _ in range(trials):
+        accepted, tonight = (
+            NOISES[noise].session(LEVEL, -1, RUNS_PER_SESSION, choose) for _ in range(2)
+        )
+        told += why_too_scattered(accepted, tolerance_percent=TOLERANCE_PERCENT) is not None
+        floor = (needed_tolerance(accepted, Better.LOWER) or 0.0) * median(accepted)
+        terms = Terms(tolerance_percent=TOLERANCE_PERCENT, tolerance_at_least=floor)
+        rule = rule_for(metric, baseline_of(metric, [accepted]), terms)
+        for lost in (0.0, 2 * floor):
+            decision = rule.decide([run + lost for run in tonight], is_last=True)
+            is_alarm = decision is not None and decision.verdict is Verdict.REGRESSED
+            alarms, found = (alarms, found + is_alarm) if lost else (alarms + is_alarm, found)
+    return Recording(told / trials, alarms / trials, found / trials)
 
 
 def _chunk(task: tuple[Cell, int, str]) -> tuple[Cell, Outcome]:

@@ -68,6 +68,33 @@ def test_a_built_in_metric_that_is_named_is_judged(tmp_path: Path) -> None:
     assert system.declared == ()
 
 
+def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path: Path) -> None:
+    system = declared(
+        tmp_path,
+        "first_step_time: {tolerance: {percent: 20, at_least: 2 s}}, "
+        "step_time_p99: {tolerance: {at_least: 0.5}}, "
+        f"wait: {{{RECORD}, unit: s, better: lower, tolerance: {{at_least: 50 ms}}}}",
+    )
+    by_name = {metric.name: metric for metric in system.metrics}
+    first, p99, wait = (by_name[name] for name in ("first_step_time", "step_time_p99", "wait"))
+    assert (first.tolerance_percent, first.tolerance_at_least) == (20, 2.0)
+    assert (p99.tolerance_percent, p99.tolerance_at_least) == (None, 0.5)
+    assert wait.tolerance_at_least == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("tolerance: {at_least: 2 MB}", "'MB' is worth in 's'"),
+        ("tolerance: {at_least: -2 s}", "'-2 s' is not a number above 0 with its unit"),
+        ("tolerance: {at_least: soon}", "'soon' is not a number above 0 with its unit"),
+        ("tolerance: {at_least: 2 s}, tolerance_percent: 3", "give one of them"),
+    ],
+)
+def test_a_tolerance_that_cannot_be_used_is_told(tmp_path: Path, said: str, expected: str) -> None:
+    assert expected in mistake(tmp_path, f"first_step_time: {{{said}}}")
+
+
 def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> None:
     system = declared(
         tmp_path,

@@ -7,9 +7,11 @@ from itertools import cycle, islice
 
 import pytest
 from gate_values import METRIC, TIME, accepted, judge, measured
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import noise, pooled_noise
-from pytest_dlperf.gate.reference import Groups, Reference, why_other_scatter
+from pytest_dlperf.gate.reference import Groups, Reference
+from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why_other_scatter
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, RuleName
@@ -167,3 +169,18 @@ def test_noisy_sessions_do_not_keep_a_case_undecided() -> None:
     mostly_quiet = [scaled(1.0)] * 2 + [noisy] * 2 + [scaled(1.0)] * 2
     assert judged(mostly_quiet, scaled(1.0)).rule is RuleName.SEQUENTIAL
     assert judged([noisy] * 6, scaled(1.0)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_a_number_takes_that_scatters_is_told() -> None:
+    seconds = [2.0, 1.5, 1.0, 3.0, 5.0]
+    needed = needed_tolerance(seconds, Better.LOWER)
+    assert needed is not None
+    assert needed > 1
+    told = remedy_for_scatter(replace(TIME, unit="s"), seconds)
+    assert f"tolerance: {{at_least: {2.0 * needed:.2f} s}}" in told
+    rates = [run * 1.05**power for power, run in enumerate([1000.0] * 5)]
+    assert "as in 'tolerance_percent: " in remedy_for_scatter(METRIC, rates)
+    # As much as nights of these runs differ by, and not as far as their extremes lie apart.
+    percent = 100 * (needed_tolerance(rates, Better.HIGHER) or 0)
+    assert 15 < percent < 30
+    assert remedy_for_scatter(METRIC, [500.0, 900.0]).endswith("what is usual")

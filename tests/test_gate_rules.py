@@ -16,8 +16,9 @@ from pytest_dlperf.gate.rules import (
     rule_for,
     rule_maker,
 )
+from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
-from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Repeats, Run
 from pytest_dlperf.model.metric import RuleName, Source
 
@@ -273,6 +274,24 @@ def test_a_median_in_the_worse_of_two_accepted_values_passes() -> None:
     assert passed.verdict is Verdict.PASS
     assert ["two groups 2.4 % apart" in note for note in passed.notes] == [True]
     assert last_decision(rule, [42.0] * 5).verdict is Verdict.REGRESSED
+
+
+def test_a_loss_below_an_amount_passes_however_many_percent_it_is() -> None:
+    terms = replace(USUAL, tolerance_percent=20.0, tolerance_at_least=2.0)
+    seconds = replace(TIME, unit="s")
+
+    def judged(accepted_number: float, tonight: float) -> Judgement:
+        known = accepted([accepted_number] * 5, metric=seconds)
+        case = MeasuredCase(measured(*[tonight] * 5, metric=seconds), {seconds.name: known})
+        return decide(GateInput(seconds, case, terms))
+
+    assert judged(0.1, 2.05).verdict is Verdict.PASS
+    assert judged(0.1, 2.05).notes == ("a loss of up to 2 s passes",)
+    assert judged(0.1, 2.2).verdict is Verdict.REGRESSED
+    # Of a large number the percentage is more.
+    assert judged(100.0, 119.0).verdict is Verdict.PASS
+    assert judged(100.0, 121.0).verdict is Verdict.REGRESSED
+    assert judged(100.0, 119.0).notes == ()
 
 
 def test_times_that_agree_by_chance_are_no_metric_without_noise() -> None:

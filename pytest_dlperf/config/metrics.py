@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -12,12 +14,13 @@ from pytest_dlperf.files.shapes import (
     Key,
     Number,
     Record,
+    Scalar,
     Shape,
     Text,
     YesNo,
     one_of,
 )
-from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
+from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
@@ -38,7 +41,7 @@ from pytest_dlperf.model.metric import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pytest_dlperf.files.yamlfile import YamlValue
 
@@ -67,6 +70,8 @@ _AXES: Final = (
 """Axes by which tests are selected; a metric of that name could not be told from them."""
 
 _ALWAYS_JUDGED: Final = (THROUGHPUT, SPEEDUP)
+_TIMES: Final = (*STEP_TIMES, FIRST_STEP_TIME)
+_TIME_UNIT: Final = "s"
 _MEANINGS: Final = {
     THROUGHPUT: "Work per second over all devices.",
     SPEEDUP: "How many times the throughput of the reference topology is reached.",
@@ -97,6 +102,24 @@ _JUDGING: Final = (
     ),
     Key("rule", one_of(RuleName), "The rule that decides; default: what the baseline allows."),
 )
+_TOLERANCE: Final = Key(
+    "tolerance",
+    Record(
+        dict[str, Any],
+        Key(
+            "percent",
+            Number(below=100, unit="percent"),
+            "The same as tolerance_percent.",
+        ),
+        Key(
+            "at_least",
+            Scalar("a number with its unit, such as 2 s"),
+            "A loss of so much passes, however many percent it is.",
+        ),
+    ),
+    "The tolerance of a metric that is near zero: in percent, and in its own unit.",
+)
+_AMOUNT: Final = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
 _JUDGED: Final = Key(
     "judged", YesNo(), "false: record and show it, without a test.", argument="is_judged"
 )
@@ -130,6 +153,7 @@ _DECLARED: Final = Record(
     Key("node", one_of(WhichNode), "The nodes whose logs have it; default: log.node."),
     Key("over", one_of(Over), "The part of the run whose numbers count; default: window."),
     *_JUDGING,
+    _TOLERANCE,
     Key("sanity", _SANITY, "What each run has to fulfil, whatever was accepted."),
     _JUDGED,
 )
@@ -138,13 +162,44 @@ _DECLARED: Final = Record(
 def _checked(entries: dict[str, dict[str, Any]], place: YamlValue) -> dict[str, dict[str, Any]]:
     """Check and build the metrics that a log prints."""
     for name, entry in entries.items():
-        if name not in _MEANINGS:
-            try:
-                _check_entry(name, entry)
-                entry["declared"] = _declared(name, entry)
-            except ValueError as error:
-                place.at(name).fault(str(error))
+        _check_metric(name, entry, place)
     return entries
+
+
+def _check_metric(name: str, entry: dict[str, Any], place: YamlValue) -> None:
+    is_builtin = name in _MEANINGS
+    try:
+        if "tolerance" in entry:
+            unit = _TIME_UNIT if is_builtin else entry.get("unit", "")
+            entry.update(_tolerances(entry.pop("tolerance"), unit, entry))
+        if not is_builtin:
+            _check_entry(name, entry)
+            entry["declared"] = _declared(name, entry)
+    except ValueError as error:
+        place.at(name).fault(str(error))
+
+
+def _tolerances(
+    given: Mapping[str, Any], unit: str, entry: Mapping[str, Any]
+) -> Iterator[tuple[str, float]]:
+    if "tolerance_percent" in entry:
+        raise ValueError("'tolerance' and 'tolerance_percent' say the same; give one of them")
+    if "percent" in given:
+        yield "tolerance_percent", given["percent"]
+    if "at_least" in given:
+        yield "tolerance_at_least", _amount(given["at_least"], unit)
+
+
+def _amount(text: str, unit: str) -> float:
+    """Read a number with its unit, in ``unit``."""
+    found = _AMOUNT.fullmatch(text.strip())
+    try:
+        number = float(found["number"]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or not 0 < number < math.inf:
+        raise ValueError(f"at_least: {text!r} is not a number above 0 with its unit, such as 2 s")
+    return number * unit_factor(found["unit"] or unit, unit)
 
 
 def _check_entry(name: str, entry: dict[str, Any]) -> None:
@@ -166,7 +221,11 @@ def _check_entry(name: str, entry: dict[str, Any]) -> None:
             "nothing says how it is judged; give 'better' (higher or lower) to hold it against "
             "a baseline, 'sanity' to check each run, or 'judged: false' to record it only"
         )
-    if "better" not in entry and entry.keys() & {"tolerance_percent", "rule"}:
+    if "better" not in entry and entry.keys() & {
+        "tolerance_percent",
+        "tolerance_at_least",
+        "rule",
+    }:
         raise ValueError(
             "a tolerance or a rule needs 'better' (higher or lower): without it, no baseline is "
             "held"
@@ -184,7 +243,7 @@ def _declared(name: str, entry: Mapping[str, Any]) -> DeclaredMetric:
         statistic=entry.get("statistic", Statistic.LAST if whole_run else Statistic.MEDIAN),
         **{
             key: entry[key]
-            for key in ("tolerance_percent", "rule", "sanity", "is_judged")
+            for key in ("tolerance_percent", "tolerance_at_least", "rule", "sanity", "is_judged")
             if key in entry
         },
     )
@@ -196,7 +255,12 @@ METRICS: Final[Shape[dict[str, dict[str, Any]]]] = Record(
     *(
         Key(
             name,
-            Record(dict[str, Any], *_JUDGING, *(() if name in _ALWAYS_JUDGED else (_JUDGED,))),
+            Record(
+                dict[str, Any],
+                *_JUDGING,
+                *((_TOLERANCE,) if name in _TIMES else ()),
+                *(() if name in _ALWAYS_JUDGED else (_JUDGED,)),
+            ),
             meaning,
         )
         for name, meaning in _MEANINGS.items()

@@ -19,9 +19,7 @@ from pytest_dlperf.gate.noise import (
 )
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.statistics import (
-    MIN_RUNS_FOR_NOISE,
     mean,
-    median,
     sample_standard_deviation,
 )
 
@@ -57,11 +55,6 @@ _MAX_DISTANCE_OF_ONE: Final = 0.04
 
 _ERRORS_WITHIN_GROUP: Final = 2.5
 """Standard errors by which tonight may differ from the group that it lies in."""
-
-
-_MAX_SCATTER: Final = 1.5
-_MAX_SCATTER_OF_FEW: Final = 3.0
-"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20."""
 
 
 class Groups(Struct, frozen=True):
@@ -222,28 +215,3 @@ def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:
         return sessions
     deviation = noise([run for session in sessions for run in session])
     return [session for session in sessions if not gross_outliers(session, deviation)] or sessions
-
-
-def why_other_scatter(runs: Sequence[float], sessions: Sequence[Session]) -> str | None:
-    """Return why a session's runs scatter more than those of a baseline; ``None`` if they do not.
-
-    The scatter is that of all runs, outliers as well: a noisy session that joins a baseline makes
-    it blind.
-    """
-    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
-    if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
-        return None
-    count = sum(map(len, sessions))
-    allowed = _MAX_SCATTER if count >= MIN_RUNS_FOR_NOISE else _MAX_SCATTER_OF_FEW
-    usual = max(median(known), noise([run for session in sessions for run in session]))
-    own = _scatter(runs)
-    if own <= allowed * usual:
-        return None
-    return (
-        f"its runs differ by {numbers.variation(own)}, those of the baseline by "
-        f"{numbers.variation(usual)}"
-    )
-
-
-def _scatter(runs: Sequence[float]) -> float:
-    return sample_standard_deviation(runs) / mean(runs)

@@ -17,6 +17,7 @@ from pytest_dlperf.gate.sequential import (
     SequentialRule,
 )
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.model.measurement import (
     FixedRepeats,
@@ -68,6 +69,8 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     tolerance_percent: float
     """The metric's or its system's; the baseline's own tolerance takes precedence."""
+    tolerance_at_least: float = 0.0
+    """A loss of so much passes, however many percent it is; in the metric's unit."""
     min_loss_percent: float = MIN_LOSS_PERCENT
     """The smallest loss that counts by the sequential rule, unless the metric or the baseline has
     its own tolerance; smaller where a control arm follows."""
@@ -78,16 +81,31 @@ class Terms(Struct, frozen=True, kw_only=True):
     forced: RuleName | None = None
     """The rule that the user forces (``--dlperf-gate``)."""
 
-    def tolerance_of(self, baseline: Baseline | None) -> float:
-        """Return the tolerance in percent: the baseline's, else the system's."""
+    def tolerance_of(self, baseline: Baseline | None, *, level: float | None = None) -> float:
+        """Return the tolerance in percent: the baseline's, else the system's.
+
+        ``level`` is the number of which a part may be lost where there is no baseline.
+        """
         own = baseline.tolerance_percent if baseline is not None else None
-        return self.tolerance_percent if own is None else own
+        percent = self.tolerance_percent if own is None else own
+        return max(percent, self._least_percent(baseline.accepted if baseline else level))
 
     def min_loss_of(self, metric: Metric, baseline: Baseline | None) -> float:
         """Return the smallest loss that counts in percent: its own tolerance, if it has one."""
         own = baseline.tolerance_percent if baseline is not None else None
         own = metric.tolerance_percent if own is None else own
-        return self.min_loss_percent if own is None else own
+        percent = self.min_loss_percent if own is None else own
+        return max(percent, self._least_percent(baseline.accepted if baseline else None))
+
+    def notes(self, metric: Metric, baseline: Baseline) -> tuple[str, ...]:
+        """Tell of a tolerance that is no percentage, for the reader."""
+        least = self._least_percent(baseline.accepted)
+        if not least or least < self.tolerance_of(baseline):
+            return ()
+        return (f"a loss of up to {numbers.quantity(self.tolerance_at_least, metric.unit)} passes",)
+
+    def _least_percent(self, level: float | None) -> float:
+        return 100 * self.tolerance_at_least / level if level else 0.0
 
 
 @final

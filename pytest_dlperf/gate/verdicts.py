@@ -13,17 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import confirm
-from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
-from pytest_dlperf.gate.reference import why_other_scatter
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
+from pytest_dlperf.gate.scatter import remedy_for_scatter, why_other_scatter, why_too_scattered
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.model.statistics import difference_percent, median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,13 +37,6 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 
 _ALL_PERCENT: Final = 100.0
 """Where less is worse there is no larger loss: one of so much cannot be exceeded, nor found."""
-
-_REMEDY_FOR_SCATTER: Final = (
-    "measure when the machines are quiet, or say under 'tolerance_percent' in the system file what "
-    "is usual here"
-)
-_MIN_RUNS_FOR_DEVIATION: Final = 3
-"""Fewer runs do not show how far runs usually lie apart."""
 
 
 class MeasuredCase(Struct, frozen=True):
@@ -94,7 +85,7 @@ class GateInput(Struct, frozen=True):
     @property
     def tolerance_percent(self) -> float:
         """The metric's tolerance in percent."""
-        return self.terms.tolerance_of(self.baseline)
+        return self.terms.tolerance_of(self.baseline, level=self.measured)
 
     @property
     def min_loss_percent(self) -> float:
@@ -214,7 +205,11 @@ def decide(gate_input: GateInput) -> Judgement:
         decision=decision,
         reason=decision.reason,
         ends=ends,
-        notes=(*decision.notes, *baseline.notes(gate_input.case.measurement)),
+        notes=(
+            *decision.notes,
+            *gate_input.terms.notes(metric, baseline),
+            *baseline.notes(gate_input.case.measurement),
+        ),
     )
 
 
@@ -262,7 +257,7 @@ def accept(
     if problem is not None:
         refusal = f"not accepted: {problem}"
         if problem is scatter:
-            refusal += f"; {_REMEDY_FOR_SCATTER}"
+            refusal += f"; {remedy_for_scatter(gate_input.metric, runs)}"
         reason = f"{judgement.reason}; {refusal}" if judgement.reason else refusal
         return replace(judgement, reason=reason, refused=problem)
     if judgement.verdict is Verdict.NO_BASELINE:
@@ -406,26 +401,6 @@ def why_not_added(judgement: Judgement, gate_input: GateInput) -> str | None:
     allowed = max(tolerance, judgement.tolerance_percent or 0.0)
     scattered = why_too_scattered(runs, tolerance_percent=allowed)
     return scattered or why_other_scatter(runs, baseline.rolling)
-
-
-def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
-    """Return why runs scatter too much for a baseline; ``None`` if they do not."""
-    if len(runs) < _MIN_RUNS_FOR_DEVIATION:
-        apart = difference_percent(max(runs), min(runs)) if runs else 0.0
-        is_far = apart > tolerance_percent
-        return f"its {len(runs)} runs lie {numbers.percent(apart)} apart" if is_far else None
-    deviation = noise(runs)
-    if 100 * deviation > tolerance_percent:
-        return (
-            f"its runs differ by {numbers.variation(deviation)}, which is more than the tolerance "
-            f"of {tolerance_percent:g} %"
-        )
-    middle = median(runs)
-    radius = middle * max(OUTLIER_RADIUS_NOISE * deviation, tolerance_percent / 100)
-    far = sum(abs(run - middle) > radius for run in runs)
-    if 3 * far > len(runs):
-        return f"{far} of its {len(runs)} runs lie far from the others"
-    return None
 
 
 def _worsens(judgement: Judgement, baseline: Baseline | None) -> bool:

@@ -104,6 +104,8 @@ class Metric(Struct, frozen=True, kw_only=True):
     """What reduces all samples of a run to one number; ``None`` where the metric says so itself."""
     tolerance_percent: float | None = None
     """``None`` where the system's tolerance holds."""
+    tolerance_at_least: float | None = None
+    """A loss of so much passes, however many percent it is; in the unit."""
     rule: RuleName | None = None
     """``None`` where the baseline decides."""
     sanity: Sanity | None = None

@@ -276,7 +276,8 @@ def _unsteady(
             continue
         samples = measurement.samples(change.metric.name)
         if samples.spread is not None and samples.spread > NOISY_SPREAD:
-            tolerance = terms_of(change.case, change.metric).tolerance_percent
+            terms = terms_of(change.case, change.metric)
+            tolerance = terms.tolerance_of(None, level=samples.median)
             percent = detectable_percent(samples.values, tolerance, better)
             sees = "no loss" if percent is None else f"losses from {percent:.0f} % on"
             yield Note(

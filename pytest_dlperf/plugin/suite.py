@@ -146,6 +146,7 @@ class Suite(Struct, frozen=True, kw_only=True):
         has_control = self.control is not ControlArm.NEVER
         return Terms(
             tolerance_percent=system.tolerance_percent if own is None else own,
+            tolerance_at_least=metric.tolerance_at_least or 0.0,
             min_loss_percent=CONFIRMED_LOSS_PERCENT if has_control else MIN_LOSS_PERCENT,
             default_repeats=None if from_logs else system.repeats,
             repeats=None if from_logs else self.settings.repeats,

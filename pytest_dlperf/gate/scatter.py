@@ -1,0 +1,104 @@
+"""How far a session's runs lie apart: whether they may be accepted, or join a baseline."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
+from pytest_dlperf.gate.reference import counted_sessions
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import Better, Source
+from pytest_dlperf.model.statistics import (
+    MIN_RUNS_FOR_NOISE,
+    difference_percent,
+    mean,
+    median,
+    sample_standard_deviation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.metric import Metric
+
+_MIN_RUNS_FOR_DEVIATION: Final = 3
+"""Fewer runs do not show how far runs usually lie apart."""
+
+_SURE_DEVIATIONS: Final = 2.576
+"""Normal deviations that one night in 200 exceeds."""
+
+_MAX_SCATTER: Final = 1.5
+_MAX_SCATTER_OF_FEW: Final = 3.0
+"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20."""
+
+
+def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
+    """Return why runs scatter too much for a baseline; ``None`` if they do not."""
+    if len(runs) < _MIN_RUNS_FOR_DEVIATION:
+        apart = difference_percent(max(runs), min(runs)) if runs else 0.0
+        is_far = apart > tolerance_percent
+        return f"its {len(runs)} runs lie {numbers.percent(apart)} apart" if is_far else None
+    deviation = noise(runs)
+    if 100 * deviation > tolerance_percent:
+        return (
+            f"its runs differ by {numbers.variation(deviation)}, which is more than the tolerance "
+            f"of {tolerance_percent:g} %"
+        )
+    middle = median(runs)
+    radius = middle * max(OUTLIER_RADIUS_NOISE * deviation, tolerance_percent / 100)
+    far = sum(abs(run - middle) > radius for run in runs)
+    if 3 * far > len(runs):
+        return f"{far} of its {len(runs)} runs lie far from the others"
+    return None
+
+
+def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:
+    """Return the tolerance that runs which differ so much take, as a part; ``None`` with too few.
+
+    With it, one night of 200 at most is a false alarm by the median of as many runs. That is by
+    their logarithms: times near zero are skewed.
+    """
+    if len(runs) < _MIN_RUNS_FOR_DEVIATION:
+        return None
+    deviation = sample_standard_deviation([math.log(run) for run in runs])
+    error = deviation * math.sqrt(2 * median_variance(len(runs)))
+    most = t_quantile(_SURE_DEVIATIONS, len(runs) - 1) * error
+    return math.expm1(most) if better is Better.LOWER else -math.expm1(-most)
+
+
+def remedy_for_scatter(metric: Metric, runs: Sequence[float]) -> str:
+    """Say what it takes to accept runs that scatter too much."""
+    remedy = "measure when the machines are quiet, or allow in the system file what is usual"
+    needed = needed_tolerance(runs, metric.better) if metric.better is not None else None
+    if needed is None:
+        return remedy
+    if metric.better is Better.LOWER and metric.source is not Source.RATIO:
+        amount = numbers.quantity(needed * median(runs), metric.unit)
+        return f"{remedy}, as in 'tolerance: {{at_least: {amount}}}'"
+    return f"{remedy}, as in 'tolerance_percent: {math.ceil(100 * needed)}'"
+
+
+def why_other_scatter(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> str | None:
+    """Return why a session's runs scatter more than those of a baseline; ``None`` if they do not.
+
+    The scatter is that of all runs, outliers as well: a noisy session that joins a baseline makes
+    it blind.
+    """
+    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
+    if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+        return None
+    count = sum(map(len, sessions))
+    allowed = _MAX_SCATTER if count >= MIN_RUNS_FOR_NOISE else _MAX_SCATTER_OF_FEW
+    usual = max(median(known), noise([run for session in sessions for run in session]))
+    own = _scatter(runs)
+    if own <= allowed * usual:
+        return None
+    return (
+        f"its runs differ by {numbers.variation(own)}, those of the baseline by "
+        f"{numbers.variation(usual)}"
+    )
+
+
+def _scatter(runs: Sequence[float]) -> float:
+    return sample_standard_deviation(runs) / mean(runs)
