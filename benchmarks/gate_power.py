@@ -269,7 +269,9 @@ class Target(Struct, frozen=True):
         """How it is missed by more than chance: three standard errors; ``None`` if it holds."""
         if self.most_runs is not None:
             runs = outcome.runs_each()
-            return f"{runs:.2f} runs" if runs > self.most_runs else None
+            # The runs of a night without loss have a deviation of less than one.
+            chance = 3 / math.sqrt(outcome.trials)
+            return f"{runs:.2f} runs" if runs > self.most_runs + chance else None
         for share, limit, sign in (
             (outcome.alarms(), self.at_most, 1),
             (outcome.alarms(), self.at_least, -1),
@@ -385,10 +387,10 @@ def main() -> int:
         print(line)
     lines, holds = check_targets(outcomes)
     # Seven nights and four of each case.
-    extensions = {noise: extended(noise, options.trials // 10 or 1) for noise in NOISY_NIGHTS}
+    extensions = {noise: extended(noise, max(options.trials // 10, 40)) for noise in NOISY_NIGHTS}
     print("", *extension_table(extensions), sep="\n")
     missed = [line for noise, found in extensions.items() for line in missed_of(noise, found)]
-    recordings = {noise: recorded(noise, options.trials) for noise in SKEWED}
+    recordings = {noise: recorded(noise, max(options.trials, 200)) for noise in SKEWED}
     print("", *recording_table(recordings), sep="\n")
     missed += [line for noise, found in recordings.items() for line in missed_of(noise, found)]
     lines, holds = [*lines, *missed], holds and not missed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from gate_values import (
@@ -25,12 +26,13 @@ from pytest_dlperf.gate.verdicts import (
     GateInput,
     GateOptions,
     GateResult,
+    decide,
     detectable_percent,
     excuse,
     run_gate,
     withdraw,
 )
-from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric
 
@@ -212,3 +214,20 @@ def test_a_small_loss_that_nothing_could_confirm_is_no_alarm(silent: ControlRuns
 
 def test_a_small_loss_passes_where_no_control_arm_would_follow() -> None:
     assert small_loss(GateOptions(), ControlRuns()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("days", "is_told"), [(3, False), (31, True)])
+def test_a_loss_after_a_gap_is_told_as_such(days: int, is_told: bool) -> None:
+    last = datetime(2026, 11, 1, 2, tzinfo=timezone.utc)
+    session = AcceptedSession(at=last.isoformat(), runs=EVEN)
+    known = replace(accepted(EVEN), sessions=(session,))
+
+    def notes(level: float, now: datetime | None) -> tuple[str, ...]:
+        case = end(measured(*[level] * 5), known)
+        terms = Terms(tolerance_percent=5.0)
+        return decide(GateInput(METRIC, case, terms, now=now)).notes
+
+    tonight = last + timedelta(days=days)
+    assert any("31 days old" in note for note in notes(900.0, tonight)) is is_told
+    assert not notes(1000.0, tonight)
+    assert not notes(900.0, None)

@@ -7,6 +7,8 @@ first three. Whether a failure was expected is known only when the test has ende
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -24,7 +26,7 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 """Verdicts on a sound number that is worse than its reference."""
 
+_MIN_DAYS_OF_GAP: Final = 14
 _ALL_PERCENT: Final = 100.0
 """Where less is worse there is no larger loss: one of so much cannot be exceeded, nor found."""
 
@@ -62,6 +65,8 @@ class GateInput(Struct, frozen=True):
     reference: MeasuredCase | None = None
     base_terms: Terms | None = None
     """Terms of the metric that a ratio is taken of."""
+    now: datetime | None = None
+    """When it is judged; ``None`` where that is not when it was measured."""
 
     @property
     def base(self) -> Metric:
@@ -208,9 +213,23 @@ def decide(gate_input: GateInput) -> Judgement:
         notes=(
             *decision.notes,
             *gate_input.terms.notes(metric, baseline),
+            *_gap(decision, baseline, gate_input.now),
             *baseline.notes(gate_input.case.measurement),
         ),
     )
+
+
+def _gap(decision: Decision, baseline: Baseline, now: datetime | None) -> Iterator[str]:
+    """Note that a loss may have come little by little while nothing was accepted."""
+    if decision.verdict is not Verdict.REGRESSED or now is None or baseline.last_at is None:
+        return
+    with suppress(ValueError, TypeError):  # a person may have written the date
+        days = (now - datetime.fromisoformat(baseline.last_at)).days
+        if days >= _MIN_DAYS_OF_GAP:
+            yield (
+                f"the last accepted session is {days} days old: hosts may have changed little by "
+                "little since; a control arm tells"
+            )
 
 
 def _decide_ratio(

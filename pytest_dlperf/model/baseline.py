@@ -91,6 +91,13 @@ class Baseline(Struct, frozen=True, kw_only=True):
         sessions = ((accepted,) if accepted else ()) + tuple(s.runs for s in self.sessions)
         return sessions[-ROLLING_SESSIONS:]
 
+    @property
+    def last_at(self) -> str | None:
+        """When its last session began, ISO 8601 with its zone; ``None`` where unknown."""
+        if self.sessions:
+            return self.sessions[-1].at or None
+        return self.acceptance.at if self.acceptance else None
+
     def why_incomparable(self, metric: Metric, measurement: Measurement) -> str | None:
         """Return why a measurement cannot be compared with it, or ``None``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
@@ -155,7 +156,9 @@ class Measuring:
         if metric.ratio_of is not None:
             base_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
         own = MeasuredCase(measurement, suite.baselines(case))
-        return GateInput(metric, own, suite.terms(case, metric), end, base_terms)
+        # Logs may be of any day.
+        now = None if suite.settings.log_sources else datetime.now().astimezone()
+        return GateInput(metric, own, suite.terms(case, metric), end, base_terms, now)
 
     def control_runs(self, gate_input: GateInput) -> ControlRuns:
         """Run the tested and the accepted software, interleaved: with logs, nothing."""
