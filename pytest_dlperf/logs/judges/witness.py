@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.logs.arrivals import Burst
-    from pytest_dlperf.logs.steps import Ends
+    from pytest_dlperf.logs.steps import Ends, Series
 
 TOLERANCE: Final = 0.10
 """What a log prints and what was observed may differ by this part of what was observed."""
@@ -38,7 +38,6 @@ LEAST_S: Final = 1.0
 _LATE_S: Final = 0.025
 """A supervisor may be woken so late by a busy machine."""
 _NEAR: Final = 64 * 1024
-_LINE: Final = 4096
 _STAMPED: Final = 80
 _FINE: Final = 20
 _FEW: Final = 8
@@ -94,11 +93,11 @@ class Witness(Judge):
             evidence.seen_by = self._asked(evidence)
 
     def _asked(self, evidence: Evidence) -> WitnessKind | None:
-        unit, ends = evidence.unit, evidence.ends.values()
+        unit, ends = evidence.unit, evidence.ends
         work = self.case.work_of_step(unit)
         observed = []
-        for each in ends:
-            seen = self._observed(each)
+        for rank, each in ends.items():
+            seen = self._observed(each, evidence.series[rank])
             if seen is not None:
                 # The window's first step ended where these steps begin.
                 rate = seen.steps / each.said_s if each.said_s else evidence.throughput / work
@@ -122,10 +121,10 @@ class Witness(Judge):
             "most robust is a record with a time stamp"
         )
 
-    def _observed(self, ends: Ends) -> Observed | None:
+    def _observed(self, ends: Ends, series: Series) -> Observed | None:
         if ends.has_turned:
             return None
-        return self._by_arrivals(ends) or self._by_stamps(ends)
+        return self._by_arrivals(ends) or self._by_stamps(ends, series)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -205,52 +204,59 @@ class Witness(Judge):
 
     # ------------------------------------------------------------------ stamps
 
-    def _by_stamps(self, ends: Ends) -> Observed | None:
+    def _by_stamps(self, ends: Ends, series: Series) -> Observed | None:
         if self.log_format.timing.kind is TimeKind.MOMENT:
             return None
-        first = self._stamped(ends.first.offset, ends.first.offset - _LINE, _NEAR)
-        last = self._stamped(ends.last.offset, ends.last.offset - _NEAR, _LINE)[::-1]
-        if not first or not last:
+        first, last = ends.first.step, ends.last.step
+        places = {step: at for step, _, at, _ in series.rows if first <= step <= last}
+        stamps = [self._stamp_near(places[step]) for step in (first, last)]
+        if stamps[0] is None or stamps[1] is None:
             return None
-        steps = ends.last.step - ends.first.step
-        passed = last[0].at - first[0].at
-        grain = max(each.grain for each in (*first, *last))
+        passed = stamps[1].at - stamps[0].at
+        grain = max(stamps[0].grain, stamps[1].grain)
         if passed < max(LEAST_S * NANOSECONDS, _FINE * grain):
             return None
-        pace = passed / steps
-        near = [_at_pace(each, pace, grain) for each in (first, last)]
-        if not all(near):
+        steps = list(places.items())
+        near = [self._at_pace(each, passed, grain) for each in (steps, steps[::-1])]
+        if near[0] is None or near[1] is None:
             return None
-        return _between(steps, passed, grain)._replace(
-            near=tuple(
-                _between(abs(few[-1].step - few[0].step), abs(few[-1].at - few[0].at), grain)
-                for few in near
-            )
-        )
+        return _between(last - first, passed, grain)._replace(near=(near[0], near[1]))
 
-    def _stamped(self, offset: int, begin: int, reach: int) -> list[_Stamped]:
-        """Read the stamps of the records near one, from there on or up to there, of its rank."""
-        text = self._evidence.text(begin, offset + reach)
-        begin = max(begin, 0)
-        near = self._evidence.records(begin, offset + reach)
-        own = next((each for each in near if each.offset == offset), None)
-        if own is None:
-            return []
-        found = {}
-        for each in near:
-            behind = each.offset >= offset if reach == _NEAR else each.offset <= offset
-            if behind and each.rank == own.rank:
-                stamp = _stamp_of(text, each.offset - begin)
-                if stamp is None or not each.step.isdigit():
-                    return []
-                found[each.epoch, each.step] = _Stamped(int(each.step), *stamp)
-        return list(found.values())
+    def _at_pace(
+        self, places: Sequence[tuple[int, int]], passed: int, grain: int
+    ) -> Observed | None:
+        """Look at a few records next to each other: do they come at the pace of the window?
+
+        A program that stamps buffered output stamps many lines at once.
+        """
+        pace = passed / (len(places) - 1)
+        needed = max(_FEW, math.ceil(2 * _AGREED * grain / pace))
+        few = [stamp for _, at in places[: needed + 1] if (stamp := self._stamp_near(at))]
+        if len(few) <= needed:
+            return None
+        gaps = [abs(after.at - before.at) for before, after in pairwise(few)]
+        took, expected = abs(few[-1].at - few[0].at), needed * pace
+        if took + grain < expected / _AGREED or took - grain > expected * _AGREED:
+            return None
+        if pace > 2 * grain and 4 * sum(gap < pace / 4 for gap in gaps) > len(gaps):
+            return None
+        return _between(abs(places[needed][0] - places[0][0]), took, grain)
+
+    def _stamp_near(self, offset: int) -> _Stamp | None:
+        """Read the stamp that the line around a place begins with."""
+        found = _STAMPS.match(self._evidence.line(offset)[:_STAMPED])
+        if found is None:
+            return None
+        try:
+            stamp = parse(found["dated"] or found["other"])
+        except BrokenContractError:
+            return None
+        return _Stamp(stamp.nanoseconds, NANOSECONDS // 10 ** min(stamp.decimals, 9))
 
 
-class _Stamped(NamedTuple):
-    """A record's step, when its line says it was written, and how finely; in nanoseconds."""
+class _Stamp(NamedTuple):
+    """When a line says that it was written, and how finely; in nanoseconds."""
 
-    step: int
     at: int
     grain: int
 
@@ -264,38 +270,3 @@ def _between(steps: int, passed: int, grain: int) -> Observed:
 def _is_cut(text: bytes) -> bool:
     """Say whether a line goes on from one byte to the next."""
     return not any(each in _LINE_ENDS for each in text)
-
-
-def _stamp_of(text: bytes, at: int) -> tuple[int, int] | None:
-    """Read the stamp that the line around a place begins with, and its grain."""
-    begin = max(text.rfind(end, 0, at) for end in (b"\n", b"\r")) + 1
-    found = _STAMPS.match(text[begin : begin + _STAMPED])
-    if found is None:
-        return None
-    try:
-        stamp = parse(found["dated"] or found["other"])
-    except BrokenContractError:
-        return None
-    return stamp.nanoseconds, NANOSECONDS // 10 ** min(stamp.decimals, 9)
-
-
-def _at_pace(near: Sequence[_Stamped], pace: float, grain: int) -> Sequence[_Stamped]:
-    """Give a few records next to each other that come at the pace of the window; else none.
-
-    A program that stamps buffered output stamps many lines at once.
-    """
-    interval = abs(near[-1].step - near[0].step) / max(len(near) - 1, 1)
-    if not interval:
-        return ()
-    pace *= interval
-    needed = max(_FEW, math.ceil(2 * _AGREED * grain / pace))
-    few = near[: needed + 1]
-    if len(few) <= needed:
-        return ()
-    passed = abs(few[-1].at - few[0].at)
-    expected = abs(few[-1].step - few[0].step) / interval * pace
-    if passed + grain < expected / _AGREED or passed - grain > expected * _AGREED:
-        return ()
-    gaps = [abs(b.at - a.at) for a, b in pairwise(few)]
-    is_bursty = pace > 2 * grain and 4 * sum(gap < pace / 4 for gap in gaps) > len(gaps)
-    return () if is_bursty else few
