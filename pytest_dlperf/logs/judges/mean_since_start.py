@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 6
 """Fewer records do not tell how a series moves, nor so few differences what is noise."""
+_MANY: Final = 10
 _STRETCHES: Final = 16
 _OFF: Final = 0.05
 """A mean that is no further off does no harm."""
@@ -82,8 +83,9 @@ def step_behind_mean(
     ]
     usual = statistics.median(added)
     off = abs(statistics.median(means) - usual)
-    # A few hold pauses.
-    spread = statistics.percentile(added, 75) - statistics.percentile(added, 25)
+    # Some of many may hold pauses.
+    rest = 25 if len(added) >= _MANY else 0
+    spread = statistics.percentile(added, 100 - rest) - statistics.percentile(added, rest)
     if usual <= 0 or off <= _OFF * usual or spread > _SPREAD * off:
         return None
     rounding = max(errors) * stretches / (steps[-1] - steps[0])
