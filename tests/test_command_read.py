@@ -506,6 +506,23 @@ def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
     assert (found.timing, found.others) == (Timing.TIMESTAMP, ())
 
 
+def test_records_that_are_counted_and_means_of_trainers_are_marked_and_differenced(
+    tmp_path: Path,
+) -> None:
+    """LLaMA-Factory prints a mean since the start, every some steps, and numbers none."""
+    passed = list(accumulate(SECONDS))
+    text = "".join(
+        f"{{'loss': 9.1, 'learning_rate': 1e-05, 'epoch': 0.01, 'throughput': {1e5 * n / t:.4f}}}\n"
+        for n, t in enumerate(passed, 1)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    found = rows(read(tmp_path, "a.log", "--write", "own.yaml").stdout)
+    value, _, words = found["throughput"].partition(" ")
+    assert float(value) == pytest.approx(1e5 / 0.6, rel=1e-4)
+    assert words == "tokens/s (as printed)"
+    assert "step: count  # ? " in (tmp_path / "own.yaml").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

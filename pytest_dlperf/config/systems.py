@@ -64,7 +64,7 @@ _TAKEN_MARKS: Final = (
 SHIPPED: Final = Path(__file__).parent.parent / "systems"
 """The folder of the systems that ship."""
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
-_MARK: Final = re.compile(r"\b(?P<key>record|json|csv|global_batch|sequence_length): .*# ?\?")
+_MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")
 """A number that a guess has written, and nothing has confirmed."""
 _EXTENDS: Final = "extends"
 _BASE: Final = Text("a system that ships, or a file of one")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
     from pytest_dlperf.survey.case import Wanted
+    from pytest_dlperf.survey.found_expressions import StatedFact
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
@@ -253,35 +254,15 @@ def _made(  # noqa: PLR0913 - all that is known by then
     is_shipped = isinstance(log_format, ShippedSystem)
     known = {**guessed_facts, **known} if is_shipped else {**known, **guessed_facts}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
-    lines = lines_of(head.clusters.repeated, system.log_format)
-    by_stamps = None if lines is None else work_by_stamps(lines, system.log_format)
-    if by_stamps is not None and "global_batch" in doubts:
-        # The witness of a measurement knows the speed by it.
-        of_all = by_stamps * case.rates_per_run(system.log_format.rate_scope)
-        per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
-        each = of_all / (case.sequence_length or 1 if per_token else 1) / case.replicas
-        batch = max(round(each), 1) * case.replicas
-        case = replace(case, work=replace(case.work, batch=batch))
-        doubts["global_batch"] = "by the printed speed and the stamps; the log does not say it"
+    if "global_batch" in doubts:
+        case = _with_batch_by_stamps(head, case, system.log_format, doubts)
     if "batch_per_replica" in said and "global_batch" in doubts:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
     declared = log_format
     if isinstance(log_format, dict):
-        confirmed = {
-            name: one.record
-            for name, one in said.items()
-            if name not in ("batch_per_replica", "precision")
-            and str(CASE_FACTS[name](case)) == one.value
-        }
-        facts_said = {**confirmed, **log_format.get("facts", {})}
-        declared = {**log_format, **({"facts": facts_said} if facts_said else {})}
-        if guessed is not None and guessed.all_ranks is False and steps.printers > 1:
-            declared |= {"ranks": "local"}
-    if guessed is not None and isinstance(declared, dict):
-        declared, doubt = _with_scope(guessed, declared, case, known)
-        if doubt:
-            kind_of_record = next(key for key in ("record", "json", "csv") if key in declared)
-            doubts[f"log.format.{kind_of_record}"] = doubt
+        is_shared = guessed is not None and not guessed.all_ranks and steps.printers > 1
+        found = {**log_format, **({"ranks": "local"} if is_shared else {})}
+        declared = _declared(found, guessed, case, said, known, doubts)
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
     metrics = _metrics(head, system, doubts, is_shipped=is_shipped)
@@ -317,6 +298,49 @@ def _made(  # noqa: PLR0913 - all that is known by then
         trainer=trainer,
         unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
     )
+
+
+def _with_batch_by_stamps(
+    head: HeadOfLog, case: Case, log_format: LogFormat, doubts: dict[str, str]
+) -> Case:
+    """Give a case the batch of its printed speed, by which that is held against the stamps."""
+    lines = lines_of(head.clusters.repeated, log_format)
+    work = None if lines is None else work_by_stamps(lines, log_format)
+    if work is None:
+        return case
+    if log_format.timing is Timing.TOKENS_PER_SECOND:
+        work /= case.sequence_length or 1
+    each = work * case.rates_per_run(log_format.rate_scope) / case.replicas
+    doubts["global_batch"] = "by the printed speed and the stamps; the log does not say it"
+    batch = max(round(each), 1) * case.replicas
+    return replace(case, work=replace(case.work, batch=batch))
+
+
+def _declared(  # noqa: PLR0913, PLR0917 - all that says something of it
+    found: Mapping[str, Any],
+    guessed: Guess | None,
+    case: Case,
+    said: Mapping[str, StatedFact],
+    known: Mapping[str, str],
+    doubts: dict[str, str],
+) -> dict[str, Any]:
+    """Say how a file declares a format: with what the log says of the case, and its doubts."""
+    confirmed = {
+        name: one.record
+        for name, one in said.items()
+        if name not in ("batch_per_replica", "precision")
+        and str(CASE_FACTS[name](case)) == one.value
+    }
+    facts = {**confirmed, **found.get("facts", {})}
+    declared = {**found, **({"facts": facts} if facts else {})}
+    if declared.get("step") == "count":
+        doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
+    if guessed is not None:
+        declared, doubt = _with_scope(guessed, declared, case, known)
+        if doubt:
+            record = next(key for key in ("record", "json", "csv") if key in declared)
+            doubts[f"log.format.{record}"] = doubt
+    return declared
 
 
 def _metrics(
