@@ -83,8 +83,7 @@ class Member:
         """Run the node's program to its end, and return an exit code by the program's."""
         self._tell(host=self._host)
         try:
-            if self._order["wanted"] is not None:
-                self._tell(look=look(self._order["wanted"]))
+            self._tell(look=look(self._order["wanted"]))
             meeting = self._meet()
             self._tell(addresses=meeting.addresses, first=meeting.first)
         except (CannotGoOnError, OSError) as error:
