@@ -19,7 +19,7 @@ from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.launch import preflight
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.launchers import Launcher, LocalLauncher
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 
 ONCE = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
@@ -190,6 +190,17 @@ def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts)
         )
         assert set(host_notes(result)) == set(over_ssh.names)
     assert tiny.starts() == []
+
+
+def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path: Path) -> None:
+    python = program(tmp_path / "python", "#!/bin/sh\necho hub: token=hush-Hush >&2\nexit 1\n")
+    [report] = look_at_hosts(
+        LocalLauncher(),
+        [Host(name="localhost", address="127.0.0.1")],
+        Requirements(python=str(python), accelerators=False),
+        lock="",
+    ).values()
+    assert "hub: token=***" in str(report.fault)
 
 
 def test_a_host_that_never_answers_is_passed_over(

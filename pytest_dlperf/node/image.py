@@ -26,7 +26,7 @@ _DIGEST = "[0-9a-f]{12}"
 def ready(wanted: "dict[str, Any]") -> "tuple[str | None, str | None]":
     """Fetch an image that is not there; say what is wrong, and what it is made of.
 
-    ``wanted`` has the fields of ``Inside``.
+    ``wanted`` has the fields of ``launch.containers.ImageProbe``.
     """
     image = wanted["image"]
     if not wanted["there"]:
