@@ -78,6 +78,7 @@ class Verdict(Enum):
 UNSEEN: Final = frozenset(
     {
         "clock",
+        "cumulated-mean",
         "flipped-bytes",
         "glued",
         "interleaved",
@@ -91,12 +92,7 @@ UNSEEN: Final = frozenset(
         "thinned",
     }
 )
-"""Damage that cannot always be seen: what is left may be what some trainer prints."""
-NOT_YET: Final = frozenset({"cumulated-mean"})
-"""What readers do not see yet, and should: such wrong numbers are shown, and are no failure.
-
-A mean since the start is not told from single steps where several of them were slow.
-"""
+"""What cannot always be seen: what is left may be what some trainer prints, or slow steps."""
 MOST_UNSEEN: Final = 0.01
 """The part of its mutants that may be wrong."""
 FAULTS: Final = (Verdict.WRONG, Verdict.FALSE_ALARM, Verdict.CRASH, Verdict.HANG)
@@ -141,7 +137,7 @@ class Tally:
 def is_fooled(tally: Tally) -> bool:
     """Say whether there is a fault, or more wrong numbers than damage explains that is not seen."""
     for damage, _, verdict in tally.faults:
-        if verdict is not Verdict.WRONG or damage not in UNSEEN | NOT_YET:
+        if verdict is not Verdict.WRONG or damage not in UNSEEN:
             return True
     return any(
         tally.of(damage, Verdict.WRONG)

@@ -81,6 +81,22 @@ def resumed_at_the_next(log: Log, choose: random.Random) -> Mutant:
     return Mutant(log=log, content=content, right=(log.throughput,), noted=True)
 
 
+def slow_stretch(log: Log, choose: random.Random) -> Mutant:
+    """The training is slow for a while, and all that is printed says so."""
+    if log.estimator is Estimator.PUBLISHED or log.training.interval > 1:
+        raise Unfit
+    begin, factor = _inside(log, choose), choose.uniform(2, 20)
+    stop = begin + choose.randrange(1, 6)
+    seconds = [
+        each * (factor if begin <= number < stop else 1)
+        for number, each in enumerate(log.training.seconds, 1)
+    ]
+    training = replace(log.training, seconds=seconds)
+    lines = printed(log.trainer, training, choose)
+    right = training.throughput(*log.span)
+    return Mutant(log=log, content=content_of(lines), right=(right,), harmless=not log.refusable)
+
+
 def cumulated_mean(log: Log, choose: random.Random) -> Mutant:
     """What looks like the time of a step, or a speed, is a mean since the start."""
     form = log.trainer.log_format
@@ -216,6 +232,7 @@ MEANT: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     clock,
     pause,
     resumed_at_the_next,
+    slow_stretch,
     cumulated_mean,
     words,
     right_words,

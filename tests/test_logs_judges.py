@@ -79,6 +79,15 @@ def test_a_pause_that_the_speed_on_the_line_confirms_is_told(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("slow", [range(57, 59), range(57, 62), range(116, 125)])
+def test_slow_steps_in_a_row_are_no_contradiction(tmp_path: Path, slow: range) -> None:
+    """The lines of all of them print how slow they were."""
+    times = [STEP_S * (20 if step in slow else 1) for step in range(1, 131)]
+    run = make.measured(tmp_path, titan(times, {}, times), TITAN, of=OF)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics == {"throughput": pytest.approx(800 / sum(times[20:120]))}
+
+
 @pytest.mark.parametrize("pause_s", [3.0, 40.0, 600.0])
 @pytest.mark.parametrize("format_of", ["dlperf", "tf_models_bert", "plain"])
 def test_a_gap_that_nothing_contradicts_is_told(

@@ -113,7 +113,7 @@ class StampGaps(Judge):
         places = {each.at for each in wide}
         for each in wide:
             _check_stamps(evidence, series, each, places, _FAR * pace)
-            _check_speed(evidence, series, each, pace)
+            _check_speed(evidence, series, each, places, pace)
         few = max(_FEW, len(steps) // _ONE_IN)
         if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
             return None
@@ -216,13 +216,15 @@ def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, byte
     return min(away.items(), default=None)
 
 
-def _check_speed(evidence: Evidence, series: Series, gap: _Gap, pace: float) -> None:
-    """Refuse a gap of which the lines around it print that it took no longer than others."""
+def _check_speed(
+    evidence: Evidence, series: Series, gap: _Gap, places: set[int], pace: float
+) -> None:
+    """Refuse a gap of which its line prints that it took no longer than the nearest usual ones."""
     at = gap.at + 1
     steps, _, _, _ = series.columns
-    offset, *beside = (
-        _place(evidence, series, each) for each in (at, at - 1, at + 1) if each < len(steps)
-    )
+    sides = range(at - 1, -1, -1), range(at + 1, len(steps))
+    usual = (next((each for each in side if each - 1 not in places), None) for side in sides)
+    offset, *beside = (_place(evidence, series, each) for each in (at, *usual) if each is not None)
     if offset is None:
         return
     found = [
