@@ -64,6 +64,17 @@ def test_a_total_is_shared_by_the_steps_since_the_record_before(tmp_path: Path, 
     assert make.measured(tmp_path, hole, mine, of=case).status is RunStatus.INVALID
 
 
+def test_totals_of_which_every_other_is_missing_are_refused(tmp_path: Path) -> None:
+    """Each looks as if it were of twice as many steps."""
+    log = "".join(
+        f"it {k} took {10 * mean:.6f}\n" for k, mean in means(10, 1) if k <= 20 or k % 20 == 0
+    )
+    mine = custom_format("mine", record=SECONDS, covers="total_since_last")
+    run = make.measured(tmp_path, log, mine)
+    assert run.status is RunStatus.INVALID
+    assert "records are 10 to 20 steps apart" in str(run.reason)
+
+
 def test_a_speed_has_no_total() -> None:
     with pytest.raises(ValueError, match="is of durations"):
         custom_format("mine", record=RATE, covers="total_since_last")

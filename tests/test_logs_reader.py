@@ -175,6 +175,10 @@ def test_dates_in_figures_and_clocks_of_twelve_hours(
         (("32/13/26 10:00:22",), "not a date"),
         (("2026-11-20 12:59:59", "2026-11-20 01:00:01"), "print AM and PM"),
         (("12:59:59", "01:00:01"), "print AM and PM"),
+        # A decimal point or a digit of the year is damaged.
+        (("1600000000.5", "16000000015"), "more than a hundred years"),
+        (("2026-11-20 10:00:00", "9026-11-20 10:00:01"), "more than a hundred years"),
+        (("11/20/2026 10:00:00", "11/20/9026 10:00:01"), "more than a hundred years"),
     ],
 )
 def test_what_a_clock_refuses(texts: tuple[str, ...], match: str) -> None:

@@ -22,6 +22,7 @@ _SECONDS_DIGITS: Final = 11
 _HOUR: Final = 3600 * NANOSECONDS
 _DAY: Final = 24 * _HOUR
 _YEAR: Final = 366
+_CENTURY: Final = 100 * _YEAR * _DAY
 _LEAP_DAY: Final = 31 + 28
 """Days before the 29th of February."""
 _LEAP_YEAR: Final = 2000
@@ -205,6 +206,11 @@ class Clock:
             last.nanoseconds < _LEAP_DAY * _DAY and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY
         ):
             self._days -= 1
+        first = self._first or stamp
+        if stamp.nanoseconds - first.nanoseconds + self._days * _DAY > _CENTURY:
+            raise BrokenContractError(
+                f"{shown(text)} is more than a hundred years behind the first stamp", offset=offset
+            )
         self._last, self._last_text, self._offset = stamp, text, offset
 
     def _days_between(self, last: Stamp, stamp: Stamp, text: bytes, offset: int | None) -> int:

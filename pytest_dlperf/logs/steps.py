@@ -185,6 +185,21 @@ class Gaps:
         """The most frequent gap: holes and an epoch's last, shorter interval do not count."""
         return min(self.counts, key=lambda gap: (-self.counts[gap], gap), default=1)
 
+    def check_totals(self) -> None:
+        """Check that records are evenly apart: behind a missing one, a total is of fewer steps.
+
+        Raises:
+            BrokenContractError: They are not.
+        """
+        least, most = self.least, max(self.counts, default=1)
+        # As where steps 1, 10, 20 … are printed.
+        is_first = most - least == 1 and self.counts[least] == 1
+        if least < most and not is_first:
+            raise BrokenContractError(
+                f"records are {least} to {most} steps apart, and each prints a total: where one is "
+                "missing, the next is not of all steps between"
+            )
+
 
 class Span(Struct, frozen=True):
     """The window in step numbers: the steps above ``after``, up to ``last``.

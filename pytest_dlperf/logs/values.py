@@ -211,6 +211,8 @@ class _Times(Values):
         rows, count = self._rows, self._printers
         first = self._begin + 1 if rows and self._of_all else self._first.step
         records = checked(first, self._last.step)
+        if self._is_total:
+            records.gaps.check_totals()
         counted, passed, by_rank = 0, 0.0, [0.0] * count
         turns = {*self.series.turns}
         for at, gap, seconds in self._steps(0, len(rows)):
