@@ -59,7 +59,10 @@ RULE_COLUMNS: Final = (
 RULE_ROWS: Final = (*TOLERANCES, ITSELF, SPEEDUP)
 DRIFT_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "cv 1, nights 1")
 CREPT: Final = (0.04, 0.05, 0.06, 0.07)
-VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
+VISIBLE_ROWS: Final = (
+    *("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4", "modes 2.6", "modes 5", "slow session"),
+    *("night modes 3, cv 0.1", "night modes 3, cv 0.3"),
+)
 CONTROL_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "strays", *NIGHTS)
 CONTROL_LOSSES: Final = (0.0, 0.015, 0.02, 0.03, 0.05)
 KIND_CELLS: Final = (

@@ -107,6 +107,16 @@ def test_a_night_in_the_worse_of_two_groups_is_held_against_that(
     assert judged(sessions, below_both, metric).verdict is Verdict.REGRESSED
 
 
+def test_what_is_seen_is_more_than_the_distance_of_two_groups_of_nights() -> None:
+    sessions = [scaled(0.97)] * 3 + [scaled(1.0)] * 3
+    seen = judged(sessions, scaled(1.0)).min_detectable_percent
+    assert seen is not None
+    assert 5.0 < seen < 5.5
+    in_the_worse = judged(sessions, scaled(0.97) * 2).min_detectable_percent
+    assert in_the_worse is not None
+    assert in_the_worse < 2.5
+
+
 def test_a_loss_between_two_groups_of_nights_is_found() -> None:
     sessions = [scaled(0.955)] * 2 + [scaled(1.0)] * 4
     assert judged(sessions, scaled(0.977) * 2).verdict is Verdict.REGRESSED

@@ -200,6 +200,11 @@ class Reference(Struct, frozen=True, kw_only=True):
         """Whether so many runs are gross outliers that the level is uncertain."""
         return self.gross > _MAX_OUTLIERS * (self.runs + (self.other.runs if self.other else 0))
 
+    @property
+    def hidden(self) -> float:
+        """The loss that looks like a night of the other group, as a part of the level."""
+        return abs(self.other.level / self.level - 1) if self.other else 0.0
+
     def held(self, measured: float, count: int) -> Reference:
         """Return the group that a night of so many runs lies in: the other one, or this."""
         if self.other is None:

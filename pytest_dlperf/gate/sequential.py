@@ -22,7 +22,7 @@ from pytest_dlperf.gate.noise import (
     outliers,
     t_quantile,
 )
-from pytest_dlperf.gate.reference import Groups, Reference, counted_sessions
+from pytest_dlperf.gate.reference import MIN_SESSIONS, Groups, Reference, counted_sessions
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, Drift
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
 
 MIN_BASELINE_RUNS: Final = MIN_RUNS_FOR_NOISE
-MIN_BASELINE_SESSIONS: Final = 4
+MIN_BASELINE_SESSIONS: Final = MIN_SESSIONS
 MIN_LOSS_PERCENT: Final = 2.0
 """The smallest loss that counts without a tolerance of its own: nights differ."""
 
@@ -378,7 +378,8 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             interval_percent=self._sensitivity(counted, night.noisier).error.interval_percent(
                 difference
             ),
-            min_detectable_percent=100 * self._sensitivity(last, night.noisier).min_detectable,
+            min_detectable_percent=100
+            * (self._sensitivity(last, night.noisier).min_detectable + self.reference.hidden),
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )
