@@ -159,6 +159,14 @@ def test_stamps_of_whole_seconds_stand_together(tmp_path: Path) -> None:
     assert "pass from" not in str(run.reason)
 
 
+def test_a_gap_among_stamps_that_do_not_move_otherwise(tmp_path: Path) -> None:
+    """Steps of less than the second that stamps show, and an hour that has not passed."""
+    hours = [2 if k < 70 else 3 for k in range(130)]
+    log = "".join(f"2026-03-29 0{hour}:00:00 step {k} done\n" for k, hour in enumerate(hours, 1))
+    run = make.measured(tmp_path, log, PLAIN)
+    assert "3600 s pass from the stamp of step 70 to that of step 71" in str(run.reason)
+
+
 # ------------------------------------------------------------------- a damaged stamp at an end
 
 

@@ -355,7 +355,7 @@ class LogReading:
             log_format=self._format,
             case=self.case,
             arrivals=self._arrivals,
-            series=collector.series,
+            series={rank: each for rank, each in collector.series.items() if each.rows},
             ends=ends,
             mark=collector.mark,
             throughput=estimate.throughput,

@@ -50,6 +50,7 @@ _NEAR: Final = 64 * 1024
 _LINE: Final = 4096
 _PIECE: Final = 1024 * 1024
 _DIGIT: Final = re.compile(rb"[0-9]")
+_LONGEST_STEP: Final = 15
 _POINTS: Final = range(1, 7)
 
 
@@ -98,6 +99,7 @@ class StampGaps(Judge):
         if pace <= grain:
             usual = sorted(gaps, key=lambda each: each.nanoseconds)[:-1]
             pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
+            pace = max(pace, grain / len(steps))
         suspects = sorted(gaps, key=lambda each: -each.excess(pace))[:_SUSPECTS]
         single = [
             found
@@ -199,21 +201,18 @@ def _check_stamps(
 
 def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, bytes] | None:
     """Find the record of the same rank beyond an end: how many steps away, and its stamp."""
-    near = evidence.records(
-        offset - (_LINE if later else _NEAR), offset + (_NEAR if later else _LINE)
-    )
+    before, behind = (_LINE, _NEAR) if later else (_NEAR, _LINE)
+    near = evidence.records(offset - before, offset + behind)
+    near = [each for each in near if each.step.isdigit() and len(each.step) <= _LONGEST_STEP]
     own = next((each for each in near if each.offset == offset), None)
-    if own is None or not own.step.isdigit():
+    if own is None:
         return None
     away = {
-        abs(int(each.step) - int(own.step)): each.time
+        (int(each.step) - int(own.step)) * (1 if later else -1): each.time
         for each in near
-        if each.rank == own.rank
-        and each.epoch == own.epoch
-        and each.step.isdigit()
-        and (int(each.step) > int(own.step) if later else int(each.step) < int(own.step))
+        if (each.rank, each.epoch) == (own.rank, own.epoch)
     }
-    return min(away.items(), default=None)
+    return min(((steps, time) for steps, time in away.items() if steps > 0), default=None)
 
 
 def _check_speed(
