@@ -13,7 +13,6 @@ contradicts the stamps, the number has a note.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from itertools import pairwise
 from operator import sub
@@ -49,9 +48,7 @@ _SUSPECTS: Final = 8
 _NEAR: Final = 64 * 1024
 _LINE: Final = 4096
 _PIECE: Final = 1024 * 1024
-_DIGIT: Final = re.compile(rb"[0-9]")
 _LONGEST_STEP: Final = 15
-_POINTS: Final = range(1, 7)
 
 
 class _Gap(NamedTuple):
@@ -169,32 +166,34 @@ def _check_stamps(
 ) -> None:
     """Refuse a stamp at one of the ends of a gap that is damaged.
 
-    One with a usual gap on its other side is sound; ``places`` are those of the others. At an end
-    of the window that side lies outside. ``most`` nanoseconds may pass in a step.
+    The stamps on both of its sides are near each other then; beyond an end of the window that is
+    one outside. Where the gap on its other side is a usual one, so that it is none of ``places``, a
+    stamp is sound. ``most`` nanoseconds may pass in a step.
     """
     _, texts, _, _ = series.columns
-    last = len(texts) - 1
-    pair = texts[gap.at], texts[gap.at + 1]
-    for end, (at, other_side) in enumerate(((gap.at, gap.at - 1), (gap.at + 1, gap.at + 1))):
-        if 0 < at < last:
-            if other_side not in places:
-                continue
-        elif outside := _outside(evidence, series.rows[at][2], later=at > 0):
-            away, text = outside
-            order = (pair[0], pair[1], text) if at else (text, pair[0], pair[1])
-            if 0 <= _passed(*order[end : end + 2]) <= most * away:
-                continue
-            if 0 <= _passed(order[0], order[2]) <= most * (away + gap.steps):
+    for at, inside in ((gap.at, gap.at + 1), (gap.at + 1, gap.at)):
+        beyond = 2 * at - inside
+        if 0 <= beyond < len(texts):
+            found = (gap.steps, texts[beyond]) if min(at, beyond) in places else None
+        else:
+            found = _outside(evidence, series.rows[at][2], later=at > inside)
+        if found is None:
+            if not 0 <= beyond < len(texts) and _decimals(texts[at]) != _decimals(texts[inside]):
                 raise BrokenContractError(
-                    f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
-                    f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of "
-                    "them: it is damaged",
-                    offset=series.rows[at][2],
+                    f"the stamp {shown(texts[at])} is {gap.nanoseconds / NANOSECONDS:.4g} s from "
+                    f"the one beside it, {shown(texts[inside])}, and unlike it: it is damaged",
+                    offset=_place(evidence, series, at),
                 )
-        if _lost_character(*pair, end, most * gap.steps):
+            continue
+        away, text = found
+        order = [texts[inside], texts[at], text][:: 1 if at > inside else -1]
+        is_near = 0 <= _passed(order[0], order[2]) <= most * (away + gap.steps)
+        beside = order[1:] if at > inside else order[:2]
+        if is_near and not 0 <= _passed(*beside) <= most * away:
             raise BrokenContractError(
-                f"the stamp {shown(texts[at])} is {gap.nanoseconds / NANOSECONDS:.3g} s from the "
-                "one beside it, and with a character more it is near: one may be lost",
+                f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
+                f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of them: "
+                "it is damaged",
                 offset=_place(evidence, series, at),
             )
 
@@ -279,26 +278,8 @@ def _said_times(line: bytes, beside: bytes, *, is_long: bool) -> float | None:
     return None
 
 
-def _lost_character(before: bytes, after: bytes, end: int, most: float) -> bool:
-    """Say whether two stamps are near if one of them, the ``end``, has lost a character.
-
-    With it, it looks like the other, and less than ``most`` nanoseconds lie between them.
-    """
-    if end and b":" not in after and _lost_point(before, after, most):
-        return True
-    text, other = (before, after)[end], (after, before)[end]
-    form = _DIGIT.sub(b"0", other)
-    if len(form) != len(text) + 1:
-        return False
-    for place in range(len(form)):
-        for character in b"0123456789" if form[place : place + 1] == b"0" else other[place:][:1]:
-            longer = b"%b%c%b" % (text[:place], character, text[place:])
-            if _DIGIT.sub(b"0", longer) != form:
-                continue
-            begin, stop = (before, longer) if end else (longer, after)
-            if 0 <= _passed(begin, stop) <= most:
-                return True
-    return False
+def _decimals(text: bytes) -> int:
+    return len(text.partition(b".")[2])
 
 
 def _passed(before: bytes, after: bytes) -> int:
@@ -310,13 +291,3 @@ def _passed(before: bytes, after: bytes) -> int:
     except BrokenContractError:
         return -1
     return clock.nanoseconds
-
-
-def _lost_point(before: bytes, after: bytes, most: float) -> bool:
-    """Say whether a number is near the one before if it has lost its decimal point."""
-    if len(before.partition(b".")[2]) == len(after.partition(b".")[2]):
-        return False
-    with suppress(BrokenContractError):
-        begin, end = parse(before).nanoseconds, parse(after).nanoseconds
-        return any(0 <= end // 10**places - begin <= most for places in _POINTS)
-    return False
