@@ -472,6 +472,8 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
         ("step 1 took 12.65 s", "took [0-9]{seconds} s", "takes a part of '12.65'"),
         ("step 1 data_time: 0.01 s", ": {seconds} s", "takes 'data_time'"),
         ("step 1 data: 0.01", ": {seconds}$", "takes 'data'"),
+        ("step 1 throughput: 12.5", ": {seconds}$", "name it samples_per_second"),
+        ("step 1 step_time=0.5", "={samples_per_second}$", "takes 'step_time'; name it seconds"),
         ("step 1 of metadata: 0.01", ": {seconds}$", None),
         ("step 1 TFLOP/s: 12.65", ": {samples_per_second}$", "take a number of"),
     ],
@@ -497,7 +499,13 @@ def test_units_in_words_are_those_of_their_groups(
 
 
 @pytest.mark.parametrize(
-    "line", ["step 1 tok/gpu/s: 90", "tokens per gpu per second (tgs): 90", "90 tokens/s/GPU"]
+    "line",
+    [
+        "step 1 tok/gpu/s: 90",
+        "tokens per gpu per second (tgs): 90",
+        "90 tokens/s/GPU",
+        "throughput/gpu/tokens_per_sec: 90",
+    ],
 )
 def test_a_speed_of_a_part_says_so(tmp_path: Path, line: str) -> None:
     for scope, status in (("global", "invalid"), ("device", "ok")):

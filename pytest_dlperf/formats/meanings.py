@@ -326,6 +326,11 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """Find what a number is by its name."""
         return next((name for name, pattern in self._names if pattern.search(text)), None)
 
+    def last_name(self, before: bytes) -> Name | None:
+        """Find what a number is by the name that ends right in front of it."""
+        ends = ((name, pattern.search(before)) for name, pattern in self._last_names)
+        return next((name for name, found in ends if found is not None), None)
+
     def is_part(self, name: str) -> bool:
         """Say whether a name is that of a time or speed that is not of whole steps."""
         return self._searched(self.parts).search(name) is not None
@@ -376,6 +381,13 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return [(name, self._searched(name.name)) for name in self.names]
 
     @cached_property
+    def _last_names(self) -> list[tuple[Name, re.Pattern[bytes]]]:
+        return [
+            (name, _bytes_of(rf"(?:{_filled(name.name, self.words)}){_ENDS}"))
+            for name in self.names
+        ]
+
+    @cached_property
     def _part_patterns(self) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
         """Find a part behind or within a speed's unit: ``tok/s/gpu``, ``tokens per gpu per s``."""
         part = self.words["part"].replace("(?:", "(", 1)
@@ -384,7 +396,8 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         speeds = _filled("|".join((self.units[0].unit, *rates)), self.words)
         per_second = _filled("[ _-]?(?:/|per)[ _-]?{second}", self.words)
         behind = rf"(?: ?(?:{speeds}))?{said}(?![\w:=])| ?[a-z]{{1,30}}{said}{per_second}(?!\w)"
-        return _bytes_of(behind), _bytes_of(rf"{said}(?:{per_second})?{_ENDS}")
+        before = rf"{said}(?:{per_second}|/[a-z_]{{1,30}})?{_ENDS}"
+        return _bytes_of(behind), _bytes_of(before)
 
 
 def _bytes_of(pattern: str) -> re.Pattern[bytes]:

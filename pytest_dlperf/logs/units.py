@@ -70,7 +70,10 @@ def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
             f"the group {timing.value} takes {wait!r}, which is no time of a whole step; take that"
         )
     found = vocabulary().unit(before, behind)
-    if found is None or timing in found.unit.groups:
+    if found is None:
+        _check_name(timing, before)
+        return
+    if timing in found.unit.groups:
         return
     groups = found.unit.groups
     alike = [each for each in groups if each.kind is timing.kind] or groups
@@ -81,6 +84,17 @@ def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
     raise BrokenContractError(
         f"the group {timing.value} has {found.text!r} {found.where} it; {remedy}"
     )
+
+
+def _check_name(timing: Timing, before: bytes) -> None:
+    """Check that no speed is taken for a time, nor a time for a speed, where no unit tells."""
+    name = vocabulary().last_name(before)
+    kinds = {timing.kind, name.groups[0].kind} if name is not None else set()
+    if name is not None and kinds == {TimeKind.RATE, TimeKind.DURATION}:
+        called = before.decode(errors="replace").strip(" \t:=\"'").rpartition(" ")[2]
+        raise BrokenContractError(
+            f"the group {timing.value} takes {called!r}; name it {name.groups[0].value}"
+        )
 
 
 def _check_scope(log_format: LogFormat, before: bytes, behind: bytes) -> None:
