@@ -172,8 +172,8 @@ class Gaps:
         """Note that a record follows ``gap`` steps after the one before, at such a place."""
         if in_epoch:
             self.counts[gap] += 1
-        if in_window:
-            self.widest = max(self.widest, (gap, step, offset))
+        if in_window and gap >= self.widest[0]:
+            self.widest = gap, step, offset
 
     @property
     def least(self) -> int:

@@ -8,6 +8,7 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 _FEW: Final = 5
 """Printed steps below which a mean over them may say little of the others."""
+_SORTING: Final = re.compile(
+    rb"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+)
+"""Stamps of which the later are the greater texts, where all have the same length."""
 # Ranks wait for each other in each step. In real logs two of them differ by 3 % over 100 steps,
 # four that share two cores by 65 %, and by a factor of 2.9 over 20 steps. Up to the first bound
 # their mean is right, beyond the other it is a mean of different things.
@@ -292,6 +297,7 @@ class Stamps(Values):
         """Begin before the window."""
         super().__init__(log_format, span, case)
         self._sort = log_format.stamps_sort
+        self._has_one_length = False
         self._clock = Clock()
         self._text: Text = b"", 0
         self._at = 0
@@ -305,9 +311,14 @@ class Stamps(Values):
         text, offset = texts[0] if len(texts) == 1 else texts[lags(texts).index(0)]
         begins = not self._first_texts
         turned = turned and not begins
+        if begins and not self._sort:
+            self._sort = self._has_one_length = _SORTING.fullmatch(text) is not None
         # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
         # stamp, or time runs backwards.
-        if begins or turned or not self._sort or text < self._text[0]:
+        sorts = self._sort and text >= self._text[0]
+        if self._has_one_length:
+            sorts = sorts and len(text) == len(self._text[0])
+        if begins or turned or not sorts:
             if self._sort and not begins:
                 self._read(*self._text)
                 self._at = self._clock.nanoseconds
