@@ -343,9 +343,13 @@ def _system(basis: DraftBasis, log_file: Path | None, plan: _Plan) -> None:
             )
         _add_machine(basis, system, plan)
     elif log_file is not None:
-        plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
+        add = "'arguments', script first," if system.launch is not None else "'command'"
+        plan.unsure.append(f"launch: add {add} to launch it as well")
         if basis.base == "torchrun" or basis.base not in PRINTED_BY_US:
             plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+    elif system.launch is None:
+        plan.unsure.append("launch: nothing starts it; add 'command', or give its logs")
+        plan.pytest += ["--dlperf-logs", "DIR"]
 
 
 def _add_machine(basis: DraftBasis, system: System, plan: _Plan) -> None:
