@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -30,8 +30,7 @@ from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 from pytest_dlperf.model.work import Timing
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.formats.declared import DeclaredMetric
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window, WitnessKind
     from pytest_dlperf.model.metric import Metric
+
+
+T = TypeVar("T")
 
 
 class LogState(Enum):
@@ -104,12 +106,7 @@ class LogReading:
         self._format = self.log_format
         if self.estimator is Estimator.PUBLISHED:
             self._format = self.log_format.as_published
-        self._collector = _collector(
-            self._format,
-            self.case,
-            self.window,
-            self.estimator,
-        )
+        self._collector = _collector(self._format, self.case, self.window, self.estimator)
         declared = [each for each in self.declared if each.is_on(self.node, self.nodes)]
         self._scan = MetricScan(declared) if declared else None
         self.first_step: int | None = None
@@ -174,24 +171,18 @@ class LogReading:
         if self.reason is not None or self._enough or self._closed or self._is_read(limit):
             return True
         caught_up = True
-        try:
-            file, reader = self._opened(limit)
-            try:
-                self._check_same(file)
-                with limited() as piece:
-                    until = time.monotonic() + LOOK_LIMIT_S
-                    caught_up = self._take(reader.available(), piece, until)
-                file.remember(reader.position)
-            except BrokenContractError as error:
-                self.reason = _reason(file, error)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            self.reason = _unreadable(error)
+        with suppress(FileNotFoundError):
+            caught_up = self._noting(self._look, limit) is not False
         if not self.position:
             # Another file may still take the place of one that is empty.
             self._let_go()
         return caught_up and (limit is None or self.position < limit)
+
+    def _look(self, file: LogFile, reader: RegionReader, piece: Limit) -> bool:
+        self._check_same(file)
+        caught_up = self._take(reader.available(), piece, time.monotonic() + LOOK_LIMIT_S)
+        file.remember(reader.position)
+        return caught_up
 
     def _is_read(self, limit: int | None) -> bool:
         """Whether all of the log has been read, and nothing has come of it since the last look.
@@ -256,14 +247,9 @@ class LogReading:
         estimate: Estimate | None = None
         if self.reason is None:
             try:
-                file, reader = self._opened(limit)
-                try:
-                    with limited() as piece:
-                        estimate = self._estimate(file, reader, piece)
-                except BrokenContractError as error:
-                    self.reason = _reason(file, error)
-            except OSError as error:
-                self.reason = _unreadable(error)
+                estimate = self._noting(self._estimate, limit)
+            except FileNotFoundError as error:
+                self.reason = f"the log cannot be read: {error.strerror or error}"
         if estimate is None:
             return Run(
                 run=self.number,
@@ -286,23 +272,36 @@ class LogReading:
 
     def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
         """Give the wanted percentiles of the steps' times, or why they are missing."""
-        if not self._step_times:
-            return {}, {}
+        why = "the window is one step"
         try:
-            times = self._collector.step_times()
+            times = self._collector.step_times() if self._step_times else []
         except (NoStepTimesError, BrokenContractError) as error:
-            return {}, {metric.name: str(error) for metric in self._step_times}
+            times, why = [], str(error)
         if not times:
-            return {}, {metric.name: "the window is one step" for metric in self._step_times}
-        found = {
-            metric.name: reduced(metric.statistic, times)
-            for metric in self._step_times
-            if metric.statistic is not None
-        }
-        return found, {}
+            return {}, {metric.name: why for metric in self._step_times}
+        wanted = ((metric.name, metric.statistic) for metric in self._step_times)
+        return {name: reduced(how, times) for name, how in wanted if how is not None}, {}
+
+    def _noting(
+        self, act: Callable[[LogFile, RegionReader, Limit], T], limit: int | None
+    ) -> T | None:
+        """Do something with the log, which ends at ``limit`` for now; note what is broken."""
+        try:
+            file, reader = self._opened(limit)
+            try:
+                with limited() as piece:
+                    return act(file, reader, piece)
+            except BrokenContractError as error:
+                self.reason = error.reason
+                if error.offset is not None:
+                    self.reason += f" ({error.place} {line_number(file, error.offset)})"
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self.reason = f"the log cannot be read: {error.strerror or error}"
+        return None
 
     def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
-        """Open the log, which ends at ``limit`` for now."""
         if self._file is None or self._reader is None:
             self._file = LogFile(self.path)
             self._reader = RegionReader(self._file, self.buffer_size)
@@ -449,13 +448,3 @@ def _collector(
     from pytest_dlperf.logs.published import PublishedLines
 
     return PublishedLines(log_format, log_format.published, window, case)
-
-
-def _reason(file: io.FileIO, error: BrokenContractError) -> str:
-    if error.offset is None:
-        return error.reason
-    return f"{error.reason} ({error.place} {line_number(file, error.offset)})"
-
-
-def _unreadable(error: OSError) -> str:
-    return f"the log cannot be read: {error.strerror or error}"
