@@ -242,7 +242,9 @@ def means(times: Sequence[float]) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("log_format", "line"), [(KERAS, keras), (SWIFT, swift), (FACTORY, factory)], ids=str
+    ("log_format", "line"),
+    [(KERAS, keras), (SWIFT, swift), (FACTORY, factory)],
+    ids=["keras", "swift", "factory"],
 )
 @pytest.mark.parametrize("interval", [1, 10])
 def test_a_mean_since_the_start_is_seen_by_how_it_moves(
