@@ -263,6 +263,20 @@ def test_the_log_itself_is_judged_next(project: Path, capsys: pytest.CaptureFixt
     assert f"pytest bench_tests --dlperf-logs {case.id}={log}" in capsys.readouterr().out
 
 
+def test_numbers_in_doubt_are_looked_at_first(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a command launches is held against the arrival of its lines; a log alone is not."""
+    log = project / "own.out"
+    log.write_text("".join(f"step {n} took 0.5{n % 7} s\n" for n in range(1, 90)))
+    assert main(["init", "--model", "net", "--log", str(log)]) == 0
+    system = written(project)
+    keys = [doubt.message.partition(" ")[0] for doubt in system.doubts]
+    assert keys == ["record", "global_batch"]
+    _, _, following = capsys.readouterr().out.partition("  next ")
+    assert "marks with ?, and take the marks away" in following.splitlines()[0]
+
+
 MEGATRON = """\
 using world size: 16, data-parallel size: 4, context-parallel size: 1, \
 tensor-model-parallel size: 2, pipeline-model-parallel size: 2

@@ -14,7 +14,7 @@ from msgspec import Struct
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
 from pytest_dlperf.command.training_log import identify_log, run_once
-from pytest_dlperf.config.systems import comment_of, shipped_systems, system_of_text
+from pytest_dlperf.config.systems import comment_of, doubts_in, shipped_systems, system_of_text
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -424,7 +424,12 @@ def _write(options: argparse.Namespace, plan: _Plan, style: Style) -> Iterator[s
         yield from _rows("add", [f"to {plan.script}, so that it prints its steps:"])
         yield from (f"              {line}" for line in plan.lines)
     session = shlex.join([*plan.start, "pytest", "bench_tests", *plan.pytest])
-    yield from _rows("next", [f"{session} --dlperf-create-baselines", f"then {session}"])
+    looks = [
+        f"look at the numbers that {file} marks with ?, and take the marks away"
+        for file, text in plan.files.items()
+        if doubts_in(text, file)
+    ]
+    yield from _rows("next", [*looks, f"{session} --dlperf-create-baselines", f"then {session}"])
 
 
 def _rows(label: str, texts: list[str]) -> Iterator[str]:

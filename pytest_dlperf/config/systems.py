@@ -109,21 +109,7 @@ class System(Struct, frozen=True, kw_only=True):
         Raises:
             YamlError: The file can no longer be read.
         """
-        found = []
-        lines = read_text(self.file).splitlines() if self.file.is_file() else []
-        for number, line in enumerate(lines, 1):
-            # An expression may hold what looks like a mark.
-            bare = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line)
-            mark = _MARK.search(bare)
-            if mark is not None:
-                why = line[mark.end() :].strip() or "it is marked # ?"
-                message = (
-                    f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
-                    "baseline is recorded before"
-                )
-                place = f"{self.file}:{number}"
-                found.append(Problem(place=place, message=message, is_fault=False))
-        return tuple(found)
+        return doubts_in(read_text(self.file), self.file) if self.file.is_file() else ()
 
     @property
     def launch(self) -> LaunchSpec | None:
@@ -133,6 +119,22 @@ class System(Struct, frozen=True, kw_only=True):
             YamlError: The entry has mistakes, and was left for later when the file was read.
         """
         return None if self.later_launch is None else self.later_launch()
+
+
+def doubts_in(text: str, file: Path) -> tuple[Problem, ...]:
+    """List the numbers that the text of a system file marks with ``# ?``."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        # An expression may hold what looks like a mark.
+        mark = _MARK.search(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line))
+        if mark is not None:
+            why = line[mark.end() :].strip() or "it is marked # ?"
+            message = (
+                f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
+                "baseline is recorded before"
+            )
+            found.append(Problem(place=f"{file}:{number}", message=message, is_fault=False))
+    return tuple(found)
 
 
 def shipped_systems() -> dict[str, Path]:

@@ -224,8 +224,10 @@ def _work(basis: DraftBasis, unsure: dict[str, str], *, one: str) -> dict[str, i
         work = {"global_batch" if command.batch_is_global else one: command.batch}
         if not command.batch_is_global and not command.batch_is_of_device:
             unsure[one] = "of one device, or is it that of all? then global_batch"
-    elif starter is not None and "global_batch" not in starter.unsure:
+    elif starter is not None and (command is None or "global_batch" not in starter.unsure):
         work = {"global_batch" if starter.work.is_global else one: starter.work.batch}
+        if "global_batch" in starter.unsure:
+            unsure["global_batch"] = starter.unsure["global_batch"]
     else:
         work = {one: 1}
         unsure[one] = _NOBODY
