@@ -61,7 +61,10 @@ class SteadySteps:
 
     @property
     def ends(self) -> dict[str, Ends]:
-        """The ends of each rank's window."""
+        """The ends of each rank's window, if it has two records; under "" where ranks have no name.
+
+        That one has the last record of either step, whichever rank printed it.
+        """
         ends = {_label(rank): stream.values.ends for rank, stream in self._streams.items()}
         return {rank: each for rank, each in ends.items() if each is not None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.numbering import Mark
-    from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -106,50 +103,6 @@ class Series(Struct, dict=True):
 
 class NoStepTimesError(Exception):
     """A log that does not say how long its single steps took; the text says why."""
-
-
-class Collector(Protocol):
-    """Takes from a log what an estimate needs, piece by piece."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every rank has shown what the estimate needs: no later step can change it."""
-
-    @property
-    def seen(self) -> StepsSeen:
-        """How far the log has come."""
-
-    @property
-    def ends(self) -> Mapping[str, Ends]:
-        """The ends of the window, by rank such as ``rank 3``.
-
-        Where ranks do not name themselves there is one entry under "", of the last record of either
-        step. Empty where lines are counted, or without two records.
-        """
-
-    @property
-    def series(self) -> Mapping[str, Series]:
-        """What was printed of the window, by rank likewise; empty where lines are counted."""
-
-    @property
-    def mark(self) -> Mark | None:
-        """Behind what no earlier step can stand, but one of a second run; once it is complete."""
-
-    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
-        """Take what the region holds; return where in it the log has shown enough, or ``None``.
-
-        The ``scan`` is told of the records.
-        """
-
-    def estimate(self) -> Estimate:
-        """Compute the throughput of what was taken."""
-
-    def step_times(self) -> list[float]:
-        """Compute how many seconds each step of the window took, by its slowest rank.
-
-        Raises:
-            NoStepTimesError: The log does not say.
-        """
 
 
 class Gaps:

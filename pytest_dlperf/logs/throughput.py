@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.limits import Limit
+    from pytest_dlperf.logs.published import PublishedLines
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
+    from pytest_dlperf.logs.steps import Ends, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window, WitnessKind
     from pytest_dlperf.model.metric import Metric
@@ -439,7 +440,7 @@ def _collector(
     case: Case,
     window: Window,
     estimator: Estimator,
-) -> Collector:
+) -> SteadySteps | PublishedLines:
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
         return SteadySteps(log_format, span, case)
