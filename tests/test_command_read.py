@@ -25,6 +25,7 @@ from suites import Suite
 from pytest_dlperf.command.main import main
 from pytest_dlperf.config.systems import load_systems, system_of_text
 from pytest_dlperf.formats.expressions import compiled
+from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, Timing
@@ -821,6 +822,34 @@ def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_pa
     assert "the run of 1.out" in said
     assert "'log.node'" in said
     assert "--dlperf-logs CASE=FILE,FILE" in said
+
+
+@pytest.mark.parametrize("label", ["", "{}: "])
+def test_one_process_of_each_node_may_print(tmp_path: Path, label: str) -> None:
+    """As torchtitan's own script has them print into ``slurm-%j.out``: steps of two seconds."""
+    head = "[titan] 2026-11-20 10:00:00,000 - root - INFO - Trainer is initialized with local batch"
+    log = tmp_path / "slurm-1.out"
+    log.write_text(
+        f"{head} size 2, global batch size 64, sequence length 8192, total steps 20\n"
+        + "".join(
+            f"{label.format(node)}[rank{8 * node}]:[titan] 2026-11-20 10:00:{2 * step:02},00{node} "
+            f"- root - INFO - step: {step:2}  loss: {9 - step / 9:8.5f}  memory:  9.46GiB(64.99%)  "
+            "tps: 8,192  tflops: 10.1  mfu: 3.1%\n"
+            for step in range(1, 21)
+            for node in range(4)
+        ),
+        encoding="utf-8",
+    )
+    found = identified(log)
+    assert found is not None
+    assert found.starter is not None
+    assert found.system.log_format.ranks is Ranks.NODES
+    assert found.case.topology.nodes == 4
+    assert "log:\n  format: {ranks: nodes}\n" in found.starter.file().text()
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert main(["read", str(log)]) == 0
+    assert f"throughput  {64 * 8192 / 2:.2f} tokens/s" in said.getvalue()
 
 
 def test_a_bar_that_goes_back_is_text(tmp_path: Path) -> None:

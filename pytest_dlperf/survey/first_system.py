@@ -95,6 +95,8 @@ class ShippedSystem(Struct, frozen=True):
     """The name of a system that ships."""
 
     name: str
+    ranks: str = ""
+    """Who prints into the log, where it is not who usually does."""
 
 
 Form: TypeAlias = "str | ShippedSystem | Mapping[str, Any]"
@@ -128,6 +130,8 @@ class Starter(Struct, frozen=True, kw_only=True):
         keys: dict[str, Any]
         if isinstance(self.format, ShippedSystem):
             keys = {"extends": self.format.name, **named, "model": self.model}
+            if self.format.ranks:
+                keys["log"] = {"format": {"ranks": self.format.ranks}}
         else:
             log = {"name": self.log_name, "format": self.format}
             keys = {**named, "model": self.model, "unit": self.unit, "log": log}

@@ -263,6 +263,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         is_shared = guessed is not None and not guessed.all_ranks and steps.printers > 1
         found = {**log_format, **({"ranks": "local"} if is_shared else {})}
         declared = _declared(found, guessed, case, said, known, doubts)
+    declared, case = _of_nodes(declared, system, case, steps.printers, doubts)
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
     metrics = _metrics(head, system, doubts, is_shipped=is_shipped)
@@ -376,6 +377,21 @@ def _with_scope(
             is_part = is_rate and parts > 1
             return {**others, "rate_scope": scope.value} if is_part else others, ""
     return declared, guessed.doubt
+
+
+def _of_nodes(
+    form: Form, system: System, case: Case, printers: int, doubts: dict[str, str]
+) -> tuple[Form, Case]:
+    """Take several that print for a process of each node, where one prints as the system ships."""
+    is_of_one = printers > 1 and system.log_format.ranks is Ranks.ONE
+    if not (is_of_one and isinstance(form, ShippedSystem)):
+        return form, case
+    world = case.topology.world_size
+    if "topologies" in doubts or world % printers:
+        doubts["topologies"] = "one process of each node prints; how many devices it has is unknown"
+        world = printers
+    topology = Topology(printers, world // printers)
+    return ShippedSystem(form.name, Ranks.NODES.value), replace(case, topology=topology)
 
 
 def _starter(
