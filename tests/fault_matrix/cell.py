@@ -99,15 +99,17 @@ def _told(session: Session, words: str) -> tuple[str, bool]:
     except subprocess.TimeoutExpired as error:
         return f"nothing: pytest had not ended {error.timeout:g} s later", False
     runs = [f"{run['status']}: {run['reason'] or ''}" for run in session.runs()]
-    lines = [
-        line for line in session.output.splitlines() if line.startswith(("E  ", "!!!", "worker "))
-    ]
-    told = (runs or [line.strip("!E ") for line in lines] or [""])[0].partition("\n")[0]
+    told = (runs or _errors(session) or [""])[0].partition("\n")[0]
     for number, host in enumerate(session.place.hosts, start=1):
         told = told.replace(host, f"gpu{number:02}")
     pattern = ".*".join(map(re.escape, words.split()))
     everything = "\n".join([*runs, session.output])
     return told, re.search(pattern, everything, re.DOTALL) is not None
+
+
+def _errors(session: Session) -> list[str]:
+    lines = session.output.splitlines()
+    return [line.strip("!E ") for line in lines if line.startswith(("E  ", "!!!", "worker "))]
 
 
 def _next(session: Session, fault: Fault) -> tuple[str, tuple[str, ...]]:
@@ -127,6 +129,6 @@ def _next(session: Session, fault: Fault) -> tuple[str, tuple[str, ...]]:
     if "waiting" in session.output and not session.place.queues:
         problems.append(f"it waited, {took:.1f} s in all")
     if code:
-        problems.append(f"exit code {code}: {last_line(session.output)}")
+        problems.append(f"exit code {code}: {[*_errors(session), last_line(session.output)][0]}")
     kept = [*session.left_after(LIMIT_S), *session.files_left()]
     return "; ".join(problems), tuple(kept)
