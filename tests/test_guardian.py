@@ -237,6 +237,22 @@ def test_one_of_them_ends_what_the_other_leaves(
         wait_until(lambda: not processes.watchers(run.marker))
 
 
+def test_a_signal_at_the_very_end_is_no_death(tmp_path: Path) -> None:
+    """Slurm asks all processes of a job to end, also those that are about to."""
+    with supervised(tmp_path) as run:
+        run.start("true")
+        run.wait_for("ended")
+        supervisor = run.watchers["supervisor"]
+        assert run.process.stdin is not None
+        run.process.stdin.close()
+        run.wait_for("final")
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(supervisor, signal.SIGTERM)
+        run.finish()
+        assert run.said("supervisor_killed") == []
+
+
 @pytest.mark.parametrize("stopped", ["supervisor", "guardian", "sentinel"])
 def test_a_stop_does_not_outlast_the_end_of_the_orders(
     tmp_path: Path, hidden: Callable[[], int], stopped: str

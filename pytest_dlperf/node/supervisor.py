@@ -118,6 +118,9 @@ class Supervisor:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
         self._unlock()
         self._drain()
+        # Slurm asks all of a job to end, and while Python exits it has no handlers any more.
+        for number in FORWARDED:
+            signal.signal(number, signal.SIG_IGN)
         # The run is over here; what it has written may take long to remove.
         report(final={"left": left})
         self._remains.note(left=left)
