@@ -71,6 +71,105 @@ def test_real_logs(  # noqa: PLR0913, PLR0917 - a log and what is true of it
         assert read(tmp_path, name, other, LOGS / log, more=more).status is RunStatus.INVALID
 
 
+QUOTED: Final = {
+    "tensorflow_resnet50": (
+        (
+            "I1105 21:21:53.864213 140672312903488 keras_utils.py:148] TimeHistory: 111.52 "
+            "seconds, 28.69 examples/second between steps 0 and 100\n"
+            "I1105 21:23:11.292150 140672312903488 keras_utils.py:148] TimeHistory: 77.43 seconds, "
+            "41.33 examples/second between steps 100 and 200\n"
+            "I1105 21:24:27.747459 140672312903488 keras_utils.py:148] TimeHistory: 76.45 seconds, "
+            "41.86 examples/second between steps 200 and 300\n"
+            "I1105 21:25:43.755411 140672312903488 keras_utils.py:148] TimeHistory: 76.01 seconds, "
+            "42.10 examples/second between steps 300 and 400\n"
+        ),
+        (100, 300),
+        300 * 8 / (3 * 60 + 103.755411 - 53.864213),
+    ),
+    "gluoncv": (
+        (
+            "INFO:root:Epoch[0] Batch [49]\tSpeed: 829.012392 samples/sec\taccuracy=0.172578\n"
+            "INFO:root:Epoch[0] Batch [99]\tSpeed: 844.157227 samples/sec\taccuracy=0.206563\n"
+            "INFO:root:Epoch[0] Batch [149]\tSpeed: 835.582445 samples/sec\taccuracy=0.230781\n"
+            "INFO:root:[Epoch 0] training: accuracy=0.248027\n"
+        ),
+        (50, 100),
+        2 / (1 / 844.157227 + 1 / 835.582445),
+    ),
+    "insightface_mxnet": (
+        (
+            "INFO:root:Epoch[0] Batch [0-20]\tSpeed: 520.85 samples/sec\tacc=0.572545\n"
+            "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 518.95 samples/sec\tacc=0.589844\n"
+            "INFO:root:Epoch[0] Batch [40-60]\tSpeed: 516.86 samples/sec\tacc=0.603125\n"
+        ),
+        (21, 40),
+        2 / (1 / 518.95 + 1 / 516.86),
+    ),
+    "hugectr": (
+        (
+            "[HUGECTR][02:51:59][INFO][RANK0]: Iter: 100 Time(100 iters): 0.315066s Loss: 0.125152 "
+            "lr:0.001000\n"
+            "[HUGECTR][02:51:59][INFO][RANK0]: Iter: 200 Time(100 iters): 0.213347s Loss: 0.106469 "
+            "lr:0.001000\n"
+        ),
+        (100, 100),
+        8 * 100 / 0.213347,
+    ),
+    "oneflow_wide_deep": (
+        (
+            "900 time 1602836863.5008075 loss 0.4933771666884422 \n"
+            "1000 time 1602836866.4403477 loss 0.49211293876171114 \n"
+            "1100 time 1602836869.3806155 loss 0.4920539349317551 \n"
+        ),
+        (900, 200),
+        8 * 200 / (869.3806155 - 863.5008075),
+    ),
+    "oneflow_wide_deep, models": (
+        (
+            "[rank:0] iter: 100/1200, loss: 0.0831875279545784, latency(ms): 81.5818255022168159 | "
+            "2021-12-01 13:19:02.625\n"
+            "[rank:0] iter: 200/1200, loss: 0.0780148208141327, latency(ms): 2.2327776625752449 | "
+            "2021-12-01 13:19:02.848\n"
+        ),
+        (100, 100),
+        8 * 100 / (2.848 - 2.625),
+    ),
+    "oneflow_cnn": (
+        (
+            "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
+            "samples/s: 3988.891 1597933942.9863544\n"
+            "train: epoch 0, iter 120, loss: 1.050499, top_1: 1.000000, top_k: 1.000000, "
+            "samples/s: 5917.583 1597933977.6064055\n"
+        ),
+        (20, 100),
+        8 * 100 / (977.6064055 - 942.9863544),
+    ),
+    "oneflow_bert": (
+        (
+            "step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, throughput: 54.982 "
+            "1598056519.8844702\n"
+            "step: 119, total_loss: 8.010, mlm_loss: 7.331, nsp_loss: 0.679, throughput: 139.896 "
+            "1598056537.0029895\n"
+        ),
+        (20, 100),
+        8 * 100 / (537.0029895 - 519.8844702),
+    ),
+}
+"""Lines that the benchmark or users quote, a window, and its samples/s for a batch of 8."""
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_quoted_lines(tmp_path: Path, name: str) -> None:
+    log, (warmup, measured), expected = QUOTED[name]
+    case = "precision: fp32, batch_per_device: 8, topologies: [1n1g]"
+    more = f"window: {{warmup_steps: {warmup}, measured_steps: {measured}}}\n"
+    if name == "insightface_mxnet":
+        more += "metrics: {loss: }\n"  # of another of its trainers, which prints none
+    run = read(tmp_path, name.partition(",")[0], case, log, more=more)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["throughput"] == pytest.approx(expected)
+
+
 # ------------------------------------------------------------------- lines by documented formats
 
 
