@@ -24,7 +24,7 @@ HOUR_S: Final = 3600.0
 _SLOWEST: Final = 5
 """Times that a slow step takes as long as the others."""
 _LEAST: Final = 9
-"""With fewer records nobody can tell a mean from steps that become faster."""
+"""With fewer records, or with slow steps among them, a mean looks like steps that become faster."""
 
 
 def _inside(log: Log, choose: random.Random) -> int:
@@ -104,7 +104,9 @@ def cumulated_mean(log: Log, choose: random.Random) -> Mutant:
         raise Unfit
     if log.estimator is Estimator.PUBLISHED or form.time_form is not None:
         raise Unfit
-    if (log.span[1] - log.span[0]) // log.training.interval < _LEAST:
+    measured = sorted(log.training.seconds[slice(*log.span)])
+    usual = measured[len(measured) // 2]
+    if len(measured) // log.training.interval < _LEAST or measured[-2] > 2 * usual:
         raise Unfit
 
     def mean(step: Step) -> Step:
