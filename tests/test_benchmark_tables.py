@@ -39,6 +39,14 @@ WITH_RUNS: Final = {
     "paddle-arcface_r50": ("fp32-b128", "r50"),
     "tensorflow-bert_base": ("fp32-b64", "bert"),
 }
+HEADINGS: Final = {
+    "ngc_pytorch-resnet50": [
+        "gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup",
+    ],
+    "pytorch-resnet50": [
+        "node_num", "gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup",
+    ],
+}  # fmt: skip
 
 
 def printed_runs(system: str) -> dict[str, dict[int, float]]:
@@ -106,14 +114,36 @@ def test_the_printed_runs_give_the_printed_table(tmp_path: Path, system: str) ->
     headings, _, *rows = cells(
         page, f"{case.precision}, batch size per device {case.batch_per_replica}{options}"
     )
-    assert headings == ["node_num", "gpu_num", "samples/s", "speedup"]
+    assert headings == HEADINGS.get(system, ["node_num", "gpu_num", "samples/s", "speedup"])
     printed = PUBLISHED[system][variant]
     assert len(rows) == len(printed)
-    for (nodes, devices, median, speedup), topology in zip(rows, printed, strict=True):
-        of = replace(case, topology=SINGLE_DEVICE.parse(topology)).topology
-        assert (int(nodes), int(devices)) == (of.nodes, of.world_size)
-        assert (float(median), float(speedup)) == tuple(printed[topology][:2])
-    assert rows[0][3] == "1"
+    for row, topology in zip(rows, printed, strict=True):
+        of = SINGLE_DEVICE.parse(topology)
+        *places, median, speedup = map(float, row)
+        named = {
+            "node_num": of.nodes,
+            "gpu_num": of.world_size,
+            "gpu_num_per_node": of.devices_per_node,
+            "batch_size_per_device": case.batch_per_replica,
+        }
+        assert places == [named[heading] for heading in headings[:-2]]
+        assert [median, speedup] == printed[topology][:2]
+    assert rows[0][-1] == ("1.00" if system in HEADINGS else "1")
+
+
+def test_a_second_node_is_counted_where_the_original_had_one_only(tmp_path: Path) -> None:
+    write_tables(
+        tmp_path,
+        make.session(
+            make.measured_case("ngc_pytorch-resnet50-fp32-b128-1n8g", 2800.0),
+            make.measured_case("ngc_pytorch-resnet50-fp32-b128-2n8g", 5500.0),
+        ),
+    )
+
+    page = (tmp_path / "ngc_pytorch-resnet50.md").read_text(encoding="utf-8")
+    headings, _, *rows = cells(page, "fp32, batch size per device 128")
+    assert headings == HEADINGS["pytorch-resnet50"]
+    assert [row[:3] for row in rows] == [["1", "8", "128"], ["2", "8", "128"]]
 
 
 def logs_of(system: str, case: Case, throughput: float) -> str:
@@ -159,6 +189,16 @@ def test_logs_of_the_printed_runs_give_the_printed_figures(suite: Suite, system:
         topology: [entry["median_speed"], entry["speedup"], entry["average_speed"]]
         for topology, entry in found.items()
     } == PUBLISHED[system][variant]
+    page = (suite.path / "tables" / f"{system}.md").read_text(encoding="utf-8")
+    lines = page.split("```text\n")[1].split("\n```")[0].splitlines()
+    stem = f"{log_name}_b{case.batch_per_replica}_{case.precision}"
+    expected = [
+        f"{suite.path}/logs/{topology}/{stem}_{last}.log "
+        f"{ {run: runs[run] for run in sorted(runs) if run <= last} }"
+        for topology, runs in printed_runs(system).items()
+        for last in sorted(runs)
+    ]
+    assert lines == expected
 
 
 def tables_of(folder: Path, *cases: CaseResult) -> tuple[str, dict[str, Any]]:

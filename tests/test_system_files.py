@@ -488,10 +488,10 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         ),
         (
             "[fp16, fp32]",
-            "[fp16, fp31]",
+            "[fp16, pf32]",
             (
                 "20: $.launch.values.threads[0].when: no case has the precision "
-                "'fp31'; the cases have fp16, fp32; did you mean 'fp32'?"
+                "'pf32'; the cases have fp16, fp32; did you mean 'fp32'?"
             ),
         ),
         (
@@ -608,7 +608,7 @@ def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(
             "pause_s": ("pause_s: 0", "pause_s: -1"),
         },
         {
-            "values.threads[0].when": ("[fp16, fp32]", "[fp61]"),
+            "values.threads[0].when": ("[fp16, fp32]", "[pf16]"),
             "command[1]": ("batch_per_node/1000", "batch_per_node/0"),
             "environment.THREADS": ('"{threads}"', '"{thread}"'),
         },
@@ -630,6 +630,16 @@ def test_cases_with_mistakes_hide_no_options_of_conditions(tmp_path: Path) -> No
     assert [mistake.split(": ")[1] for mistake in mistakes(tmp_path, text)] == [
         "$.cases[1].batch_per_device"
     ]
+
+
+@pytest.mark.parametrize("file", sorted(SYSTEMS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_copy_may_have_fewer_cases(tmp_path: Path, file: Path) -> None:
+    """Conditions stay behind that are for cases left out."""
+    head, entries = file.read_text(encoding="utf-8").split("\ncases:\n")
+    for entry in entries.split("  - precision")[1:]:
+        copy = tmp_path / file.name
+        copy.write_text(f"{head}\ncases:\n  - precision{entry}", encoding="utf-8")
+        assert load_systems([copy], BUILTIN_FORMATS)[file.stem].cases
 
 
 def test_a_launch_with_an_unknown_field_is_told(tmp_path: Path) -> None:

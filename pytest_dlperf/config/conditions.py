@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_DIGITS: Final = re.compile("[0-9]+")
 _COUNT_PATTERN: Final = r"^[1-9][0-9]{0,8}\+?$"
 
 Counts = tuple[range, ...]
@@ -134,15 +135,20 @@ CHOICES: Final = ListOf(
 )
 
 
-def unmatched_words(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
-    """List words of a condition that no case has: it would never hold, unnoticed."""
+def misspelt_words(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
+    """List words of a condition that look like misspelt words of the cases.
+
+    Others that no case has may be for cases that a copy of the file leaves out, and so may words
+    that differ in a number only: ``fp16`` where cases have ``fp32``.
+    """
     precisions = sorted({case.precision for case in cases})
     options = sorted({option for case in cases for option in case.options})
     for axis, known, named in (
         ("precision", precisions, (*condition.precisions, *condition.without_precisions)),
         ("option", options, (*condition.options, *condition.without_options)),
     ):
+        stems = {_DIGITS.sub("", word) for word in known}
         for word in named:
-            if word not in known:
-                have = f"the cases have {', '.join(known) or 'none'}{nearest(word, known)}"
-                yield f"no case has the {axis} {word!r}; {have}"
+            meant = nearest(word, known)
+            if word not in known and meant and _DIGITS.sub("", word) not in stems:
+                yield f"no case has the {axis} {word!r}; the cases have {', '.join(known)}{meant}"

@@ -27,7 +27,7 @@ from pytest_dlperf.config.conditions import (
     Choice,
     Condition,
     chosen,
-    unmatched_words,
+    misspelt_words,
 )
 from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.template import (
@@ -437,7 +437,7 @@ def read_launch(
         condition = f"{path.rpartition('.')[0]}.when"
         # A base is there for the cases of other files as well.
         if cases is not None and value.at(condition).file == root.file:
-            problems += [(condition, message) for message in unmatched_words(when, cases)]
+            problems += [(condition, message) for message in misspelt_words(when, cases)]
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
         taken = (case for one in cases or () for case in (one, one.is_scaled and one.reference))

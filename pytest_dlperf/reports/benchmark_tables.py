@@ -1,6 +1,6 @@
 """The tables and the result JSON of the original benchmark, by system.
 
-Below the folder: ``<system>.md`` with the table of each training, and
+Below the folder: ``<system>.md`` with the table and the logs of each training, and
 ``<system>/<precision>-b<batch>[-<options>]_result.json`` with its numbers.
 """
 
@@ -17,7 +17,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.reports.figures import by_training
-from pytest_dlperf.reports.markdown_text import code, inline, table
+from pytest_dlperf.reports.markdown_text import code, fenced, inline, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult, Results
 
 _SIGNIFICANT_DIGITS: Final = 4
+
+_BY_NODE: Final = frozenset(("ngc_pytorch", "pytorch"))
+"""Frameworks whose original tables give devices by node, and the batch."""
+_WITHOUT_NODES: Final = frozenset(("ngc_pytorch",))
+"""Frameworks whose original tables do not count nodes, since they are all of one."""
 
 
 class _Row(Struct, frozen=True):
@@ -122,12 +127,13 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
         work = f"batch size per device {case.work.batch}"
     unit = rows[0].throughput.metric.unit
     session = f"session of {inline(results.started)}"
+    headings, *cells = _columns(rows)
     lines = [
         f"## {case.precision}, {work}{options}",
         "",
         f"{results.estimator.value} estimator, {inline(unit)}, {session}",
         "",
-        table(("node_num", "gpu_num", "samples/s", "speedup"), map(_cells, rows)),
+        table(headings, cells),
     ]
     absent = [str(m.case.topology) for m in members if m.measurement is None]
     notes = [f"- {code(str(row.case.topology))}: {inline(row.fault)}" for row in rows if row.fault]
@@ -140,16 +146,48 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
         notes.append(f"- without a measurement of {over} there is no speedup")
     elif over != SINGLE_DEVICE:
         notes.append(f"- speedups are over {over}")
-    return "\n".join([*lines, *(["", *notes] if notes else [])])
+    blocks = ["\n".join(lines), "\n".join(notes), _logs(rows)]
+    return "\n\n".join(filter(None, blocks))
+
+
+def _columns(rows: Sequence[_Row]) -> list[tuple[str, ...]]:
+    """Return the headings and the cells of each row, as the original has them for a framework."""
+    framework = rows[0].case.framework
+    has_nodes = framework not in _WITHOUT_NODES or any(row.case.topology.nodes > 1 for row in rows)
+    if framework in _BY_NODE:
+        headings = ("gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup")
+    else:
+        headings = ("gpu_num", "samples/s", "speedup")
+    nodes = [(str(row.case.topology.nodes),) if has_nodes else () for row in rows]
+    return [
+        (("node_num", *headings) if has_nodes else headings),
+        *((*node, *_cells(row)) for node, row in zip(nodes, rows, strict=True)),
+    ]
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
-    topology = row.case.topology
-    places = str(topology.nodes), str(topology.world_size)
+    topology, is_by_node = row.case.topology, row.case.framework in _BY_NODE
+    if is_by_node:
+        devices = str(topology.devices_per_node), str(row.case.batch_per_replica)
+    else:
+        devices = (str(topology.world_size),)
     if row.fault:
-        return *places, numbers.ABSENT, numbers.ABSENT
-    speedup = "1" if row.is_reference and row.speedup else _written(row.speedup)
-    return *places, _written(row.throughput.median), speedup
+        return *devices, numbers.ABSENT, numbers.ABSENT
+    is_one = row.is_reference and row.speedup and not is_by_node
+    speedup = "1" if is_one else _written(row.speedup)
+    return *devices, _written(row.throughput.median), speedup
+
+
+def _logs(rows: Sequence[_Row]) -> str:
+    """Write a line for each log: the throughputs of its topology so far, by run."""
+    lines: list[str] = []
+    for row in rows:
+        so_far: dict[int, float | None] = {}
+        for run in row.measurement.runs:
+            if run.log is not None and THROUGHPUT in run.metrics:
+                so_far[run.run] = _rounded(run.metrics[THROUGHPUT])
+                lines.append(f"{run.log} {so_far}")
+    return fenced(lines) if lines else ""
 
 
 def _written(value: float | None) -> str:
