@@ -154,10 +154,9 @@ def _columns(rows: Sequence[_Row]) -> list[tuple[str, ...]]:
     """Return the headings and the cells of each row, as the original has them for a framework."""
     framework = rows[0].case.framework
     has_nodes = framework not in _WITHOUT_NODES or any(row.case.topology.nodes > 1 for row in rows)
+    headings: tuple[str, ...] = ("gpu_num", "samples/s", "speedup")
     if framework in _BY_NODE:
         headings = ("gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup")
-    else:
-        headings = ("gpu_num", "samples/s", "speedup")
     nodes = [(str(row.case.topology.nodes),) if has_nodes else () for row in rows]
     return [
         (("node_num", *headings) if has_nodes else headings),
@@ -167,10 +166,9 @@ def _columns(rows: Sequence[_Row]) -> list[tuple[str, ...]]:
 
 def _cells(row: _Row) -> tuple[str, ...]:
     topology, is_by_node = row.case.topology, row.case.framework in _BY_NODE
+    devices: tuple[str, ...] = (str(topology.world_size),)
     if is_by_node:
         devices = str(topology.devices_per_node), str(row.case.batch_per_replica)
-    else:
-        devices = (str(topology.world_size),)
     if row.fault:
         return *devices, numbers.ABSENT, numbers.ABSENT
     is_one = row.is_reference and row.speedup and not is_by_node
