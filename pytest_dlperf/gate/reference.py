@@ -35,7 +35,7 @@ MIN_SESSIONS: Final = 4
 
 _MAX_OUTLIERS: Final = 0.25
 
-_MIN_GAP: Final = 0.01
+_MIN_GAP: Final = 0.015
 """Groups that lie nearer to each other, as a part of their level, hide no loss that counts."""
 
 _MIN_GAP_IN_RANGES: Final = 1.5

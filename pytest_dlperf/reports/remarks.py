@@ -99,8 +99,8 @@ def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
     if expected.judged:
         unknown = f"; {expected.unknown} more have too few runs to say" if expected.unknown else ""
         yield (
-            f"false alarms to expect, by the noise of single runs: {_few(expected.number)} in a "
-            f"session with {numbers.counted(expected.judged, 'verdict')}{unknown}"
+            f"false alarms to expect, by the noise of runs and nights: {_few(expected.number)} in "
+            f"a session with {numbers.counted(expected.judged, 'verdict')}{unknown}"
         )
 
 
