@@ -321,6 +321,19 @@ def test_a_format_of_ones_own_does_not_hide_the_layout_that_the_trainer_prints(
     assert right.metrics == {"throughput": pytest.approx(14 * 2 / 20.560, rel=1e-3)}
 
 
+def test_what_a_system_that_ships_sets_is_none_of_a_run_that_was_started_otherwise(
+    tmp_path: Path,
+) -> None:
+    """That of nanoGPT accumulates gradients over as many steps as there are devices."""
+    head = "Overriding: batch_size = 12\nOverriding: gradient_accumulation_steps = 40\n"
+    log = head + "".join(f"iter {k}: loss 4.0863, time 250.00ms, mfu 17\n" for k in range(130))
+    own = custom_format(
+        "own", record=r"iter (?P<step>\d+): loss .* time (?P<milliseconds>[\d.]+)ms"
+    )
+    run = make.measured(tmp_path, log, own, of=OF)
+    assert run.metrics == {"throughput": pytest.approx(BATCH / STEP_S)}
+
+
 # ------------------------------------------------------------------------------- the judges
 
 

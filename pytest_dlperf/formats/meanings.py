@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 FOLDER: Final = Path(__file__).parent
+_OF_ANY_START: Final = frozenset({"global_batch", "sequence_length", "tp", "pp", "cp", "ep"})
 SYSTEMS: Final = FOLDER.parent / "systems"
 _PLACEHOLDERS: Final = MappingProxyType(
     {
@@ -215,10 +216,13 @@ def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | 
 
 @cache
 def facts_of(system: str) -> tuple[Fact, ...]:
-    """Take from a system that ships how its logs say work and layout of a run."""
+    """Take from a system that ships how its logs say work and layout of a run.
+
+    Left out is what such a system has its trainer print by how it starts it.
+    """
     log_format = load_plain(SYSTEMS / f"{system}.yaml").get("log", {}).get("format")
     said = log_format.get("facts", {}) if isinstance(log_format, dict) else {}
-    return declared_facts({name: said[name] for name in said if name != "precision"}, {})
+    return declared_facts({name: said[name] for name in said if name in _OF_ANY_START}, {})
 
 
 def _converted(root: YamlValue, kind: Any) -> Any:

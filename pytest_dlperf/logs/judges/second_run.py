@@ -44,20 +44,22 @@ class SecondRun(Judge):
         has_epochs = "epoch" in log_format.record.groupindex
         for region in _pieces(evidence.file, mark.offset, evidence.memory):
             behind = beyond = False
-            for start, _, step, epoch, _, _ in _sound_records(region, log_format):
-                numbers = (step, epoch) if has_epochs else (step,)
-                if not all(each.isdigit() and len(each) <= _LONGEST_STEP for each in numbers):
+            for start, _, printed, its_epoch, _, _ in _sound_records(region, log_format):
+                if len(printed) > _LONGEST_STEP or not printed.isdigit():
                     continue
+                if has_epochs and (len(its_epoch) > _LONGEST_STEP or not its_epoch.isdigit()):
+                    continue
+                step, epoch = int(printed), int(its_epoch) if has_epochs else 0
                 was_behind, was_beyond = behind, beyond
-                behind = (int(epoch) if has_epochs else 0, int(step)) < (mark.epoch, mark.number)
-                beyond = mark.last_of_epoch is not None and int(step) > mark.last_of_epoch
+                behind = epoch < mark.epoch or (epoch == mark.epoch and step < mark.number)
+                beyond = mark.last_of_epoch is not None and step > mark.last_of_epoch
                 if beyond and was_beyond and mark.last_of_epoch is not None:
-                    raise epoch_was_cut(mark.last_of_epoch, int(step), region.offset + start)
+                    raise epoch_was_cut(mark.last_of_epoch, step, region.offset + start)
                 if behind and was_behind:
                     raise BrokenContractError(
-                        f"a second run begins in the same file: step {int(step)} stands behind "
-                        f"step {mark.number}, with which the window of the first has ended; keep "
-                        f"one run a file{epoch_hint(log_format)}",
+                        f"a second run begins in the same file: step {step} stands behind step "
+                        f"{mark.number}, with which the window of the first has ended; keep one "
+                        f"run a file{epoch_hint(log_format)}",
                         offset=region.offset + start,
                     )
 
