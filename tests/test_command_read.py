@@ -266,6 +266,16 @@ def test_a_clock_of_twelve_hours_is_guessed(tmp_path: Path) -> None:
     assert said["throughput"].startswith("32.00 samples/s")
 
 
+def test_steps_of_epochs_that_count_from_one_are_as_many_as_there_are(tmp_path: Path) -> None:
+    numbers = [*range(1, 41), *range(1, 21)]
+    lines = (f"epoch {i // 40} step {n} took 0.5{n % 5} s" for i, n in enumerate(numbers))
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = identified(tmp_path / "a.log")
+    assert found is not None
+    assert found.steps.total == 60
+    assert not rows(read(tmp_path, "a.log").stdout)["throughput"].startswith("none")
+
+
 # ----------------------------------------------------------------------------------- guesses
 
 

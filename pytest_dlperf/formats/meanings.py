@@ -65,9 +65,9 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     pattern: str
     """Finds it within the line, as its last group."""
-    group: Timing | tuple[Timing, ...] = ()
+    groups: tuple[Timing, ...] = ()
     """The groups by which it gives the time of steps; none if by no group."""
-    rate_scope: RateScope | tuple[RateScope, ...] = ()
+    rate_scopes: tuple[RateScope, ...] = ()
     """The scopes that are right for it, if it is a speed of so much."""
     covers: Covers | None = None
     """What has to be declared for it, if that counts."""
@@ -82,17 +82,6 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether nothing is against it where one node trains."""
 
     @property
-    def groups(self) -> tuple[Timing, ...]:
-        """The groups by which it gives the time of steps."""
-        return (self.group,) if isinstance(self.group, Timing) else self.group
-
-    @property
-    def scopes(self) -> tuple[RateScope, ...]:
-        """The scopes that are right for it."""
-        one = isinstance(self.rate_scope, RateScope)
-        return (self.rate_scope,) if one else self.rate_scope  # type: ignore[return-value]
-
-    @property
     def said_meaning(self) -> str:
         """What it is, in words."""
         if self.meaning:
@@ -100,7 +89,7 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.covers in _OF_SEVERAL:
             return _OF_SEVERAL[self.covers]
         group = self.groups[0]
-        of = f" of {_OF[self.scopes[0]]}" if self.scopes else ""
+        of = f" of {_OF[self.rate_scopes[0]]}" if self.rate_scopes else ""
         return _MEANINGS.get(group, group.value.replace("_", " ")) + of
 
     @property
@@ -110,18 +99,18 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return self.instead
         if self.covers is Covers.SINCE_START:
             return "'covers: since_start': two of them are differenced then"
-        scope = f" with 'rate_scope: {self.scopes[0].value}'" if self.scopes else ""
+        scope = f" with 'rate_scope: {self.rate_scopes[0].value}'" if self.rate_scopes else ""
         return f"the group {self.groups[0].value}{scope}"
 
     def is_read_rightly(self, log_format: LogFormat, case: Case | None) -> bool:
         """Say whether a format that takes it for time declares what it is, of a case if known."""
         parts: object = log_format.rate_scope
-        of_scopes: tuple[object, ...] = self.scopes
+        of_scopes: tuple[object, ...] = self.rate_scopes
         if case is not None:
             if self.single_node_is_fine and case.topology.nodes == 1:
                 return True
             parts = case.rates_per_run(log_format.rate_scope)
-            of_scopes = tuple(map(case.rates_per_run, self.scopes))
+            of_scopes = tuple(map(case.rates_per_run, self.rate_scopes))
         return (
             log_format.timing in self.groups
             and self.covers in {None, log_format.covers}

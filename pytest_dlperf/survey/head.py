@@ -75,7 +75,8 @@ class StepsOfLog(Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """How many steps there are at least, from the first that stands there."""
         if self.epochs > 1 and self.epoch_length:
-            return (self.epochs - 1) * (self.epoch_length - self.first + 1) + self.last + 1
+            of_epoch = self.epoch_length - self.first + 1
+            return (self.epochs - 1) * of_epoch + max(self.last - self.first + 1, 0)
         return self.last - self.first + self.interval
 
 

@@ -117,7 +117,7 @@ def _known_time(at: int, number: Number) -> StepTime | None:
     """Take the number of a known trainer for what it is; ``None`` if for no time of steps."""
     if not number.groups:
         return None
-    scope = number.scopes[0] if number.scopes else RateScope.GLOBAL
+    scope = number.rate_scopes[0] if number.rate_scopes else RateScope.GLOBAL
     return StepTime(at, number.groups[0], 8, number.covers, scope, is_certain=True)
 
 
