@@ -5,7 +5,7 @@ answers. Where the network is cut as well, a client would stay for minutes, and 
 And where the watchers of a node were killed, nothing there ends the run. So a process that starts
 clients also starts this program, in a session of its own, and tells it their numbers, and the
 commands that sweep the hosts of a run. When that process ends, however it does, the clients have a
-moment to end by themselves. Then they are ended, and the hosts swept.
+moment to end by themselves, and then they are ended; the watchers of hosts that are swept have one.
 
 A client that would stay for ever where this program is killed as well is started through it: the
 kernel kills that with its parent.
@@ -125,6 +125,8 @@ def _watch() -> None:
     for line in sys.stdin.buffer:
         if line.endswith(b"\n"):  # its sender may have been killed meanwhile
             _note(json.loads(line), clients, runs)
+    sweeps = [(run["folder"], *sweep) for run in runs.values() for sweep in run["sweeps"]]
+    threading.Thread(target=_sweep, args=[sweeps]).start()
     for grace_s, order in ((GRACE_S, signal.SIGTERM), (KILL_GRACE_S, signal.SIGKILL)):
         deadline = time.monotonic() + grace_s
         while any(map(_lives, clients.items())) and time.monotonic() < deadline:
@@ -132,7 +134,6 @@ def _watch() -> None:
         for process, _ in filter(_lives, clients.items()):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process, order)
-    _sweep([(run["folder"], *sweep) for run in runs.values() for sweep in run["sweeps"]])
 
 
 def _note(
@@ -178,7 +179,7 @@ def _swept(folder: str, command: list[str], text: str) -> subprocess.Popen[bytes
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=folder if os.path.isdir(folder) else "/",  # noqa: PTH112 - pathlib is slow
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - the other thread only sends signals
         )
 
 
