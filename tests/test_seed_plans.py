@@ -21,6 +21,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
 
 FOLDER = Path(__file__).parent.parent / "bench_tests" / "systems"
+TRAINERS: Final = FOLDER.parent / "trainers"
 SYSTEMS: Final = load_systems(sorted(FOLDER.glob("*.yaml")), BUILTIN_FORMATS)
 SEEDS: Final = (
     "paddle-resnet50",
@@ -33,12 +34,8 @@ TOPOLOGIES: Final = ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g")
 SET: Final[Mapping[str, Mapping[str, str]]] = {
     "paddle-resnet50": {"checkout": "/paddle", "data": "/imagenet", "dali_extra": "/dali"},
     "ngc_pytorch-resnet50": {"checkout": "/ngc", "data": "/imagenet"},
-    "pytorch-resnet50": {
-        "checkout": "/examples",
-        "data": "/imagenet",
-        "dali_program": "/patched/main.py",
-    },
-    "paddle-arcface_r50": {"checkout": "/plsc", "program": "/bench/plsc_train.py"},
+    "pytorch-resnet50": {"checkout": "/examples", "data": "/imagenet"},
+    "paddle-arcface_r50": {"checkout": "/plsc"},
     "tensorflow-bert_base": {"checkout": "/tf", "data": "/wiki", "bert_config": "/bert.json"},
 }
 # The addresses of the original cluster; ports that differ show whose port is meant.
@@ -259,7 +256,8 @@ def test_ngc_pytorch_in_mixed_precision_uses_amp() -> None:
 def test_pytorch_resnet50(case: Case) -> None:
     batch, devices, nodes, _ = sizes(case)
     for rank, node in enumerate(plan(case)):
-        program = "/patched/main.py" if "dali" in case.options else "/examples/main.py"
+        with_dali = "dali" in case.options
+        program = str(TRAINERS / "imagenet_dali.py") if with_dali else "/examples/main.py"
         assert node.arguments[:2] == ("/usr/bin/python3", program)
         check(
             node.arguments[2:-1],
@@ -279,7 +277,10 @@ def test_pytorch_resnet50(case: Case) -> None:
             },
         )
         assert node.arguments[-1] == "/imagenet"
-        assert node.environment == {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices)))}
+        assert node.environment == {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices))),
+            **({"PYTHONPATH": "/examples"} if with_dali else {}),
+        }
 
 
 @each_case_of("paddle-arcface_r50")
@@ -288,7 +289,7 @@ def test_paddle_arcface_r50(case: Case) -> None:
     ids = ",".join(map(str, range(devices)))
     for rank, node in enumerate(plan(case)):
         if case.topology.world_size == 1:
-            expected: tuple[str, ...] = ("/bench/plsc_train.py", "--loss_type=arcface")
+            expected: tuple[str, ...] = (str(TRAINERS / "plsc_train.py"), "--loss_type=arcface")
         else:
             expected = (
                 "-m",
@@ -297,7 +298,7 @@ def test_paddle_arcface_r50(case: Case) -> None:
                 f"--node_ip={ADDRESSES[rank]}",
                 f"--selected_gpus={ids}",
                 "--started_port=25000",
-                "/bench/plsc_train.py",
+                str(TRAINERS / "plsc_train.py"),
                 "--loss_type=dist_arcface",
             )
         assert node.arguments == ("/usr/bin/python3", *expected)
@@ -345,7 +346,7 @@ def test_tensorflow_bert_base(case: Case) -> None:
             }
         assert node.arguments[:2] == (
             "/usr/bin/python3",
-            "/tf/official/nlp/bert/run_pretraining.py",
+            str(TRAINERS / "bert_pretraining.py"),
         )
         check(node.arguments[2:], expected)
         assert node.environment == environment
@@ -381,7 +382,7 @@ def test_folders_that_a_seed_needs_are_known_to_be_folders(name: str) -> None:
     for case in system.cases:
         needed = system.launch.variables_of(case)
         # A program of the user's own needs no checkout around it.
-        assert ("checkout" in needed) == ("dali_program" not in needed)
+        assert "checkout" in needed
         assert ("dali" in case.options) == any("dali" in variable for variable in needed)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,18 @@ from pytest_dlperf.model.measurement import Estimator
 pytestmark = pytest.mark.slow
 
 STAND_INS: Final = Path(__file__).parent / "seed_trainers"
-SCRIPT: Final = "from seed_trainers.{module} import main\n\nmain({arguments})\n"
+SCRIPT: Final = """\
+from seed_trainers.{module} import main
+
+if __name__ == "__main__":
+    main()
+"""
+# What the shipped program takes from TensorFlow's models and from absl.
+BERT: Final = {
+    "absl/__init__.py": "app, flags",
+    "official/utils/misc/distribution_utils.py": "configure_cluster, get_distribution_strategy",
+    "official/utils/misc/keras_utils.py": "set_session_config",
+}
 PLSC: Final = "from seed_trainers.plsc_entry import Entry\n\n__all__ = ['Entry']\n"
 PADDLE_LAUNCH: Final = ("paddle/distributed/launch.py", "paddle_launch")
 
@@ -95,7 +108,8 @@ class Trainers:
         self.seed = seed
         # A blank in all paths: each has to stay one argument.
         self.folder = suite.path / "stand ins"
-        self.checkout = self._programs("checkout", seed.programs)
+        self.checkout = self.folder / "checkout"
+        self._write_programs()
         for name in seed.data:
             file = self.folder / "data" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,17 +128,16 @@ class Trainers:
         if seed.name == "paddle-arcface_r50":
             (self.checkout / "plsc").mkdir()
             (self.checkout / "plsc" / "__init__.py").write_text(PLSC)
-            script = suite.path / "bench_tests" / "trainers" / "plsc_train.py"
-            self.set.append(f"{seed.name}.program={script}")
         if seed.name == "paddle-resnet50":
             # Paddle is installed; its system's checkout need not be where Python looks.
             self.set.append(f"{seed.name}.env.PYTHONPATH={self.checkout}")
             (self.folder / "DALI_extra").mkdir()
             self.set.append(f"{seed.name}.dali_extra={self.folder / 'DALI_extra'}")
-        if seed.name == "pytorch-resnet50":
-            changed = self._programs("changed", seed.programs, arguments="with_dali=True")
-            self.set.append(f"{seed.name}.dali_program={changed / 'main.py'}")
         if seed.name == "tensorflow-bert_base":
+            for path, names in BERT.items():
+                file = self.checkout / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"from seed_trainers.bert_pretraining import {names}\n")
             config = self.folder / "bert_config.json"
             config.write_text('{"num_hidden_layers": 12}')
             self.set.append(f"{seed.name}.bert_config={config}")
@@ -151,16 +164,12 @@ class Trainers:
         """Nothing was left in the checkout, by whoever might have been able to."""
         assert self._looks() == self._untouched
 
-    def _programs(
-        self, name: str, programs: Sequence[tuple[str, str]], *, arguments: str = ""
-    ) -> Path:
-        folder = self.folder / name
-        for path, module in programs:
-            program = folder / path
+    def _write_programs(self) -> None:
+        for path, module in self.seed.programs:
+            program = self.checkout / path
             program.parent.mkdir(parents=True, exist_ok=True)
-            program.write_text(SCRIPT.format(module=module, arguments=arguments))
-        (folder / STAND_INS.name).symlink_to(STAND_INS)
-        return folder
+            program.write_text(SCRIPT.format(module=module))
+        (self.checkout / STAND_INS.name).symlink_to(STAND_INS)
 
     @property
     def system(self) -> System:
@@ -309,6 +318,36 @@ def check(  # noqa: PLR0913 - all that is held against each other
             for text in node["arguments"]:
                 left = re.search(r"/tmp/pytest-dlperf-[^/]*", text)  # noqa: S108 - ours
                 assert left is None or not Path(left[0]).exists()
+
+
+SPAWNING: Final = """\
+import multiprocessing
+from types import SimpleNamespace
+
+from seed_trainers import dali
+
+
+def worker():
+    images = SimpleNamespace(root="/data/train")
+    loader = dali.torch.utils.data.DataLoader(images, batch_size=128, num_workers=1, sampler=None)
+    print(type(loader).__name__)
+
+
+def main():
+    process = multiprocessing.get_context("spawn").Process(target=worker)
+    process.start()
+    process.join()
+"""
+
+
+def test_dali_reads_in_processes_that_the_example_spawns(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(SPAWNING)
+    program = STAND_INS.parent.parent / "bench_tests" / "trainers" / "imagenet_dali.py"
+    environment = {"PYTHONPATH": f"{tmp_path}:{STAND_INS.parent}"}
+    ran = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "TrainingLoader\n", ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -642,6 +642,14 @@ def test_a_copy_may_have_fewer_cases(tmp_path: Path, file: Path) -> None:
         assert load_systems([copy], BUILTIN_FORMATS)[file.stem].cases
 
 
+def test_a_path_that_is_a_default_is_beside_the_file_that_says_it(tmp_path: Path) -> None:
+    said = "variables: {program: {meaning: x, kind: file, default: ../trainers/own.py}}"
+    launch = f'launch:\n  {said}\n  command: ["{{program}}"]\n'
+    spec = load(tmp_path, GOOD.replace("cases:\n", f"{launch}cases:\n")).launch
+    assert spec is not None
+    assert spec.variables["program"].default == str(tmp_path.parent / "trainers" / "own.py")
+
+
 def test_a_launch_with_an_unknown_field_is_told(tmp_path: Path) -> None:
     launch = "launch:\n  command: [train, '--batch={batch}']\n"
     [mistake] = mistakes(tmp_path, GOOD.replace("cases:\n", f"{launch}cases:\n"))

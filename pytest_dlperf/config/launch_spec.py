@@ -7,6 +7,7 @@ conditions on the case; what differs between runs and nodes stands as ``{field}`
 from __future__ import annotations
 
 import importlib.util
+import os
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -364,7 +365,11 @@ _KEYS: Final = (
                 Variable,
                 Key("meaning", Text("what the user has to give"), "What it is.", required=True),
                 Key("kind", one_of(VariableKind), "What its value names; default: text."),
-                Key("default", Scalar(), "Its value where the user says nothing."),
+                Key(
+                    "default",
+                    Scalar(),
+                    "Its value where the user sets none; a path may be relative to the file.",
+                ),
             ),
             "a mapping of names to what they mean",
             names=NAME_PATTERN,
@@ -420,6 +425,11 @@ def _is_engine(name: str, place: YamlValue) -> bool:
 LAUNCH: Final = Record(_spec, *_KEYS, *AROUND_COMMANDS, others=ENGINE_OPTIONS, is_other=_is_engine)
 
 
+def _beside(place: YamlValue, path: str) -> str:
+    """Take a relative path from the folder of the file that says it."""
+    return os.path.normpath(place.file.absolute().parent / path)
+
+
 def read_launch(
     root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
 ) -> LaunchSpec | None:
@@ -431,7 +441,12 @@ def read_launch(
     spec = LAUNCH.read(value)
     if spec is None:
         return None
-    spec = replace(spec, log_file=log_file)
+    beside = {
+        name: replace(one, default=_beside(value.at(f"variables.{name}.default"), one.default))
+        for name, one in spec.variables.items()
+        if one.default and one.kind.is_path
+    }
+    spec = replace(spec, log_file=log_file, variables={**spec.variables, **beside})
     problems = list(spec.problems())
     for path, _, when in spec.templates():
         condition = f"{path.rpartition('.')[0]}.when"

@@ -1,6 +1,10 @@
 # ruff: noqa: T201 - trainers print
 
-"""In the place of ``run_pretraining.py`` in tensorflow/models, ``official/nlp/bert``."""
+"""In the place of ``run_pretraining.py`` in tensorflow/models, ``official/nlp/bert``.
+
+And of what it is made of there: its strategy knows several workers by ``TF_CONFIG``, and a training
+has XLA by the session's configuration, never by an option alone.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import glob
 import json
 import os
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from seed_trainers.flags import Flags, divided, expect, switch
@@ -20,21 +26,28 @@ from seed_trainers.pace import step_s
 _SEVERAL_WORKERS = ("distribution_strategy", "worker_hosts", "task_index", "all_reduce_alg")
 
 
-def main() -> None:
+def main(_: object) -> None:
     """Train as many steps as it is told: one process for all devices of a node."""
-    given = _parsed()
-    workers = [endpoint_of(text) for text in (given.worker_hosts or "127.0.0.1:0").split(",")]
+    from official.utils.misc import distribution_utils
+
+    given = flags.FLAGS
+    strategy = distribution_utils.get_distribution_strategy(
+        distribution_strategy=given.distribution_strategy,
+        num_gpus=given.num_gpus,
+        tpu_address="",
+    )
+    workers = [endpoint_of(text) for text in strategy.workers]
     for name in _SEVERAL_WORKERS:
         is_given = getattr(given, name) is not None
         expect(f"whether --{name} is given", is_given, len(workers) > 1)
     _check_environment(given, workers=len(workers))
-    task = given.task_index or 0
+    task = strategy.task
     replicas = len(workers) * given.num_gpus
     batch = divided("--train_batch_size", given.train_batch_size, replicas)
     emptied(given.model_dir)
     print("***** Number of cores used : ", replicas)
     meeting = Meeting.at_endpoints(task, workers)
-    xla = "-xla" if given.enable_xla else ""
+    xla = "-xla" if _session.has_xla else ""
     case = f"{given.dtype}-b{batch}{xla}-{len(workers)}n{given.num_gpus}g"
     meeting.agree({"case": case}, place={"node": task, "device": visible_devices()})
     steps = given.num_steps_per_epoch * given.num_train_epochs
@@ -47,6 +60,49 @@ def main() -> None:
             f"Train Step: {step}/{steps}  / loss = 5.302196025848389  "
             "masked_lm_accuracy = 0.000000  lm_example_loss = 4.608097\n"
         )
+
+
+_session = SimpleNamespace(has_xla=False)
+
+
+def set_session_config(enable_xla: bool = False) -> None:
+    """Turn XLA on, or leave it."""
+    _session.has_xla = enable_xla
+
+
+def configure_cluster(worker_hosts: str | None = None, task_index: int | None = None) -> None:
+    """Tell TensorFlow of the workers, if there are several."""
+    if worker_hosts:
+        task = {"type": "worker", "index": task_index}
+        cluster = {"worker": worker_hosts.split(",")}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+
+
+def get_distribution_strategy(
+    distribution_strategy: str | None,
+    num_gpus: int,
+    tpu_address: str,
+    all_reduce_alg: str | None = None,
+) -> SimpleNamespace:
+    """Find the workers, as the strategy of several does."""
+    expect("the devices", num_gpus, len(visible_devices()))
+    expect("the address of a TPU", tpu_address, "")
+    is_several = distribution_strategy == "multi_worker_mirrored"
+    expect("all_reduce_alg", all_reduce_alg, "nccl" if is_several else None)
+    if not is_several:
+        return SimpleNamespace(workers=["127.0.0.1:0"], task=0)
+    told = json.loads(os.environ["TF_CONFIG"])
+    return SimpleNamespace(workers=told["cluster"]["worker"], task=told["task"]["index"])
+
+
+def _run(main: Callable[[list[str]], None]) -> None:
+    flags.FLAGS = _parsed()
+    main(sys.argv)
+
+
+app = SimpleNamespace(run=_run)
+"""In the place of absl's."""
+flags = SimpleNamespace(FLAGS=None)
 
 
 def _parsed() -> Any:

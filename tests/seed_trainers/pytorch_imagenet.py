@@ -7,17 +7,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from seed_trainers import dali
 from seed_trainers.flags import Flags, divided, expect
 from seed_trainers.meeting import Meeting, endpoint_of, visible_devices
 from seed_trainers.pace import step_s
 from seed_trainers.processes import run_all
 
-_IMAGES = 1_281_167
 
-
-def main(*, with_dali: bool = False) -> None:
+def main() -> None:
     """Start one process for each device that is visible here."""
     flags = Flags()
     flags.add_argument("data")
@@ -35,12 +35,12 @@ def main(*, with_dali: bool = False) -> None:
     expect("whether there are images", Path(given.data, "train").is_dir(), True)
 
     def process(local_rank: int) -> Callable[[], object]:
-        return lambda: _train(given, devices, local_rank, with_dali=with_dali)
+        return lambda: _train(given, devices, local_rank)
 
     run_all(process(local_rank) for local_rank in range(len(devices)))
 
 
-def _train(given: Any, devices: list[int], local_rank: int, *, with_dali: bool) -> None:
+def _train(given: Any, devices: list[int], local_rank: int) -> None:
     """Train for an epoch, and then test for ever."""
     scheme, _, master = given.dist_url.partition("://")
     expect("what --dist-url begins with", scheme, "tcp")
@@ -51,12 +51,26 @@ def _train(given: Any, devices: list[int], local_rank: int, *, with_dali: bool) 
     print(f"Use GPU: {local_rank} for training")
     meeting = Meeting.at_master(rank, world_size, endpoint_of(master))
     print("=> creating model 'resnet50'")
+    dali.place.rank, dali.place.world_size, dali.place.device = rank, world_size, local_rank
+    loader, tests = (
+        dali.torch.utils.data.DataLoader(
+            SimpleNamespace(root=f"{given.data}/{part}"),
+            batch_size=batch,
+            num_workers=-(-given.workers // len(devices)),
+            pin_memory=True,
+        )
+        for part in ("train", "val")
+    )
+    expect("the loader of the test", type(tests), dali.DataLoader)
+    with_dali = not isinstance(loader, dali.DataLoader)
+    if with_dali:
+        expect("two batches", list(loader), [("image", "label")] * 2)
     options = f"{'dali+' if with_dali else ''}workers{given.workers}"
     meeting.agree(
         {"case": f"fp32-b{batch}-{options}-{given.world_size}n{len(devices)}g"},
         place={"node": given.rank, "device": devices[local_rank]},
     )
-    total = -(-_IMAGES // (batch * world_size))
+    total = len(loader)
     width = len(str(total))
     for step in range(total):
         meeting.step()
