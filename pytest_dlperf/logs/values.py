@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
@@ -76,7 +76,7 @@ class Values:
         if not rows:
             self._begin, self._printers = step - gap, len(texts)
         if turned:
-            self.series.turns.append(len(rows))
+            self.series.turns.append(len(self.series))
         for (text, offset), amount in zip(texts, amounts, strict=True):
             rows.append((step, text, offset, amount))
 
@@ -117,8 +117,8 @@ class Values:
         """
         begins = self.series.turns
         gaps = [
-            after[0] - before[0]
-            for at, (before, after) in enumerate(pairwise(self._rows), 1)
+            after - before
+            for at, (before, after) in enumerate(pairwise(self.series.columns[0]), 1)
             if at not in begins
         ]
         if (gap := max(gaps, default=interval)) > 1:
@@ -303,6 +303,8 @@ class Stamps(Values):
         self._at = 0
         self._between = 0
         """Nanoseconds between epochs."""
+        self._turned_steps = 0
+        self._last_step = 0
         self._first_texts: Sequence[Text] = ()
         self._last_texts: Sequence[Text] = ()
 
@@ -326,17 +328,20 @@ class Stamps(Values):
             now = self._clock.nanoseconds
             if turned:
                 self._between += now - self._at
+                self._turned_steps += gap
             self._at = now
         self._first_texts = self._first_texts or texts
         self._last_texts = texts
         moments = (-1,) if self._sort else (self._at,)
         self._note(step, gap, ((text, offset),), moments, turned=turned)
         self._text = text, offset
+        self._last_step = step
 
     def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
-        steps = range(self._rows[-1][0] + 1, step + 1)
-        self._rows += zip(steps, texts, repeat(-1), repeat(-1), strict=False)
+        steps = range(self._last_step + 1, step + 1)
+        self.series.passed.append((len(self._rows), steps, texts))
+        self._last_step = step
         self._text = texts[-1], offset
         self._last_texts = (self._text,)
 
@@ -346,7 +351,13 @@ class Stamps(Values):
 
     def _place(self, at: int) -> Place:
         texts = self._first_texts if at == 0 else self._last_texts
-        return Place(self._rows[at][0], texts[-1][1]) if texts else Place(0, 0)
+        if not texts:
+            return Place(0, 0)
+        return Place(self._last_step if at else self._rows[0][0], texts[-1][1])
+
+    @property
+    def _left_out(self) -> int:
+        return self._turned_steps
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
@@ -369,12 +380,13 @@ class Stamps(Values):
     def _step_times(self) -> dict[int, float]:
         clock, before = Clock(), 0
         times = {}
-        for at, (step, text, *_) in enumerate(self._rows):
+        steps, texts, _, _ = self.series.columns
+        for at, (step, text) in enumerate(zip(steps, texts, strict=True)):
             clock.read(text)
             if at and at not in self.series.turns:
                 times[step] = (clock.nanoseconds - before) / NANOSECONDS
             before = clock.nanoseconds
-        resolution = 10.0 ** -max((parse(row[1]).decimals for row in self._rows), default=0)
+        resolution = 10.0 ** -max((parse(text).decimals for text in texts), default=0)
         if times and resolution > WORTHLESS_ERROR * statistics.median(list(times.values())):
             raise NoStepTimesError(
                 f"the stamps' resolution of {resolution:g} s is too coarse for single steps"

@@ -170,13 +170,13 @@ def _check_stamps(
     one outside. Where the gap on its other side is a usual one, so that it is none of ``places``, a
     stamp is sound. ``most`` nanoseconds may pass in a step.
     """
-    _, texts, _, _ = series.columns
+    _, texts, offsets, _ = series.columns
     for at, inside in ((gap.at, gap.at + 1), (gap.at + 1, gap.at)):
         beyond = 2 * at - inside
         if 0 <= beyond < len(texts):
             found = (gap.steps, texts[beyond]) if min(at, beyond) in places else None
         else:
-            found = _outside(evidence, series.rows[at][2], later=at > inside)
+            found = _outside(evidence, offsets[at], later=at > inside)
         if found is None:
             if not 0 <= beyond < len(texts) and _decimals(texts[at]) != _decimals(texts[inside]):
                 raise BrokenContractError(
@@ -244,10 +244,11 @@ def _check_speed(
 
 def _place(evidence: Evidence, series: Series, at: int) -> int | None:
     """Find where a stamp stands; where that was not noted, behind the last one of which it was."""
-    _, stamp, offset, _ = series.rows[at]
-    if offset >= 0:
-        return offset
-    begin = next(before for _, _, before, _ in reversed(series.rows[:at]) if before >= 0)
+    _, texts, offsets, _ = series.columns
+    if offsets[at] >= 0:
+        return offsets[at]
+    stamp = texts[at]
+    begin = next(before for before in reversed(offsets[:at]) if before >= 0)
     while text := evidence.text(begin, begin + _PIECE):
         if (found := text.find(stamp)) >= 0:
             return begin + found
