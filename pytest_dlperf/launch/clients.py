@@ -13,6 +13,7 @@ kernel kills that with its parent.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -37,6 +38,8 @@ PATIENCE_S: Final = 4.0
 """The watchers of a node that are still there may take so long: devices are slow to be freed."""
 _SWEEPS_AT_ONCE: Final = 64
 _POLL_S: Final = 0.05
+_END_LIMIT_S: Final = 0.5
+"""A process that ends waits so long for its program, which ends at once where all is clean."""
 _PR_SET_PDEATHSIG: Final = 1
 
 _lock = threading.Lock()
@@ -50,7 +53,7 @@ def _tell(**message: object) -> None:
     with _lock:
         if _orders is None:
             taken, _orders = os.pipe()
-            os.posix_spawn(
+            program = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", __file__],
                 os.environ,
@@ -61,6 +64,7 @@ def _tell(**message: object) -> None:
                 setsid=True,
             )
             os.close(taken)
+            atexit.register(_end, program, os.getpid())
         rest = json.dumps(message).encode("ascii") + b"\n"
         # If somebody has killed it, all ends as it did without.
         with contextlib.suppress(BrokenPipeError):
@@ -96,6 +100,17 @@ def sweep_after_this_process(run: str, commands: Sequence[tuple[list[str], str]]
 def is_over(run: str) -> None:
     """Forget a run, of which nothing is left."""
     _tell(over=run)
+
+
+def _end(program: int, parent: int) -> None:
+    """End the program with this process, so that nothing is seen of it afterwards."""
+    if _orders is None or os.getpid() != parent:
+        return
+    os.close(_orders)
+    deadline = time.monotonic() + _END_LIMIT_S
+    with contextlib.suppress(ChildProcessError):
+        while not os.waitpid(program, os.WNOHANG)[0] and time.monotonic() < deadline:
+            time.sleep(0.005)
 
 
 def _leave() -> None:
