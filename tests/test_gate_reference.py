@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import noise, pooled_noise
 from pytest_dlperf.gate.reference import Groups, Reference
-from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why_other_scatter
+from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why_noisier
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, RuleName
@@ -50,7 +50,8 @@ def test_a_few_runs_away_from_the_others_are_no_mode() -> None:
 def test_a_night_in_one_of_two_modes_is_no_loss_and_the_modes_are_told() -> None:
     judgement = judged(MIXED, [974.0] * 9)
     assert judgement.verdict is Verdict.PASS
-    assert "runs of this case lie in two groups 2.5 % apart; see which" in judgement.notes
+    told = "runs of this case lie in two groups 2.5 % apart; see which, and what they share"
+    assert any(note.startswith(told) for note in judgement.notes)
     assert judged(MIXED, [974.0 * 0.96] * 9).verdict is Verdict.REGRESSED
 
 
@@ -102,6 +103,8 @@ def test_a_night_in_the_worse_of_two_groups_is_held_against_that(
     night = judged(sessions, scaled(worse) * 2, metric)
     assert night.verdict is Verdict.PASS
     assert any("nights of this case lie in two groups" in note for note in night.notes)
+    told = f"tonight is like {worse_nights} of the 6 accepted sessions"
+    assert any(told in note for note in night.notes) is (worse_nights < 4)
     assert judged(sessions, scaled(1.0) * 2, metric).verdict.passes
     below_both = [run * worse * worse for run in TIGHT] * 2
     assert judged(sessions, below_both, metric).verdict is Verdict.REGRESSED
@@ -157,20 +160,20 @@ def test_a_gap_among_few_runs_makes_no_groups() -> None:
 
 def test_a_session_noisier_than_the_baseline_is_not_added() -> None:
     known = [scaled(1.0)] * 6
-    assert why_other_scatter(scaled(0.99), known) is None
-    assert why_other_scatter([990.0, 1000.0, 1010.0, 1003.0], known) == (
+    assert why_noisier(scaled(0.99), known) is None
+    assert why_noisier([990.0, 1000.0, 1010.0, 1003.0], known) == (
         "its runs differ by 0.8 %, those of the baseline by 0.2 %"
     )
     one_stray = [*TIGHT[:4], 700.0]
-    assert why_other_scatter(one_stray, known) is not None
+    assert why_noisier(one_stray, known) is not None
     # Where most sessions have one, it is how the case is.
-    assert why_other_scatter(one_stray, [one_stray] * 6) is None
+    assert why_noisier(one_stray, [one_stray] * 6) is None
 
 
 def test_few_runs_do_not_show_how_much_others_may_differ() -> None:
     wider = [run + 3 * (run - 1000.0) for run in TIGHT]
-    assert why_other_scatter(wider, [scaled(1.0)] * 6) is not None
-    assert why_other_scatter(wider, [scaled(1.0)]) is None
+    assert why_noisier(wider, [scaled(1.0)] * 6) is not None
+    assert why_noisier(wider, [scaled(1.0)]) is None
 
 
 def test_noisy_sessions_do_not_keep_a_case_undecided() -> None:
@@ -189,8 +192,8 @@ def test_what_a_number_takes_that_scatters_is_told() -> None:
     told = remedy_for_scatter(replace(TIME, unit="s"), seconds)
     assert f"tolerance: {{at_least: {2.0 * needed:.2f} s}}" in told
     rates = [run * 1.05**power for power, run in enumerate([1000.0] * 5)]
-    assert "as in 'tolerance_percent: " in remedy_for_scatter(METRIC, rates)
+    assert "such as 'tolerance_percent: " in remedy_for_scatter(METRIC, rates)
     # As much as nights of these runs differ by, and not as far as their extremes lie apart.
     percent = 100 * (needed_tolerance(rates, Better.HIGHER) or 0)
     assert 15 < percent < 30
-    assert remedy_for_scatter(METRIC, [500.0, 900.0]).endswith("what is usual")
+    assert remedy_for_scatter(METRIC, [500.0, 900.0]).endswith("in the system file")

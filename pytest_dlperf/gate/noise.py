@@ -53,7 +53,7 @@ MAX_MODE_DISTANCE: Final = 0.1
 """Runs further than this from the median are accidents, however many; nearer ones may be a mode."""
 
 _MAX_ACCIDENTS: Final = 0.1
-"""One run in so many may be an accident; more are a mode that the case has."""
+"""The share of runs near the median that may be accidents; more of them are a mode."""
 
 _MIN_EVIDENCE_OF_NIGHTS: Final = 3.0
 """Nights differ if their levels vary more than so many times as much as by chance.
@@ -68,7 +68,7 @@ _GROSS_RADIUS_MADS: Final = 5.0
 def noise(runs: Sequence[float]) -> float:
     """Relative standard deviation between runs, without those far from the median; at least 0.002.
 
-    Runs in two modes differ by both: those of the rarer one are not left out.
+    Where runs are in two modes, those of the rarer one count too.
 
     Raises:
         ValueError: There are no runs, or they are not positive.
@@ -85,10 +85,10 @@ def noise(runs: Sequence[float]) -> float:
 
 
 def _radius(relative: Sequence[float], radius: float) -> float:
-    """Return how far runs lie from their median that count for the noise.
+    """Widen the radius within which runs count for the noise, so that it has the rarer mode.
 
-    Where more than half of the runs are in one tight mode, the median absolute deviation knows of
-    no other. ``relative`` are the runs' differences from the median.
+    Where more than half of the runs are in one tight mode, the median absolute deviation does not
+    show the other. ``relative`` are the runs' differences from the median.
     """
     beyond = sum(radius < abs(far) <= MAX_MODE_DISTANCE for far in relative)
     return MAX_MODE_DISTANCE if beyond > max(1, _MAX_ACCIDENTS * len(relative)) else radius
@@ -155,9 +155,9 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
 
 
 def share_of_nights(levels: Sequence[float], sizes: Sequence[int], deviation: float) -> float:
-    """Part of the differences between sessions' levels that is more than chance; 0: all of it is.
+    """Return the share of the differences between sessions' levels that chance does not explain.
 
-    ``sizes`` are the numbers of their runs, which differ by ``deviation``.
+    ``sizes`` are the numbers of their runs, whose relative standard deviation is ``deviation``.
     """
     found = sample_standard_deviation(levels) / mean(levels)
     chance = deviation**2 * math.fsum(1 / size for size in sizes) / len(sizes)

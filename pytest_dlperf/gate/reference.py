@@ -1,4 +1,7 @@
-"""What the last accepted sessions show: their level, the noise between their runs, two groups."""
+"""What the last accepted sessions show: their level, the noise between their runs, two groups.
+
+``benchmarks/gate_power.py`` shows the false alarms and the power that its constants give.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,7 @@ from pytest_dlperf.gate.noise import (
     share_of_nights,
 )
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.statistics import (
-    mean,
-    sample_standard_deviation,
-)
+from pytest_dlperf.model.statistics import mean, sample_standard_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +39,10 @@ _MIN_GAP: Final = 0.015
 """Groups that lie nearer to each other, as a part of their level, hide no loss that counts."""
 
 _MIN_GAP_IN_RANGES: Final = 1.5
-"""The gap between two groups over the range of either."""
+"""The gap between two groups over the wider of their ranges, at least."""
 
 _MIN_GAP_IN_ERRORS: Final = 3.25
-"""The gap between groups of sessions over the standard error of the difference of two sessions.
+"""The same over the standard error of the difference of two sessions, where sessions are split.
 
 Where nights vary by as much as runs, 4 % of cases show such a gap by chance.
 """
@@ -69,9 +69,12 @@ class Groups(Struct, frozen=True):
         return 1 - mean(self.low) / mean(self.high)
 
     def note(self, what: str) -> str:
-        """Tell of them, for the reader; ``what`` lies in them."""
+        """Tell the reader that ``what`` lies in them, and what to look for."""
         apart = numbers.percent(100 * self.apart)
-        return f"{what} of this case lie in two groups {apart} apart; see which"
+        return (
+            f"{what} of this case lie in two groups {apart} apart; see which, and what they share: "
+            "host, clocks, NUMA binding"
+        )
 
     @classmethod
     def of(cls, values: Sequence[float], *, min_gap: float = _MIN_GAP) -> Groups | None:
@@ -103,10 +106,11 @@ class Reference(Struct, frozen=True, kw_only=True):
     """What tonight is held against: ``level`` is the location of ``runs`` of so many ``sessions``.
 
     ``deviation`` is the relative standard deviation between runs, ``nights`` that between nights as
-    far as it is more than chance, ``gross`` how many runs are gross outliers. ``modes`` are the two
-    that runs are in, if they are. Where the sessions lie in two groups, this is the larger one, and
-    ``other`` the other; ``misplaced`` is the probability that a night of a worse group is not found
-    to lie in it. ``notes`` tell of groups, and of a session that does not count.
+    far as it is more than chance, ``gross`` the number of gross outliers. ``modes`` are the two
+    groups that runs lie in, if they do. Where sessions lie in two groups, this is the larger one,
+    and ``other`` the other; ``false_alarm`` is then the probability of a night in the worse group
+    that lies too far from its level to be held against it. ``notes`` tell of groups, and of a
+    session that does not count.
     """
 
     level: float
@@ -117,7 +121,7 @@ class Reference(Struct, frozen=True, kw_only=True):
     gross: int = 0
     modes: Groups | None = None
     other: Reference | None = None
-    misplaced: float = 0.0
+    false_alarm: float = 0.0
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -135,12 +139,11 @@ class Reference(Struct, frozen=True, kw_only=True):
             share = share_of_nights(levels, sizes, within.deviation)
             nights = share * sample_standard_deviation(levels) / mean(levels)
             return replace(pooled, nights=nights)
-        lower = [level <= groups.low[-1] for level in levels]
-        parts = [
-            [session for session, is_low in zip(sessions, lower, strict=True) if is_low is wanted]
-            for wanted in (True, False)
-        ]
-        return cls._of_groups(parts, better)
+        low: list[Session] = []
+        high: list[Session] = []
+        for session, level in zip(sessions, levels, strict=True):
+            (low if level <= groups.low[-1] else high).append(session)
+        return cls._of_groups((low, high), better)
 
     @classmethod
     def _of_groups(cls, groups: Sequence[Sequence[Session]], better: Better) -> Reference:
@@ -172,17 +175,17 @@ class Reference(Struct, frozen=True, kw_only=True):
                 deviation=deviation,
                 gross=len(gross_outliers(centred, deviation)),
                 modes=None,
-                misplaced=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)),
+                false_alarm=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)),
                 notes=(note,),
             )
             for group in (usual, other)
         )
-        told = f"{note}; tonight lies in that of {other.sessions} of {sessions} accepted sessions"
-        return replace(usual, other=replace(other, notes=(told,)))
+        note += f"; tonight is like {other.sessions} of the {sessions} accepted sessions"
+        return replace(usual, other=replace(other, notes=(note,)))
 
     @classmethod
     def pooled(cls, sessions: Sequence[Session]) -> Reference:
-        """Summarize them as one group, whatever the differences between nights."""
+        """Summarize the runs as one group, whatever the differences between nights."""
         runs = [run for session in sessions for run in session]
         deviation, modes = noise(runs), Groups.of_runs(runs)
         return cls(
@@ -201,12 +204,12 @@ class Reference(Struct, frozen=True, kw_only=True):
         return self.gross > _MAX_OUTLIERS * (self.runs + (self.other.runs if self.other else 0))
 
     @property
-    def hidden(self) -> float:
-        """The loss that looks like a night of the other group, as a part of the level."""
+    def distance_of_groups(self) -> float:
+        """As a part of the level: a loss of that size looks like a night of the other group."""
         return abs(self.other.level / self.level - 1) if self.other else 0.0
 
-    def held(self, measured: float, count: int) -> Reference:
-        """Return the group that a night of so many runs lies in: the other one, or this."""
+    def group_of(self, measured: float, count: int) -> Reference:
+        """Return the group that a night of ``count`` runs lies in: the other one, or this."""
         if self.other is None:
             return self
         error = self.deviation * math.sqrt(1 / count + 1 / self.other.runs)
@@ -215,7 +218,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
 
 def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:
-    """Return the sessions by which tonight is judged: noisy ones count only if all are."""
+    """Return the sessions that tonight is judged by: noisy ones only where all are noisy."""
     if not any(sessions) or not Reference.pooled(sessions).is_uncertain:
         return sessions
     deviation = noise([run for session in sessions for run in session])

@@ -19,10 +19,7 @@ from pytest_dlperf.gate.sequential import (
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
-from pytest_dlperf.model.measurement import (
-    FixedRepeats,
-    RunStatus,
-)
+from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
 from pytest_dlperf.model.metric import RuleName, Source
 from pytest_dlperf.model.statistics import median
 
@@ -52,7 +49,7 @@ class Rule(Protocol):
 
     @property
     def may_be_fewer(self) -> bool:
-        """Whether it may decide before that."""
+        """Whether it may decide before ``at_most`` runs."""
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Decide by the runs so far, in their order; ``None`` asks for one more.
@@ -70,7 +67,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     tolerance_percent: float
     """The metric's or its system's; the baseline's own tolerance takes precedence."""
     tolerance_at_least: float = 0.0
-    """A loss of so much passes, however many percent it is; in the metric's unit."""
+    """A loss of this amount in the metric's unit passes, however many percent it is."""
     min_loss_percent: float = MIN_LOSS_PERCENT
     """The smallest loss that counts by the sequential rule, unless the metric or the baseline has
     its own tolerance; smaller where a control arm follows."""
@@ -84,7 +81,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     def tolerance_of(self, baseline: Baseline | None, *, level: float | None = None) -> float:
         """Return the tolerance in percent: the baseline's, else the system's.
 
-        ``level`` is the number of which a part may be lost where there is no baseline.
+        ``level`` stands in for the accepted number where there is no baseline.
         """
         own = baseline.tolerance_percent if baseline is not None else None
         percent = self.tolerance_percent if own is None else own
@@ -98,7 +95,7 @@ class Terms(Struct, frozen=True, kw_only=True):
         return max(percent, self._least_percent(baseline.accepted if baseline else None))
 
     def notes(self, metric: Metric, baseline: Baseline) -> tuple[str, ...]:
-        """Tell of a tolerance that is no percentage, for the reader."""
+        """Note the amount that passes where it exceeds the tolerance in percent."""
         least = self._least_percent(baseline.accepted)
         if not least or least < self.tolerance_of(baseline):
             return ()

@@ -1,4 +1,7 @@
-"""How far a session's runs lie apart: whether they may be accepted, or join a baseline."""
+"""How far a session's runs lie apart: whether they may be accepted, or join a baseline.
+
+``benchmarks/gate_power.py`` shows what its constants keep out of baselines, and what they let in.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +57,10 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
 
 
 def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:
-    """Return the tolerance that runs which differ so much take, as a part; ``None`` with too few.
+    """Return the tolerance that runs with this scatter need, as a part; ``None`` with too few.
 
-    With it, one night of 200 at most is a false alarm by the median of as many runs. That is by
-    their logarithms: times near zero are skewed.
+    With it, the median of as many runs is a false alarm in one night of 200 at most. The scatter
+    is that of logarithms, since times near zero are skewed.
     """
     if len(runs) < _MIN_RUNS_FOR_DEVIATION:
         return None
@@ -69,21 +72,20 @@ def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:
 
 def remedy_for_scatter(metric: Metric, runs: Sequence[float]) -> str:
     """Say what it takes to accept runs that scatter too much."""
-    remedy = "measure when the machines are quiet, or allow in the system file what is usual"
+    remedy = "measure when the machines are quiet, or set a wider tolerance in the system file"
     needed = needed_tolerance(runs, metric.better) if metric.better is not None else None
     if needed is None:
         return remedy
     if metric.better is Better.LOWER and metric.source is not Source.RATIO:
         amount = numbers.quantity(needed * median(runs), metric.unit)
-        return f"{remedy}, as in 'tolerance: {{at_least: {amount}}}'"
-    return f"{remedy}, as in 'tolerance_percent: {math.ceil(100 * needed)}'"
+        return f"{remedy}, such as 'tolerance: {{at_least: {amount}}}'"
+    return f"{remedy}, such as 'tolerance_percent: {math.ceil(100 * needed)}'"
 
 
-def why_other_scatter(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> str | None:
-    """Return why a session's runs scatter more than those of a baseline; ``None`` if they do not.
+def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> str | None:
+    """Return why a session is too noisy to join a baseline; ``None`` if it is not.
 
-    The scatter is that of all runs, outliers as well: a noisy session that joins a baseline makes
-    it blind.
+    Outliers count here: a noisy session makes the baseline blind.
     """
     known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
     if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation

@@ -115,7 +115,6 @@ class _Look(Struct, frozen=True, kw_only=True):
     """What tonight's runs so far show beside the reference."""
 
     night: Night
-    loss: float
     is_lost: bool
     is_drift: bool
     fails: bool
@@ -163,11 +162,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         (``None``: no limit).
         """
         wanted = LAST_LOOK if repeats is None else repeats
+        reference = Reference.of(counted_sessions(baseline.rolling), baseline.better)
         return cls(
             baseline=baseline,
-            reference=(
-                reference := Reference.of(counted_sessions(baseline.rolling), baseline.better)
-            ),
+            reference=reference,
             accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
             min_loss_percent=min_loss_percent,
@@ -261,10 +259,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         return min(total + self._false_alarm_of_nights(last, night), 1.0)
 
     def _false_alarm_of_nights(self, last: int, night: Night) -> float:
-        """Probability of an alarm because nights differ, as far as the baseline shows it."""
+        """Probability of an alarm because nights differ, as far as the baseline shows that."""
         reference = self.reference
         if not reference.nights:
-            return reference.misplaced
+            return reference.false_alarm
         sensitivity = self._sensitivity(last, night.noisier)
         nights = reference.nights * math.sqrt(1 + 1 / reference.sessions)
         error = StandardError(
@@ -275,7 +273,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
     def _false_alarm_of_modes(self, modes: Groups, last: int) -> float:
         """Probability of an alarm by chance alone where each run is in one of two modes.
 
-        The part of runs in the worse one is known from the baseline, and better after each run.
+        The share of runs in the worse mode is estimated from the baseline and from tonight's runs.
         """
         middles = mean(modes.low), mean(modes.high)
         worst, best = self.better.worst(middles), self.better.best(middles)
@@ -323,9 +321,9 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             # A series that was cut short, for want of logs, is as sensitive as its own length.
             last = count
         if look.is_alarm:
-            held = self.reference.held(night.measured, count)
-            if held is not self.reference:
-                return replace(self, reference=held).decide(values, is_last=is_last)
+            group = self.reference.group_of(night.measured, count)
+            if group is not self.reference:
+                return replace(self, reference=group).decide(values, is_last=is_last)
         decision = self._passed(night, last)
         if look.is_drift and not look.is_lost:
             drift = self.drift(night.sensitivity, night, count)
@@ -346,7 +344,6 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         usual = self._sensitivity(max(count, self.at_most)).min_detectable
         return _Look(
             night=night,
-            loss=loss,
             is_lost=is_lost,
             is_drift=is_drift,
             # Among more runs the outliers may be few enough to decide.
@@ -369,6 +366,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
         counted = counted if 2 * counted >= night.count else night.count
+        detectable = self._sensitivity(last, night.noisier).min_detectable
         return Decision(
             rule=RuleName.SEQUENTIAL,
             verdict=Verdict.IMPROVED if -loss > night.sensitivity.threshold else Verdict.PASS,
@@ -378,8 +376,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             interval_percent=self._sensitivity(counted, night.noisier).error.interval_percent(
                 difference
             ),
-            min_detectable_percent=100
-            * (self._sensitivity(last, night.noisier).min_detectable + self.reference.hidden),
+            min_detectable_percent=100 * (detectable + self.reference.distance_of_groups),
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )

@@ -39,7 +39,7 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
 
     The noise is that of the last accepted sessions. Where their runs do not differ
     (``is_noise_free``), one run is enough, unless it shows another value. Where they lie in two
-    groups, so may tonight's median.
+    groups, a median that the tolerance allows of the worse one passes.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
@@ -55,18 +55,18 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_fewer(self) -> bool:
-        """Whether it may decide before that."""
+        """Whether it may decide before ``at_most`` runs."""
         return self.is_noise_free
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Decide once all runs have been taken, or one that has no noise is as accepted."""
-        decision = self._decided(values)
+        """Decide once all runs are taken; without noise, as soon as one is as accepted."""
+        decision = self._decision(values)
         if is_last or len(values) >= self.at_most:
             return decision
         is_as_accepted = decision.verdict is Verdict.PASS and are_alike(values)
         return decision if self.is_noise_free and is_as_accepted else None
 
-    def _decided(self, values: Sequence[float]) -> Decision:
+    def _decision(self, values: Sequence[float]) -> Decision:
         baseline = self.baseline
         measured = rounded(median(values), baseline.estimator.decimals_of(baseline.metric))
         # Where the accepted runs have no noise, only tonight's can show any.
@@ -108,17 +108,17 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
             note = f"tonight's runs lie {apart:.2f} % apart, the accepted ones do not differ"
             return self._by_worse_runs(replace(decision, notes=(note,)), values)
         is_one = len(values) == 1
-        told = ": one run is enough, judged by its tolerance" if is_one else ", nor do tonight's"
+        rest = ": one run is enough, judged by its tolerance" if is_one else ", nor do tonight's"
         return replace(
             decision,
             interval_percent=None,
             min_detectable_percent=self.tolerance_percent,
             false_alarm=0.0,
-            notes=(f"the accepted runs do not differ{told}", *decision.notes),
+            notes=(f"the accepted runs do not differ{rest}", *decision.notes),
         )
 
     def _by_worse_runs(self, decision: Decision, values: Sequence[float]) -> Decision:
-        """Fail where several runs show a second value, however many do not."""
+        """Fail where two runs or more show a worse value, however many do not."""
         known = self.better.worst((self.baseline.accepted, *self._accepted_runs))
         worse = [value for value in values if self.better.is_worse(value, self._limit(known))]
         if decision.verdict is not Verdict.PASS or len(worse) < _MIN_WORSE_RUNS:
