@@ -368,6 +368,31 @@ def test_objects_are_read_by_key(tmp_path: Path) -> None:
     assert found.steps.records == 29
 
 
+def test_a_step_that_is_printed_with_their_number(tmp_path: Path) -> None:
+    """As ms-swift prints it, with a mean of all steps so far: the first took 9 s, others 0.12."""
+    passed = {step: 9 + 0.12 * (step - 1) for step in range(5, 501, 5)}
+    log = tmp_path / "train.log"
+    log.write_text(
+        "".join(
+            f"{{'loss': {3 - step / 500:.8f}, 'grad_norm': 1.25, 'learning_rate': 9.9e-05, "
+            f"'token_acc': 0.61, 'epoch': {step / 900:.2f}, 'global_step/max_steps': '{step}/500', "
+            f"'percentage': '{step / 5:.2f}%', 'elapsed_time': '{seconds // 60:.0f}m "
+            f"{seconds % 60:.0f}s', 'remaining_time': '1m 2s', 'memory(GiB)': 8.52, "
+            f"'train_speed(iter/s)': {step / seconds:.6f}}}\n"
+            for step, seconds in passed.items()
+        ),
+        encoding="utf-8",
+    )
+    found = identified(log)
+    assert found is not None
+    assert found.starter is not None
+    assert found.starter.format == {
+        "json": {"step": "global_step/max_steps", "steps_per_second": "train_speed(iter/s)"},
+        "covers": "since_start",
+    }
+    assert (found.steps.first, found.steps.last, found.steps.interval) == (5, 500, 5)
+
+
 def test_tables_are_read_by_column(tmp_path: Path) -> None:
     log = tmp_path / "metrics.csv"
     rows = (f"{n},{n // 20},0.{n % 3 + 1},3.5\n{n},,,\n" for n in range(40))

@@ -79,13 +79,40 @@ def test_a_pause_that_the_speed_on_the_line_confirms_is_told(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("slow", [range(57, 59), range(57, 62), range(116, 125)])
-def test_slow_steps_in_a_row_are_no_contradiction(tmp_path: Path, slow: range) -> None:
+@pytest.mark.parametrize(
+    "slow",
+    [
+        *(dict.fromkeys(steps, 20) for steps in (range(57, 59), range(57, 62), range(116, 125))),
+        {57: 4, 58: 20, 59: 4},
+    ],
+    ids=["two", "five", "at the end", "among less slow ones"],
+)
+def test_slow_steps_in_a_row_are_no_contradiction(tmp_path: Path, slow: dict[int, int]) -> None:
     """The lines of all of them print how slow they were."""
-    times = [STEP_S * (20 if step in slow else 1) for step in range(1, 131)]
+    times = [STEP_S * slow.get(step, 1) for step in range(1, 131)]
     run = make.measured(tmp_path, titan(times, {}, times), TITAN, of=OF)
     assert run.status is RunStatus.OK, run.reason
     assert run.metrics == {"throughput": pytest.approx(800 / sum(times[20:120]))}
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 3600.0])
+def test_stamps_among_many_slow_steps(tmp_path: Path, jump_s: float) -> None:
+    """More than are looked at one by one: what a line prints is compared with usual lines."""
+    times = [STEP_S * (20 if step in range(300, 500) else 1) for step in range(1, 1031)]
+    jumping = [time + jump_s * (step == 400) for step, time in enumerate(times, 1)]
+    lines = make.dllogger(jumping).splitlines(keepends=True)
+    speeds = (f"total_ips : {128 / time:.2f} " for time in times)
+    log = "".join(
+        line.replace("total_ips : 10393.54 ", speed)
+        for line, speed in zip(lines, speeds, strict=True)
+    )
+    window = Window(warmup_steps=20, measured_steps=1000)
+    run = make.measured(tmp_path, log, "dllogger", window=window)
+    if jump_s:
+        assert "by the time or speed on the same line 20 times: the clock" in str(run.reason)
+    else:
+        throughput = 128 * 1000 / sum(times[25:1025])
+        assert run.metrics == {"throughput": pytest.approx(throughput, rel=1e-3)}
 
 
 @pytest.mark.parametrize("pause_s", [3.0, 40.0, 600.0])

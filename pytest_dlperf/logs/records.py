@@ -180,6 +180,7 @@ def _shortened(number: bytes) -> bytes:
 
 def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
     """Write a step's number as digits, and as one of steps where it counts parts of them."""
+    text, _, _ = text.partition(b"/")  # ms-swift prints '5/500'
     whole, _, part = text.partition(b".")
     if not part.strip(b"0"):
         text = whole

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Window, WitnessKind
     from pytest_dlperf.model.metric import Metric
 
-
 T = TypeVar("T")
 
 
@@ -436,14 +435,10 @@ class LogReading:
 
 
 def _collector(
-    log_format: LogFormat,
-    case: Case,
-    window: Window,
-    estimator: Estimator,
+    log_format: LogFormat, case: Case, window: Window, estimator: Estimator
 ) -> SteadySteps | PublishedLines:
     if estimator is Estimator.STEADY:
-        span = Span.of(log_format, window)
-        return SteadySteps(log_format, span, case)
+        return SteadySteps(log_format, Span.of(log_format, window), case)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     from pytest_dlperf.logs.published import PublishedLines

@@ -13,6 +13,7 @@ contradicts the stamps, the number has a note.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from itertools import pairwise
 from operator import sub
@@ -45,6 +46,8 @@ _AGREED: Final = 2
 _BLOCKS: Final = 64
 """Unread stamps are looked through in so many parts: what stands out lengthens its own."""
 _SUSPECTS: Final = 8
+_COMPARED: Final = 16
+"""Lines, all over the window, whose printed speeds tell the usual one."""
 _NEAR: Final = 64 * 1024
 _LINE: Final = 4096
 _PIECE: Final = 1024 * 1024
@@ -110,9 +113,10 @@ class StampGaps(Judge):
         if excess <= _NOTEWORTHY * whole:
             return None
         places = {each.at for each in wide}
+        usual = _usual_lines(evidence, series, places)
         for each in wide:
             _check_stamps(evidence, series, each, places, _FAR * pace)
-            _check_speed(evidence, series, each, places, pace)
+            _check_speed(evidence, series, each, usual, pace)
         few = max(_FEW, len(steps) // _ONE_IN)
         if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
             return None
@@ -214,29 +218,33 @@ def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, byte
     return min(((steps, time) for steps, time in away.items() if steps > 0), default=None)
 
 
+def _usual_lines(evidence: Evidence, series: Series, places: set[int]) -> list[bytes]:
+    """Read some lines of the window, none of them behind a gap at one of ``places``."""
+    usual = [at for at in range(1, len(series)) if at - 1 not in places]
+    some = usual[:: -(-len(usual) // _COMPARED) or 1]
+    offsets = (_place(evidence, series, at) for at in some)
+    return [evidence.line(each) for each in offsets if each is not None]
+
+
 def _check_speed(
-    evidence: Evidence, series: Series, gap: _Gap, places: set[int], pace: float
+    evidence: Evidence, series: Series, gap: _Gap, usual: Sequence[bytes], pace: float
 ) -> None:
-    """Refuse a gap of which its line prints that it took no longer than the nearest usual ones."""
+    """Refuse a gap of which its line prints a time that is near the median of ``usual`` lines."""
     at = gap.at + 1
-    steps, _, _, _ = series.columns
-    sides = range(at - 1, -1, -1), range(at + 1, len(steps))
-    usual = (next((each for each in side if each - 1 not in places), None) for side in sides)
-    offset, *beside = (_place(evidence, series, each) for each in (at, *usual) if each is not None)
+    offset = _place(evidence, series, at)
     if offset is None:
         return
-    found = [
-        _said_times(evidence.line(offset), evidence.line(each), is_long=gap.steps > 1)
-        for each in beside
-        if each is not None
-    ]
-    said = max((each for each in found if each is not None), default=None)
+    line = evidence.line(offset)
+    ratios = (_printed_ratio(line, each, is_long=gap.steps > 1) for each in usual)
+    found = [each for each in ratios if each is not None]
+    printed = statistics.median(found) if found else math.inf
     times = gap.nanoseconds / gap.steps / pace
-    if said is not None and _AGREED * said < times:
+    if _AGREED * printed < times:
+        steps = series.columns[0]
         raise BrokenContractError(
             f"{gap.nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
             f"{steps[at - 1]} to that of step {steps[at]}, {times:.3g} "
-            f"times the usual, and by the time or speed on the same line {said:.3g} times: the "
+            f"times the usual, and by the time or speed on the same line {printed:.3g} times: the "
             "clock was set, or the training paused; measure it again",
             offset=offset,
         )
@@ -256,13 +264,13 @@ def _place(evidence: Evidence, series: Series, at: int) -> int | None:
     return None
 
 
-def _said_times(line: bytes, beside: bytes, *, is_long: bool) -> float | None:
-    """Compute how many times as long a step took as one beside it, by other numbers of their lines.
+def _printed_ratio(line: bytes, usual: bytes, *, is_long: bool) -> float | None:
+    """Divide the time of a step by that of a usual one, by other numbers of their lines.
 
     Behind several steps only a mean of them all tells, as speeds are.
     """
     for trainer in trainers_in(line, len(line)):
-        others = {id(number): span for span, number in trainer.numbers_on(beside)}
+        others = {id(number): span for span, number in trainer.numbers_on(usual)}
         for (begin, end), number in trainer.numbers_on(line):
             kinds = {group.kind for group in number.groups}
             if number.covers is Covers.SINCE_START or id(number) not in others:
@@ -270,7 +278,7 @@ def _said_times(line: bytes, beside: bytes, *, is_long: bool) -> float | None:
             with suppress(BrokenContractError):
                 one, other = (
                     amount(text, what="", offset=0)
-                    for text in (line[begin:end], beside[slice(*others[id(number)])])
+                    for text in (line[begin:end], usual[slice(*others[id(number)])])
                 )
                 if kinds == {TimeKind.RATE}:
                     return other / one
