@@ -29,7 +29,7 @@ from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, Timing
-from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.found_expressions import stated_facts
 from pytest_dlperf.survey.guessing import Guess, guess
 from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
@@ -57,7 +57,7 @@ OWN_LOG = "global batch 16\n" + "".join(f"it {step} took 0.5 s\n" for step in ra
 
 
 def identified(log: Path, **wanted: object) -> Identification | None:
-    return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted(**wanted))  # type: ignore[arg-type]
+    return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, CaseHints(**wanted))  # type: ignore[arg-type]
 
 
 def guessed(*lines: str) -> Guess:
@@ -233,7 +233,7 @@ def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
     log.write_text(OWN_LOG, encoding="utf-8")
     systems = load_systems([tmp_path / "own.yaml"], BUILTIN_FORMATS)
 
-    found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, Wanted())
+    found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, CaseHints())
 
     assert found is not None
     assert found.system.id == "own-net"
@@ -369,15 +369,19 @@ def test_objects_are_read_by_key(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_printed_with_their_number(tmp_path: Path) -> None:
-    """As ms-swift prints it, with a mean of all steps so far: the first took 9 s, others 0.12."""
-    passed = {step: 9 + 0.12 * (step - 1) for step in range(5, 501, 5)}
+    """As ms-swift prints it, with a mean of all steps so far: the first took 40 s, others 1.2."""
+    passed = {step: 40 + 1.2 * (step - 1) for step in range(5, 501, 5)}
+    clocks = {
+        step: (f"{seconds // 60:.0f}m " if seconds >= 60 else "") + f"{int(seconds % 60)}s"
+        for step, seconds in passed.items()
+    }
     log = tmp_path / "train.log"
     log.write_text(
         "".join(
             f"{{'loss': {3 - step / 500:.8f}, 'grad_norm': 1.25, 'learning_rate': 9.9e-05, "
             f"'token_acc': 0.61, 'epoch': {step / 900:.2f}, 'global_step/max_steps': '{step}/500', "
-            f"'percentage': '{step / 5:.2f}%', 'elapsed_time': '{seconds // 60:.0f}m "
-            f"{seconds % 60:.0f}s', 'remaining_time': '1m 2s', 'memory(GiB)': 8.52, "
+            f"'percentage': '{step / 5:.2f}%', 'elapsed_time': '{clocks[step]}', "
+            f"'remaining_time': '1m 2s', 'memory(GiB)': 8.52, "
             f"'train_speed(iter/s)': {step / seconds:.6f}}}\n"
             for step, seconds in passed.items()
         ),

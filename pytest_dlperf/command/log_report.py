@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.case import Wanted
+    from pytest_dlperf.survey.case import CaseHints
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
 
 _LABEL_WIDTH: Final = 14
@@ -56,7 +56,7 @@ class LogReport(Struct, frozen=True):
 
     systems: Mapping[str, System]
     formats: Mapping[str, LogFormat]
-    wanted: Wanted
+    wanted: CaseHints
     style: Style
     file: Path | None
     """The system file to be written."""
@@ -313,7 +313,7 @@ def _caveats(head: HeadOfLog, found: Identification) -> Iterator[str]:
         if number.is_read_rightly(log_format, found.case):
             continue
         text = printable(line[begin:end].decode(errors="replace").strip(", "))
-        yield f"{text} is {number.said_meaning}; for the time of a step take {number.said_instead}"
+        yield f"{text} is {number.meaning_in_words}; for the time of a step take {number.remedy}"
 
 
 def _quoted(texts: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.texts import printable
-from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import (
     Identification,
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     project = read_project(options)
     formats = project.formats
     systems, problems = read_systems(project.system_files, formats, lazily=True)
-    wanted = Wanted(case=_case(options.case, systems), global_batch=options.batch)
+    wanted = CaseHints(case=_case(options.case, systems), global_batch=options.batch)
     file = None if options.write is None else Path(options.write)
     style = Style(sys.stdout)
     reader = LogReport(systems, formats, wanted, style, file)

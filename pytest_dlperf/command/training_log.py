@@ -16,7 +16,7 @@ from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.reports.texts import printable
-from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify, with_finite_loss
@@ -56,8 +56,8 @@ def identify_log(file: Path) -> Identification | None:
     """
     try:
         head = HeadOfLog(file)
-        found = identify(head, {}, BUILTIN_FORMATS, Wanted())
-        return None if found is None else measure(head, found, Wanted())[0]
+        found = identify(head, {}, BUILTIN_FORMATS, CaseHints())
+        return None if found is None else measure(head, found, CaseHints())[0]
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
@@ -67,7 +67,7 @@ def identify_log(file: Path) -> Identification | None:
 def measure(
     head: HeadOfLog,
     found: Identification,
-    wanted: Wanted,
+    wanted: CaseHints,
     formats: Mapping[str, LogFormat] = BUILTIN_FORMATS,
 ) -> tuple[Identification, Run | None]:
     """Measure a log, if it or its supervisor says when steps were; return as what it was read.
@@ -156,6 +156,6 @@ def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:
 
 def _identified(log: Path) -> Identification | None:
     try:
-        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted())
+        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, CaseHints())
     except (NoLogError, OSError):
         return None  # nothing yet

@@ -36,7 +36,10 @@ CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
 """What a log can be held to, by name, and how a case says it."""
 
 
-_PRECISIONS: Final = MappingProxyType({"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"})
+PRECISION_NAMES: Final = MappingProxyType(
+    {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+)
+"""What PyTorch calls the precisions of cases."""
 _SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
     {
         "true": True,
@@ -83,9 +86,9 @@ class Fact(Struct, frozen=True, kw_only=True):
         if isinstance(declared, int):
             return _number(str(meant)) == declared
         word = str(meant).casefold().removeprefix("torch.")
-        return _PRECISIONS.get(word, word) == str(declared).casefold()
+        return PRECISION_NAMES.get(word, word) == str(declared).casefold()
 
-    def said_by(self, case: Case) -> str:
+    def value_in(self, case: Case) -> str:
         """Word what the case says, for a message."""
         declared = self.declared(case)
         if self.option is None:

@@ -7,6 +7,7 @@ Both are data, read when a log is first surveyed or a declared record first chec
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -82,7 +83,7 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether nothing is against it where one node trains."""
 
     @property
-    def said_meaning(self) -> str:
+    def meaning_in_words(self) -> str:
         """What it is, in words."""
         if self.meaning:
             return self.meaning
@@ -93,7 +94,7 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _MEANINGS.get(group, group.value.replace("_", " ")) + of
 
     @property
-    def said_instead(self) -> str:
+    def remedy(self) -> str:
         """What to take, in words."""
         if self.instead:
             return self.instead
@@ -146,6 +147,11 @@ class Trainer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if found is not None:
                 yield found.span(found.re.groups), number
 
+    def number_at(self, line: bytes, begin: int, end: int) -> Number | None:
+        """Find its number on a part of a line."""
+        numbers = self.numbers_on(line)
+        return next((each for span, each in numbers if begin < span[1] and span[0] < end), None)
+
 
 @cache
 def compiled_pattern(pattern: str) -> re.Pattern[bytes]:
@@ -178,7 +184,7 @@ def read_trainers(file: Path) -> tuple[Trainer, ...]:
     return load(file, partial(_converted, kind=tuple[Trainer, ...]))
 
 
-def trainers_in(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
+def trainers_in(text: bytes | bytearray, end: int = sys.maxsize) -> Iterator[Trainer]:
     """Find the trainers of whose lines a text holds one, up to ``end``."""
     for trainer in known_trainers():
         # To look for a text is several times as fast as for a pattern.
@@ -192,15 +198,14 @@ def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
     case = log_format.case
     return any(
         span[0] == begin and number.is_read_rightly(log_format, case)
-        for trainer in trainers_in(line, len(line))
+        for trainer in trainers_in(line)
         for span, number in trainer.numbers_on(line)
     )
 
 
-def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:
+def known_trainer(text: bytes | bytearray, end: int = sys.maxsize) -> Trainer | None:
     """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
-    found = trainers_in(text, len(text) if end is None else end)
-    return next((trainer for trainer in found if trainer.names_the_log), None)
+    return next((each for each in trainers_in(text, end) if each.names_the_log), None)
 
 
 @cache

@@ -156,7 +156,7 @@ class FactCheck:
         at, fact, found = min(broken, key=lambda each: each[0])
         return BrokenContractError(
             f"the log says {fact.name} {found[:40]}; the case {self._case.id} "
-            f"has {fact.said_by(self._case)}",
+            f"has {fact.value_in(self._case)}",
             offset=at,
         )
 
@@ -234,7 +234,7 @@ def _found(
             yield match.start(1), match[1]
         return
     for first, last in lines.having(pattern, begin, min(end, lines.end)):
-        for found in pattern.finditer(lines.said(first, last)):
+        for found in pattern.finditer(lines.text(first, last)):
             group = min(pattern.groups, 1)
             yield first + found.start(group), found[group] or b""
 

@@ -74,7 +74,7 @@ class Lines:
             end = end if found < 0 else found
         return end
 
-    def said(self, begin: int, end: int) -> bytes:
+    def text(self, begin: int, end: int) -> bytes:
         """Return what a line says; it may be shorter than the line."""
         line = bytes(self.buffer[begin:end])
         return without_colours(line) if self._is_coloured else line
@@ -123,7 +123,7 @@ class Lines:
     def _next_coloured(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
         while begin < end:
             stop = self.line_end(begin)
-            if stop > begin and expression.literal in self.said(begin, stop):
+            if stop > begin and expression.literal in self.text(begin, stop):
                 return begin
             begin = stop + 1
         return -1

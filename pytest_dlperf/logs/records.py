@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 STAMP_REACH: Final = 200
 """Bytes in front of a record in which its stamp is looked for."""
 
-_LONGEST_STEP: Final = 15
+LONGEST_STEP: Final = 15
+"""Digits of a step; one with more is damaged."""
 
 Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
 """Start and end in the region, then step, epoch, rank and time as they are printed.
@@ -119,7 +120,7 @@ def _records_in_lines(
             if every is not None:
                 count += 1
                 step = b"%d" % ((count - 1) // ranks * every + every)
-            elif per_step > 1 or len(step) > _LONGEST_STEP or not step.isdigit():
+            elif per_step > 1 or len(step) > LONGEST_STEP or not step.isdigit():
                 step = _whole_step(step, per_step, log_format.steps_in)
             if time_group is not None:
                 check(match)
@@ -146,7 +147,7 @@ def _matches(
     end = 0
     for begin, end in lines.having(record, 0, lines.end):
         found = False
-        for match in record.finditer(lines.said(begin, end)):
+        for match in record.finditer(lines.text(begin, end)):
             found = True
             yield begin, match
         if found and lines.is_plain and isinstance(record, Expression) and record.is_one_pass:
@@ -162,7 +163,7 @@ def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int
     """Find the rows below lines that name the columns; those may stand in an earlier region."""
     headers = region.memory.headers
     for begin, stop in lines.every():
-        text = lines.said(begin, stop)
+        text = lines.text(begin, stop)
         offset = region.offset + begin
         if (found := record.header(text)) is not None:
             if not headers or headers[-1][0] < offset:
@@ -175,7 +176,7 @@ def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int
 
 def _shortened(number: bytes) -> bytes:
     """Keep as many digits as show that a number is too large: not every number can be converted."""
-    return number.lstrip(b"0")[: _LONGEST_STEP + 1] if len(number) > _LONGEST_STEP else number
+    return number.lstrip(b"0")[: LONGEST_STEP + 1] if len(number) > LONGEST_STEP else number
 
 
 def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
@@ -187,7 +188,7 @@ def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
     text = _shortened(text.replace(b",", b""))
     if per_step == 1 or not text.isdigit():
         return text
-    step, rest = divmod(int(text[:_LONGEST_STEP]), per_step)
+    step, rest = divmod(int(text[:LONGEST_STEP]), per_step)
     if rest:
         raise BrokenContractError(
             f"step {text[:40].decode()} is said to count {steps_in.value.replace('_', ' ')}, and "

@@ -19,6 +19,7 @@ from pytest_dlperf.formats.contract import shown
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.printed import printed_number
 from pytest_dlperf.logs.lines import Lines
+from pytest_dlperf.logs.records import LONGEST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.logs.reader import Region
 
-_LONGEST_STEP: Final = 15
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
 _PREFIX: Final = re.compile(rb" ?([kKMG])(?![\w/:=])")
@@ -86,7 +86,7 @@ class Numbers:
         for match in self.declared.record.finditer(line):
             found = True
             text = match["step"] or b""
-            step = int(text[:_LONGEST_STEP]) + shift if text.isdigit() else None
+            step = int(text[:LONGEST_STEP]) + shift if text.isdigit() else None
             if step is None or match[self._group] is None:
                 self._refuse(f"{shown(text)} is not a step", offset + match.start())
             elif window[0] < step <= window[1]:
@@ -187,7 +187,7 @@ class Numbers:
     def take_between(self, lines: Lines, begin: int, end: int, step: int) -> None:
         """Take all numbers between two places of a region, which lie at lines' ends."""
         for start, stop in lines.having(self.declared.record, begin, end):
-            self.take(lines.said(start, stop), lines.offset + start, step)
+            self.take(lines.text(start, stop), lines.offset + start, step)
 
 
 class _Measured:
@@ -332,7 +332,7 @@ class MetricScan:
                 for numbers, line, _ in self._early
                 for match in numbers.declared.record.finditer(line)
             )
-            first_step = min(1, *(int(text[:_LONGEST_STEP]) for text in named if text.isdigit()), 1)
+            first_step = min(1, *(int(text[:LONGEST_STEP]) for text in named if text.isdigit()), 1)
         self._shifts.append((0, 1 - first_step))
         self._take_early(window)
 
@@ -377,7 +377,7 @@ class MetricScan:
             numbers.take_between(view, *place, step)
             return
         self._early += (
-            (numbers, view.said(begin, end), view.offset + begin)
+            (numbers, view.text(begin, end), view.offset + begin)
             for begin, end in view.having(numbers.declared.record, *place)
         )
 
@@ -399,7 +399,7 @@ class MetricScan:
             position = stop + 1
             stretches = lines.behind if record.inside else lines.between
             if record.inside:
-                lines.texts.append(view.said(begin, stop))
+                lines.texts.append(view.text(begin, stop))
                 lines.offsets.append(view.offset + begin)
                 lines.steps.append(record.step)
                 lines.shifts.append(record.shift)

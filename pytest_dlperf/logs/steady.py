@@ -104,13 +104,7 @@ class SteadySteps:
         )
 
     def _tell(
-        self,
-        scan: MetricScan,
-        place: tuple[int, int],
-        stream: Stream,
-        step: int,
-        *,
-        is_over: bool,
+        self, scan: MetricScan, place: tuple[int, int], stream: Stream, step: int, *, is_over: bool
     ) -> None:
         """Tell of a record; ``is_over`` where the window of its rank was complete before."""
         if self._enough is not None:

@@ -198,7 +198,7 @@ class Processes(Stream):
 
     In what order they print, whole blocks of one or turn by turn, does not matter: a step is over
     when all have printed it, and that happens in the steps' order. An epoch's length is known as
-    soon as its successor shows, since whoever printed that has printed all of the epoch.
+    soon as its successor shows: the process that printed that has printed all of the epoch.
     """
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:

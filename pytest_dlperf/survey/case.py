@@ -27,7 +27,7 @@ _USUAL_DEVICES: Final = 8
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class CaseHints(Struct, frozen=True, kw_only=True):
     """What the user says of a log."""
 
     case: Case | None = None
@@ -50,7 +50,7 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     known: Mapping[str, str],
     log_format: LogFormat,
     steps: StepsOfLog,
-    wanted: Wanted,
+    wanted: CaseHints,
     facts: Sequence[FoundFact],
 ) -> tuple[Case, str, dict[str, str]]:
     """Derive the case from a log; return it with the source of its batch and what is uncertain."""
@@ -153,7 +153,7 @@ def _topology(
     return Topology(1, world)
 
 
-def _batch(numbers: Mapping[str, int], replicas: int, wanted: Wanted) -> tuple[int | None, str]:
+def _batch(numbers: Mapping[str, int], replicas: int, wanted: CaseHints) -> tuple[int | None, str]:
     if wanted.global_batch is not None:
         return wanted.global_batch, "as --batch says"
     if "global_batch" in numbers:

@@ -37,7 +37,7 @@ BY_THREE_LINES: Final = ("torchrun", "jax")
 _FEW_STEPS: Final = 200
 _REPEATS: Final = 3
 _CPU_TOLERANCE: Final = 50
-_NOBODY: Final = "nothing says it"
+_UNSAID: Final = "nothing says it"
 _GENERIC: Final = (
     *PROGRAMS,
     "train",
@@ -202,9 +202,9 @@ def _case(basis: DraftBasis, unsure: dict[str, str]) -> dict[str, Any]:
         # Where the log agrees with several, it is one of them.
         case["precision"] = starter.precision
         if "precision" in starter.unsure:
-            unsure["precision"] = starter.unsure["precision"] if command is None else _NOBODY
+            unsure["precision"] = starter.unsure["precision"] if command is None else _UNSAID
     else:
-        unsure["precision"] = _NOBODY
+        unsure["precision"] = _UNSAID
     ways = dict(command.ways) if command is not None else {}
     ways = ways or (dict(starter.work.layout.ways) if starter is not None else {})
     case |= _work(basis, unsure, one="batch_per_replica" if ways else "batch_per_device")
@@ -230,18 +230,18 @@ def _work(basis: DraftBasis, unsure: dict[str, str], *, one: str) -> dict[str, i
             unsure["global_batch"] = starter.unsure["global_batch"]
     else:
         work = {one: 1}
-        unsure[one] = _NOBODY
+        unsure[one] = _UNSAID
     length = command.sequence_length if command is not None else None
     if length is None and starter is not None:
         length = starter.work.sequence_length
         if length == 1:
-            unsure["sequence_length"] = _NOBODY
+            unsure["sequence_length"] = _UNSAID
     if length is None and basis.base not in (*PRINTED_BY_US, "jax"):
         # What such a program trains on needs one, and a session would not begin without.
         example = re.search(r"\bsequence_length: ([0-9]+)", comment_of(basis.base)[1])
         if example is not None:
             length = int(example[1])
-            unsure["sequence_length"] = f"{_NOBODY}; it is that of an example"
+            unsure["sequence_length"] = f"{_UNSAID}; it is that of an example"
     return work if length is None else {**work, "sequence_length": length}
 
 

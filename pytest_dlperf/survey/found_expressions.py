@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pytest_dlperf.formats.facts import PRECISION_NAMES
 from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.statistics import CLEAR_FALL, fall
 from pytest_dlperf.survey.line_clusters import named_numbers
@@ -22,15 +23,7 @@ _FEW: Final = 3
 """Values that say nothing of what the next ones will do."""
 _WORD: Final = r"\b"
 """A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
-_PRECISIONS: Final = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "float32": "fp32",
-    "fp32": "fp32",
-    "amp": "amp",
-}
+_PRECISIONS: Final = (*PRECISION_NAMES, *PRECISION_NAMES.values(), "amp")
 
 
 def record_of(
@@ -228,13 +221,13 @@ def stated_facts(text: bytes) -> list[StatedFact]:
         values = {match["value"].lower() for match in matches}
         if len(values) != 1:
             continue
-        match = matches[0]
+        match, [printed] = matches[0], values
         group = f"({'[a-z0-9]+' if name == 'precision' else '[0-9]+'})"
         front = re.sub(" +", " +", _META.sub(r"\\\1", match["between"]))
         found.append(
             StatedFact(
                 name=name,
-                value=_PRECISIONS.get(match["value"].lower(), match["value"]),
+                value=PRECISION_NAMES.get(printed, printed),
                 record=f"{_WORD}{match['name']}{front}{group}",
                 text=match[0],
             )

@@ -218,7 +218,7 @@ class HeadOfLog:
     def shows(self, record: Expression) -> bool:
         """Say whether an expression finds anything on a line."""
         return any(
-            record.search(lines.said(*line)) is not None
+            record.search(lines.text(*line)) is not None
             for lines in map(Lines, self._with_end())
             for line in lines.having(record, 0, lines.end)
         )

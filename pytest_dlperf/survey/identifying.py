@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
-    from pytest_dlperf.survey.case import Wanted
+    from pytest_dlperf.survey.case import CaseHints
     from pytest_dlperf.survey.found_expressions import StatedFact
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
@@ -73,7 +73,7 @@ def identify(
     head: HeadOfLog,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
-    wanted: Wanted,
+    wanted: CaseHints,
 ) -> Identification | None:
     """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
     found = _of_project(head, systems, wanted)
@@ -155,7 +155,7 @@ def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_project(
-    head: HeadOfLog, systems: Mapping[str, System], wanted: Wanted
+    head: HeadOfLog, systems: Mapping[str, System], wanted: CaseHints
 ) -> Identification | None:
     named = systems.get(wanted.case.system) if wanted.case is not None else None
     tried = [named] if named is not None else list(systems.values())
@@ -234,7 +234,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     kind: str,
     log_format: Form,
     *,
-    wanted: Wanted,
+    wanted: CaseHints,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
     trainer: Trainer | None = None,
@@ -395,10 +395,7 @@ def _of_nodes(
 
 
 def _starter(
-    head: HeadOfLog,
-    log_format: Form,
-    trainer: Trainer | None,
-    systems: Mapping[str, System],
+    head: HeadOfLog, log_format: Form, trainer: Trainer | None, systems: Mapping[str, System]
 ) -> Starter:
     name = trainer.name if trainer is not None else ""
     words = re.findall("[a-z][a-z0-9]*", name.lower().replace("nvidia's", "").replace("-lm", ""))

@@ -33,6 +33,8 @@ _OWN_WORDS: Final = re.compile(r" ?[a-z/]* ?[a-z]+(?= *[^\s:=a-z])", re.IGNORECA
 """What stands behind a number, and is no name of the next one: ``s avg`` of ``0.5s avg)``."""
 _COUNTED: Final = re.compile(r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b(?!/)")
 """What stands behind a count of steps, as in ``Time(100 iters)``."""
+_CLOCK_UNITS: Final = frozenset(("d", "h", "m"))
+"""Between the numbers of ``1h 2m 3s``, which no step takes."""
 _FEW: Final = 5
 _MOST_RISE: Final = 0.5
 """The part of all steps at which a time since the start differs from that of the step before."""
@@ -90,15 +92,14 @@ def times_of(
 
     ``at_step`` is the column of the step's number; ``shared`` lines are those of several ranks.
     """
-    known = [each for trainer in trainers_in(line, len(line)) for each in trainer.numbers_on(line)]
+    trainers = [*trainers_in(line)]
     found = []
     steps = len(set(columns[at_step or 0].texts))
     for at, column in enumerate(columns):
         if at == at_step:
             continue
-        begin, end = column.span
-        beneath = (number for span, number in known if begin < span[1] and span[0] < end)
-        if (number := next(beneath, None)) is not None:
+        known = (each.number_at(line, *column.span) for each in trainers)
+        if (number := next(filter(None, known), None)) is not None:
             time = _known_time(at, number)
         elif column.is_stamp or column.is_clock:
             time = _stamp(at, column)
@@ -159,6 +160,8 @@ def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> St
         return StepTime(at, Timing.TIMESTAMP, 9)
     words = vocabulary()
     if words.is_part(name) or _COUNTED.match(column.behind):
+        return None
+    if not _CLOCK_UNITS.isdisjoint((column.before.strip(), column.behind.strip())):
         return None
     # Of a few, any may rise by chance; ranks that print the same do not count twice.
     rises = rises and len(set(values)) > max(_FEW, _MOST_RISE * steps)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
+from pytest_dlperf.logs.lines import LINE_ENDS, without_colours
 from pytest_dlperf.logs.reader import Memory, Region
 from pytest_dlperf.logs.records import records
 
@@ -71,13 +72,11 @@ class Evidence(Struct, kw_only=True):
         return os.pread(self.file.fileno(), size, begin) if size > 0 else b""
 
     def line(self, offset: int) -> bytes:
-        """Read the line around a byte."""
+        """Read the line around a byte, without colours."""
         begin = max(offset - _LONGEST_LINE, 0)
-        text = self.text(begin, offset + _LONGEST_LINE)
-        at = offset - begin
-        start = max(text.rfind(each, 0, at) for each in (b"\n", b"\r", b"\0")) + 1
-        stops = (text.find(each, at) for each in (b"\n", b"\r", b"\0"))
-        return text[start : min((each for each in stops if each >= 0), default=len(text))]
+        text = self.text(begin, offset + _LONGEST_LINE).translate(LINE_ENDS)
+        start = text.rfind(b"\n", 0, offset - begin) + 1
+        return without_colours(text[start:].partition(b"\n")[0])
 
     def records(self, begin: int, end: int) -> list[PrintedRecord]:
         """Find the records of a part of the log; ranks only where they name themselves."""

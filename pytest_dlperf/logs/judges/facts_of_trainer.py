@@ -38,7 +38,7 @@ class FactsOfTrainer(Judge):
         begin = min((series.rows[0][2] for series in evidence.series.values()), default=0)
         line = evidence.line(begin)
         known = {fact.name for fact in log_format.facts}
-        for trainer in trainers_in(line, len(line)):
+        for trainer in trainers_in(line):
             if not trainer.system:
                 continue
             facts = tuple(fact for fact in facts_of(trainer.system) if fact.name not in known)

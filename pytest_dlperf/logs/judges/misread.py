@@ -52,23 +52,18 @@ class Misread(Judge):
     def _is_suspect(self, region: Region, record: Record) -> bool:
         pattern, timing = self.log_format.record, self.log_format.timing
         lines = Lines(region)
-        line = lines.said(lines.line_begin(0, record[0]), lines.line_end(record[0]))
+        line = lines.text(lines.line_begin(0, record[0]), lines.line_end(record[0]))
         taken = pattern.search(line) if timing.value in pattern.groupindex else None
         if taken is None:
             return False
         begin, end = taken.span(timing.value)
-        for trainer in trainers_in(line, len(line)):
-            beneath = (
-                number
-                for span, number in trainer.numbers_on(line)
-                if begin < span[1] and span[0] < end
-            )
-            number = next(beneath, None)
+        for trainer in trainers_in(line):
+            number = trainer.number_at(line, begin, end)
             if number is not None and not number.is_read_rightly(self.log_format, self.case):
                 self._number = number
                 self._reason = (
-                    f"the record takes for {timing.value} what is {number.said_meaning} (a log of "
-                    f"{trainer.name}); take {number.said_instead}"
+                    f"the record takes for {timing.value} what is {number.meaning_in_words} "
+                    f"(a log of {trainer.name}); take {number.remedy}"
                 )
                 return True
         return False

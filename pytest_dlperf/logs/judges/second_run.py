@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -10,21 +9,19 @@ from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.logs.numbering import epoch_hint, epoch_was_cut
 from pytest_dlperf.logs.reader import Region
-from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.records import LONGEST_STEP, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.judges import Evidence
-    from pytest_dlperf.logs.reader import LogFile, Memory
     from pytest_dlperf.logs.records import Record
 
 _PIECE: Final = 256 * 1024
 _PROBE: Final = 32 * 1024
 _PROBES: Final = 32
 """Between the first and the last piece of what is too long to be read as a whole."""
-_LONGEST_STEP: Final = 15
 _ALL: Final = 4 * 1024 * 1024
 
 
@@ -42,12 +39,12 @@ class SecondRun(Judge):
         if mark is None or log_format.step_every is not None:
             return
         has_epochs = "epoch" in log_format.record.groupindex
-        for region in _pieces(evidence.file, mark.offset, evidence.memory):
+        for region in _pieces(evidence, mark.offset):
             behind = beyond = False
             for start, _, printed, its_epoch, _, _ in _sound_records(region, log_format):
-                if len(printed) > _LONGEST_STEP or not printed.isdigit():
+                if len(printed) > LONGEST_STEP or not printed.isdigit():
                     continue
-                if has_epochs and (len(its_epoch) > _LONGEST_STEP or not its_epoch.isdigit()):
+                if has_epochs and (len(its_epoch) > LONGEST_STEP or not its_epoch.isdigit()):
                     continue
                 step, epoch = int(printed), int(its_epoch) if has_epochs else 0
                 was_behind, was_beyond = behind, beyond
@@ -70,22 +67,23 @@ def _sound_records(region: Region, log_format: LogFormat) -> Iterator[Record]:
         yield from records(region, log_format)
 
 
-def _pieces(file: LogFile, begin: int, memory: Memory) -> Iterator[Region]:
+def _pieces(evidence: Evidence, begin: int) -> Iterator[Region]:
     """Read what stands behind a byte; where it is long, pieces of it."""
-    rest = file.size - begin
+    end = evidence.file.size
+    rest = end - begin
     if rest <= _ALL:
-        places = [(at, _PIECE) for at in range(begin, file.size, _PIECE)]
+        places = [(at, _PIECE) for at in range(begin, end, _PIECE)]
     else:
         between = (rest - 2 * _PIECE) // _PROBES
         first = begin + _PIECE
         places = [
             (begin, _PIECE),
             *((first + number * between, _PROBE) for number in range(_PROBES)),
-            (file.size - _PIECE, _PIECE),
+            (end - _PIECE, _PIECE),
         ]
     for at, size in places:
-        buffer = bytearray(os.pread(file.fileno(), min(size, file.size - at), at))
+        buffer = bytearray(evidence.text(at, at + size))
         # A piece begins in the middle of a line, of which the rest is none.
         cut = buffer.find(b"\n") + 1 if at > begin else 0
         del buffer[:cut]
-        yield Region(buffer, len(buffer), at + cut, terminated=False, memory=memory)
+        yield Region(buffer, len(buffer), at + cut, terminated=False, memory=evidence.memory)

@@ -24,6 +24,7 @@ from pytest_dlperf.formats.meanings import trainers_in
 from pytest_dlperf.formats.printed import amount
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, parse
 from pytest_dlperf.logs.judges import Judge
+from pytest_dlperf.logs.records import LONGEST_STEP
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind, Timing
 
@@ -51,7 +52,6 @@ _COMPARED: Final = 16
 _NEAR: Final = 64 * 1024
 _LINE: Final = 4096
 _PIECE: Final = 1024 * 1024
-_LONGEST_STEP: Final = 15
 
 
 class _Gap(NamedTuple):
@@ -113,10 +113,10 @@ class StampGaps(Judge):
         if excess <= _NOTEWORTHY * whole:
             return None
         places = {each.at for each in wide}
-        usual = _usual_lines(evidence, series, places)
+        lines = _usual_lines(evidence, series, places)
         for each in wide:
             _check_stamps(evidence, series, each, places, _FAR * pace)
-            _check_speed(evidence, series, each, usual, pace)
+            _check_speed(evidence, series, each, lines, pace)
         few = max(_FEW, len(steps) // _ONE_IN)
         if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
             return None
@@ -206,7 +206,7 @@ def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, byte
     """Find the record of the same rank beyond an end: how many steps away, and its stamp."""
     before, behind = (_LINE, _NEAR) if later else (_NEAR, _LINE)
     near = evidence.records(offset - before, offset + behind)
-    near = [each for each in near if each.step.isdigit() and len(each.step) <= _LONGEST_STEP]
+    near = [each for each in near if each.step.isdigit() and len(each.step) <= LONGEST_STEP]
     own = next((each for each in near if each.offset == offset), None)
     if own is None:
         return None
@@ -269,7 +269,7 @@ def _printed_ratio(line: bytes, usual: bytes, *, is_long: bool) -> float | None:
 
     Behind several steps only a mean of them all tells, as speeds are.
     """
-    for trainer in trainers_in(line, len(line)):
+    for trainer in trainers_in(line):
         others = {id(number): span for span, number in trainer.numbers_on(usual)}
         for (begin, end), number in trainer.numbers_on(line):
             kinds = {group.kind for group in number.groups}

@@ -60,7 +60,7 @@ _HOW: Final = {
 }
 
 
-class Observed(NamedTuple):
+class Observation(NamedTuple):
     """How long some steps took, as was seen from outside: the best guess and its bounds."""
 
     steps: int
@@ -68,7 +68,7 @@ class Observed(NamedTuple):
     least_s: float
     most_s: float
     kind: WitnessKind
-    near: tuple[Observed, ...] = ()
+    near: tuple[Observation, ...] = ()
     """The same of a few steps at each end, where they are seen apart."""
 
     def contradicts(self, rate: float, tolerance: float) -> bool:
@@ -90,9 +90,9 @@ class Witness(Judge):
         if self.log_format.timing is not Timing.ARRIVAL:
             self._evidence = evidence
             evidence.arrivals.refresh()
-            evidence.seen_by = self._asked(evidence)
+            evidence.seen_by = self._check(evidence)
 
-    def _asked(self, evidence: Evidence) -> WitnessKind | None:
+    def _check(self, evidence: Evidence) -> WitnessKind | None:
         unit, ends = evidence.unit, evidence.ends
         work = self.case.work_of_step(unit)
         observed = []
@@ -121,14 +121,14 @@ class Witness(Judge):
             "most robust is a record with a time stamp"
         )
 
-    def _observed(self, ends: Ends, series: Series) -> Observed | None:
+    def _observed(self, ends: Ends, series: Series) -> Observation | None:
         if ends.has_turned:
             return None
         return self._by_arrivals(ends) or self._by_stamps(ends, series)
 
     # ------------------------------------------------------------------ arrivals
 
-    def _by_arrivals(self, ends: Ends) -> Observed | None:
+    def _by_arrivals(self, ends: Ends) -> Observation | None:
         first, last = (self._printed(place.offset) for place in (ends.first, ends.last))
         if first is None or last is None:
             return None
@@ -137,9 +137,9 @@ class Witness(Judge):
             return None
         least, most = (last[0] - first[1]) / NANOSECONDS, (last[1] - first[0]) / NANOSECONDS
         steps = ends.last.step - ends.first.step
-        return Observed(steps, seconds, least, most, WitnessKind.ARRIVALS)
+        return Observation(steps, seconds, least, most, WitnessKind.ARRIVALS)
 
-    def _without_pauses(self, seen: Observed, ends: Ends) -> Sequence[Observed]:
+    def _without_pauses(self, seen: Observation, ends: Ends) -> Sequence[Observation]:
         """Leave out what a few steps take longer than all others: a checkpoint does not count.
 
         Which of them did is not known where many come at once, so this moves one bound only.
@@ -204,7 +204,7 @@ class Witness(Judge):
 
     # ------------------------------------------------------------------ stamps
 
-    def _by_stamps(self, ends: Ends, series: Series) -> Observed | None:
+    def _by_stamps(self, ends: Ends, series: Series) -> Observation | None:
         if self.log_format.timing.kind is TimeKind.MOMENT:
             return None
         first, last = ends.first.step, ends.last.step
@@ -224,7 +224,7 @@ class Witness(Judge):
 
     def _at_pace(
         self, places: Sequence[tuple[int, int]], passed: int, grain: int
-    ) -> Observed | None:
+    ) -> Observation | None:
         """Look at a few records next to each other: do they come at the pace of the window?
 
         A program that stamps buffered output stamps many lines at once.
@@ -261,10 +261,10 @@ class _Stamp(NamedTuple):
     grain: int
 
 
-def _between(steps: int, passed: int, grain: int) -> Observed:
+def _between(steps: int, passed: int, grain: int) -> Observation:
     """Say what two stamps tell of the steps between them."""
     bounds = (passed / NANOSECONDS, (passed - grain) / NANOSECONDS, (passed + grain) / NANOSECONDS)
-    return Observed(steps, *bounds, WitnessKind.STAMPS)
+    return Observation(steps, *bounds, WitnessKind.STAMPS)
 
 
 def _is_cut(text: bytes) -> bool:
