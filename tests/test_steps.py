@@ -263,6 +263,51 @@ def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
     assert [match and match[4] for match in map(STEP.fullmatch, lines)] == ["0", "1", "2", "3"]
 
 
+# A device that does one step; the next one fails, or never comes.
+BROKEN: Final = """\
+import threading
+import steps
+class Array:
+    size = 2
+    def __init__(self, wait):
+        self.block_until_ready = wait
+    def item(self):
+        raise ValueError("these are two numbers")
+def fail():
+    raise RuntimeError("the device has failed")
+steps._LONGEST_STEP_S = 0.2
+log = steps.StepLog()
+log.step(Array(bool))
+{later}
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "printed", "said"),
+    [
+        ("log.step(Array(threading.Event().wait))", ["1"], ""),
+        ("log.step(Array(threading.Event().wait))\nlog.end()", ["1"], ""),
+        ("log.step(Array(fail))\nlog.step(Array(bool))\nlog.end()", ["1"], "has failed"),
+        ("log.end()\nlog.step(Array(bool))", ["1", "2"], ""),
+    ],
+    ids=["never comes", "never comes before the end", "fails", "goes on behind an end"],
+)
+def test_a_step_that_the_device_never_does_hangs_no_exit(
+    tmp_path: Path, later: str, printed: list[str], said: str
+) -> None:
+    """It is not printed, nor is what stands behind it; and no loss of several numbers is."""
+    (tmp_path / "loop.py").write_text(BROKEN.format(later=later), encoding="utf-8")
+    shutil.copy(STEPS, tmp_path)
+    command = [sys.executable, "loop.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=LONG_S
+    )
+    steps = [match for match in map(STEP.fullmatch, done.stdout.splitlines()) if match]
+    assert [(match[2], match[4]) for match in steps] == [(number, None) for number in printed]
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
 def test_jax_has_to_be_told_the_loss(tmp_path: Path) -> None:
     """Nothing else tells when a step is done."""
     jax = "types.SimpleNamespace(process_index=int, device_count=lambda: 1, local_devices=list)"
@@ -278,19 +323,21 @@ def test_jax_has_to_be_told_the_loss(tmp_path: Path) -> None:
 
 # What of torch is asked for an accelerator, which reaches an event when it is waited for.
 ACCELERATOR: Final = """\
-import sys, types
+import sys, threading, types
+second = types.SimpleNamespace(type="cuda", index=1)
+chosen = threading.local()  # by each thread, as CUDA has it
 class Event:
     def __init__(self, blocking):
         assert blocking
-        self.recorded = self.reached = False
-    def record(self):
-        self.recorded = True
+        self.stream = None
+    def record(self, stream):
+        self.stream = stream
     def synchronize(self):
-        assert self.recorded
-        self.reached = True
+        assert (self.stream, chosen.device) == (("stream", second), second)
 class Tensor:
     def __init__(self, value, kind):
-        self.value, self.device = value, types.SimpleNamespace(type=kind)
+        self.value = value
+        self.device = second if kind == "cuda" else types.SimpleNamespace(type=kind)
     def numel(self):
         return 1
     def detach(self):
@@ -304,8 +351,12 @@ class Tensor:
 cuda = types.SimpleNamespace(
     Event=Event,
     is_initialized=lambda: True,
-    memory_stats_as_nested_dict=lambda: {"allocated_bytes": {"all": {"peak": 1234567890}}},
-    synchronize=lambda: None,
+    current_device=lambda: 0,
+    current_stream=lambda device: ("stream", device),
+    set_device=lambda device: setattr(chosen, "device", device),
+    memory_stats_as_nested_dict=lambda device: {
+        "allocated_bytes": {"all": {"peak": 1234567890 if device is second else 0}}
+    },
 )
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 from steps import StepLog
@@ -319,6 +370,7 @@ log.end()
 
 
 def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path: Path) -> None:
+    """Events, memory and the thread that waits are its device's, not the first one's."""
     _, *steps, value, end = python(ACCELERATOR, tmp_path)
     assert [match and match[4] for match in map(STEP.fullmatch, steps)] == ["0", "0.5", "1", None]
     assert all(line.endswith("peak_memory_mb=1234.6") for line in steps)

@@ -1,24 +1,21 @@
 """Prints a line of each training step, for trainers that print nothing that could be measured.
 
-It is one file without dependencies: copy it, or import it from ``pytest_dlperf.trainers``. A loop
-of one's own makes a ``StepLog`` and calls ``step`` for each step of the optimizer; trainers of
-others have a class of their own. Each rank prints whole lines: the run, each step, and its end::
+Copy this file, or import it from ``pytest_dlperf.trainers``; ``sitecustomize.py`` adds it to a
+trainer from outside. Both run on Python 3.7 and later. A loop of one's own makes a ``StepLog`` and
+calls ``step`` for each step of the optimizer; trainers of others have a class of their own. Each
+rank prints whole lines: the run, each step, and its end::
 
     dlperf run rank=0 world_size=2 nodes=1 devices_per_node=2 global_batch=16 precision=fp32
     dlperf step rank=0 step=12 time=3.456789 tokens=1024 loss=6.9078 peak_memory_mb=512.3
     dlperf end rank=0
 
-Steps are those of the optimizer, counted from 1. One of another batch than the first has a line
-``dlperf run rank=0 global_batch=6`` in front. ``time`` is in seconds, from a monotonic clock of the
-process. ``tokens`` are those of this rank in this step, padding included. ``peak_memory_mb`` is the
-most that tensors had allocated on this process's accelerator, and on a CPU the largest resident
-size of the process (10^6 bytes).
+Steps are the optimizer's, from 1. One of another batch than the first has a line ``dlperf run
+rank=0 global_batch=6`` in front. ``time`` is in seconds, from a monotonic clock of the process, and
+``tokens`` are this rank's, padding included. ``peak_memory_mb`` is the most that tensors had
+allocated on the accelerator, on a CPU the largest resident size of the process (10^6 bytes).
 
-An accelerator computes behind the host, with JAX by any number of steps, and nothing here makes the
-host wait. A thread does: a step's time is when the device had done it. With ``synchronize``, or
-``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, the host waits in each step: that costs speed.
-
-``sitecustomize.py`` adds it to a trainer from outside. Both files run on Python 3.7 and later.
+An accelerator computes behind the host. A thread waits for it: a step's time is when the device had
+done it. With ``synchronize``, or ``DLPERF_STEPS_SYNCHRONIZE=1``, the host waits in each step.
 """
 
 from __future__ import annotations
@@ -55,6 +52,8 @@ _PRECISIONS = {
     "bf16": ("bfloat16", "bf16-true", "bf16-mixed"),
 }
 """How trainers call precisions that cases have a word for."""
+_LONGEST_STEP_S = 300.0
+"""Seconds that an exit waits for the next step: behind a broken collective it never comes."""
 
 
 class StepLog:
@@ -63,20 +62,20 @@ class StepLog:
     def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
         """Begin to count the time.
 
-        ``facts`` are what the run's case is held to: ``global_batch`` (samples of a step over all
-        ranks) or ``batch_per_device``; ``precision`` as in ``bf16``; ``sequence_length``; ``tp``,
-        ``pp``, ``cp``, ``ep``; ``world_size``, ``nodes``, ``devices_per_node`` beside a launcher.
+        The case is held to ``facts``: ``global_batch`` (samples of a step over all ranks) or
+        ``batch_per_device``, ``precision`` (``bf16``), ``sequence_length``, ``tp``, ``pp``, ``cp``,
+        ``ep``; without a launcher ``world_size``, ``nodes``, ``devices_per_node``.
         """
         self.facts = facts
-        self.rank = 0
-        self.count = 0  # steps by now
+        self.rank = self.count = 0  # and steps by now
         self._prints = True
         self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
         self._memory_mb: Callable[[], float] = _resident_mb
         self._tokens = self._samples = self._work = 0
         self.batches = 0  # micro batches of the next step
         self._loss: Any = None
-        self._event: Callable[[], Any] | None = None
+        self._mark: Callable[[], Callable[[], object]] | None = None
+        self._choose_device: Callable[[], object] = bool
         self._lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # that wait for the device
         self._printer: threading.Thread | None = None
         self._began = time.perf_counter()
@@ -101,15 +100,12 @@ class StepLog:
         self.batches += 1
 
     def step(self, loss: Any = None, tokens: int | None = None) -> None:
-        """Say that a step of the optimizer has ended; with JAX its loss tells when it is done.
-
-        ``loss`` is a number, or a tensor of one; ``tokens`` are this rank's in this step.
-        """
+        """Say that a step of the optimizer has ended; JAX needs its loss, a number or a tensor."""
         loss = self._loss if loss is None else loss
         if loss is None and _is_jax():
             raise ValueError("pass the loss of each step: JAX returns before a step is done")
         self.count += 1
-        head = self._first() if self.count == 1 else self._other_work()
+        head = self._first(loss) if self.count == 1 else self._other_work()
         wait, number = self._pending(loss)
         if self._synchronize and wait is not None:
             wait()
@@ -140,23 +136,32 @@ class StepLog:
             write(text())
         elif self._prints:
             if self._printer is None:
-                self._printer = threading.Thread(target=self._print_in_order, daemon=True)
+                target = functools.partial(self._print_in_order, self._lines)
+                self._printer = threading.Thread(target=target, daemon=True)
                 self._printer.start()
                 atexit.register(self._finish)
             self._lines.put((text, wait))
 
-    def _print_in_order(self) -> None:
-        for text, wait in iter(self._lines.get, None):
-            if wait is not None:
-                wait()
-            write(text())
+    def _print_in_order(self, lines: queue.SimpleQueue[Any]) -> None:
+        try:
+            self._choose_device()  # each thread has its own
+            for text, wait in iter(lines.get, None):
+                if wait is not None:
+                    wait()
+                write(text())
+        except Exception:
+            self._prints = False  # and hold no more results of steps
+            raise
 
     def _finish(self) -> None:
-        if self._printer is not None:
-            self._lines.put(None)
-            self._printer.join()
+        printer, lines, left = self._printer, self._lines, -1
+        self._printer, self._lines = None, queue.SimpleQueue()
+        lines.put(None)
+        while printer is not None and printer.is_alive() and lines.qsize() != left:
+            left = lines.qsize()
+            printer.join(_LONGEST_STEP_S)
 
-    def _first(self) -> str:
+    def _first(self, loss: Any) -> str:
         """Find out what is known by now; give the line that says it."""
         self._work = self._samples or self.batches
         # The first in a process: a script may add what was added from outside, or train once more.
@@ -168,7 +173,7 @@ class StepLog:
         if precision:
             words = [word for word, theirs in _PRECISIONS.items() if precision in theirs]
             facts["precision"] = words[0] if words else precision
-        self._memory_mb, self._event = _device()
+        self._memory_mb, self._mark, self._choose_device = _device(loss)
         said = "".join(f" {name}={value}" for name, value in facts.items())
         return f"dlperf run rank={self.rank}{said}\n"
 
@@ -183,16 +188,13 @@ class StepLog:
         """Say what waits for the step that the host has queued, and what gives its loss then."""
         wait = getattr(loss, "block_until_ready", None)  # of JAX
         kind = getattr(getattr(loss, "device", None), "type", None)
-        event = None if self._event is None else self._event()
-        if kind is not None:
-            is_readable = loss.numel() == 1 and (kind == "cpu" or event is not None)
-            # Into pinned memory, behind what computes it.
-            loss = loss.detach().to("cpu", non_blocking=True) if is_readable else None
-        elif wait is None and not isinstance(loss, (int, float)):
+        if kind is not None and loss.numel() == 1 and (kind == "cpu" or self._mark is not None):
+            # From a device into pinned memory, behind what computes it.
+            loss = loss.detach().to("cpu", non_blocking=True) if kind != "cpu" else loss.item()
+        elif getattr(loss, "size", 1) != 1 if wait else not isinstance(loss, (int, float)):
             loss = None
-        if event is not None:
-            event.record()
-            wait = event.synchronize
+        if wait is None and self._mark is not None:
+            wait = self._mark()
         return wait, lambda: loss.item() if hasattr(loss, "item") else loss
 
 
@@ -203,7 +205,7 @@ def write(text: str) -> None:
         while data:
             data = data[os.write(1, data) :]
     except OSError:
-        pass  # nobody reads it; the training goes on
+        pass  # no one reads it; the training goes on
 
 
 def _is_jax() -> bool:
@@ -216,34 +218,39 @@ def _resident_mb() -> float:
     return size * (1 if sys.platform == "darwin" else 1024) / 1e6  # macOS counts bytes
 
 
-def _device() -> tuple[Callable[[], float], Callable[[], Any] | None]:
-    """Find what tells this process's peak of memory, and what marks a place on its device."""
-    torch = sys.modules.get("torch")
+def _device(loss: Any) -> tuple[Callable[[], float], Any, Callable[[], object]]:
+    """Find what tells a process's peak of memory, marks a place on its device, and chooses that."""
     for kind in ("cuda", "xpu", "npu"):
-        module = getattr(torch, kind, None)
-        initialized = getattr(module, "is_initialized", None)
-        if module is not None and initialized is not None and initialized():
-            # Who waits for an event of CUDA keeps a processor busy otherwise.
-            options = {"blocking": True} if kind == "cuda" else {}
-            return _allocated(module), functools.partial(module.Event, **options)
+        module: Any = getattr(sys.modules.get("torch"), kind, None)
+        if getattr(module, "is_initialized", bool)():
+            place = getattr(loss, "device", None)  # a script may have chosen none
+            place = place if getattr(place, "type", None) == kind else module.current_device()
+            mark = functools.partial(_mark, module, place, kind)
+            return _allocated(module, place), mark, functools.partial(module.set_device, place)
     if _is_jax():
         device = sys.modules["jax"].local_devices()[0]
         if "peak_bytes_in_use" in (device.memory_stats() or {}):
-            return lambda: device.memory_stats()["peak_bytes_in_use"] / 1e6, None
-    return _resident_mb, None
+            return lambda: device.memory_stats()["peak_bytes_in_use"] / 1e6, None, bool
+    return _resident_mb, None, bool
 
 
-def _allocated(module: Any) -> Callable[[], float]:
+def _mark(module: Any, place: Any, kind: str) -> Any:
+    # Who waits for an event of CUDA keeps a processor busy otherwise.
+    event = module.Event(**({"blocking": True} if kind == "cuda" else {}))
+    event.record(module.current_stream(place))
+    return event.synchronize
+
+
+def _allocated(module: Any, place: Any) -> Callable[[], float]:
     nested = getattr(module, "memory_stats_as_nested_dict", None)
     if nested is None:
-        return lambda: module.max_memory_allocated() / 1e6
+        return lambda: module.max_memory_allocated(place) / 1e6
     # The same number; the other function flattens and sorts all statistics for it each time.
-    return lambda: nested()["allocated_bytes"]["all"]["peak"] / 1e6
+    return lambda: nested(place)["allocated_bytes"]["all"]["peak"] / 1e6
 
 
 def _place() -> dict[str, Any]:
     """Find out which rank this is, of how many, and on how many nodes."""
-    torch = sys.modules.get("torch")
     if _is_jax():
         # What launchers count are processes, of which each may have several devices.
         jax = sys.modules["jax"]
@@ -257,7 +264,7 @@ def _place() -> dict[str, Any]:
             place = {"rank": rank, "world_size": world, "nodes": nodes}
             place["devices_per_node"] = world // nodes
             break
-    distributed = getattr(torch, "distributed", None)
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         known = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
         place = {**place, **known} if known["world_size"] == place["world_size"] else known
@@ -271,25 +278,18 @@ def after(owner: Any, name: str, call: Callable[..., object]) -> None:
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        args = args[is_method:]
-        result = original(*args, **kwargs)
-        call(result, *args, **kwargs)
+        result = original(*args[is_method:], **kwargs)
+        call(result, *args[is_method:], **kwargs)
         return result
 
     setattr(owner, name, MethodType(wrapped, owner) if is_method else wrapped)
-
-
-# --------------------------------------------------------------------------- trainers of others
 
 
 def _huggingface() -> type:
     from transformers import TrainerCallback
 
     class HuggingFaceSteps(TrainerCallback):
-        """Prints the steps of a Trainer: ``trainer.add_callback(HuggingFaceSteps(trainer))``.
-
-        Without the trainer, tokens are not known, and the loss only where it is logged.
-        """
+        """Prints the steps of a Trainer, without which only logged losses are known."""
 
         prints_steps = True
 
@@ -297,8 +297,7 @@ def _huggingface() -> type:
             """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
             self._trainer = trainer
             self._log = StepLog(synchronize=synchronize, **facts)
-            self._has_losses = False
-            self._begun_at = 0
+            self._has_losses, self._begun_at = False, 0
             if trainer is not None:
                 after(trainer, "training_step", self._on_batch)
 
@@ -330,8 +329,7 @@ def _huggingface() -> type:
 
 
 def _huggingface_facts(trainer: Any, args: Any, model: Any) -> dict[str, Any]:
-    batch = args.train_batch_size * args.gradient_accumulation_steps
-    facts: dict[str, Any] = {"batch_per_device": batch}
+    facts = {"batch_per_device": args.train_batch_size * args.gradient_accumulation_steps}
     if hasattr(trainer, "get_total_train_batch_size"):
         facts = {"global_batch": trainer.get_total_train_batch_size(args)}
     if hasattr(trainer, "get_tp_size"):
@@ -363,12 +361,8 @@ def _lightning() -> type:
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             """Find out what is known of the run."""
             self._last = trainer.global_step
-            facts = {
-                "world_size": trainer.world_size,
-                "nodes": trainer.num_nodes,
-                "devices_per_node": trainer.num_devices,
-                "precision": trainer.precision,
-            }
+            facts = {"world_size": trainer.world_size, "nodes": trainer.num_nodes}
+            facts.update(devices_per_node=trainer.num_devices, precision=trainer.precision)
             batch = getattr(trainer.train_dataloader, "batch_size", None)
             if isinstance(batch, int):
                 sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
@@ -393,10 +387,7 @@ def _lightning() -> type:
 
 
 class AccelerateSteps:
-    """Prints the steps of what an Accelerator has prepared: ``AccelerateSteps(accelerator)``.
-
-    It is made behind ``accelerator.prepare``. Of several optimizers the first one's steps count.
-    """
+    """Prints the steps of the first optimizer that an Accelerator has prepared by now."""
 
     def __init__(self, accelerator: Any, *, synchronize: bool = False, **facts: Any) -> None:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
