@@ -213,6 +213,8 @@ NVIDIA_FIELDS = NVIDIA_QUERY.format(
     "driver_version,power.limit,clocks.applications.graphics,compute_mode,ecc.mode.current,"
     "persistence_mode"
 )
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+LOST = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost."
 NVIDIA_USERS = "--query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader"
 
 
@@ -254,6 +256,9 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
         "mig_chosen": told("mig_chosen", sliced),
         "mig_container": told("mig_container", seven),
         "mig_beside": told("mig_beside", beside),
+        "mig_by_number": told("mig_by_number", seven),
+        "mig_beside_by_number": told("mig_beside_by_number", beside),
+        "mig_of_number": told("mig_of_number", beside),
         "mixed": told("mixed", mixed),
         "by_uuid": told("by_uuid", mixed),
         "of_no_such_uuid": told("of_no_such_uuid", two),
@@ -264,7 +269,9 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
             fields=fields("300.00 W, 1095 MHz, Exclusive_Process, Disabled, Disabled", usual),
         ),
         "silent_fields": told(
-            "silent_fields", two, fields=fields("[N/A], [Not Supported], Default, N/A, Enabled")
+            "silent_fields",
+            two,
+            fields=fields("[Insufficient Permissions], [N/A], Default, N/A, Enabled"),
         ),
         "without_names": told("without_names", nvidia_listed("[N/A]")),
         "served": told("served", two, users="GPU-0aaa, 90, nvidia-cuda-mps-server\n"),
@@ -273,19 +280,13 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
             "err_field", two, fields=fields(usual, usual.replace("400.00 W", "ERR!"))
         ),
         "lost_field": told(
-            "lost_field", two, fields=fields(usual, usual.replace("Default", "[GPU is lost]"))
+            "lost_field", two, fields=fields(usual, usual.replace("Default", "[GPU is Lost]"))
         ),
         "no_devices": failed("no_devices", "No devices were found", 6, 0),
         "no_devices_0": failed("no_devices_0", "No devices were found", 0, 8),
-        "other_driver": failed(
-            "other_driver", "Failed to initialize NVML: Driver/library version mismatch", 18, 8
-        ),
-        "lost": failed(
-            "lost",
-            "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.",
-            15,
-            8,
-        ),
+        "other_driver": failed("other_driver", f"{MISMATCH}\nNVML library version: 550.54", 18, 8),
+        "lost": failed("lost", f"{LOST}\n{two}", 15, 8),
+        "lost_0": failed("lost_0", f"{two}{LOST}", 0, 8),
         "no_driver": failed("no_driver", "NVIDIA-SMI has failed", 9, 0),
     }
     hosts["lost_beside_amd"] = failed("lost_beside_amd", "GPU is lost", 15, 1).kfd(
@@ -409,6 +410,9 @@ VARIABLES = {
     "hidden": {"CUDA_VISIBLE_DEVICES": "4,5"},
     "all_hidden": {"CUDA_VISIBLE_DEVICES": ""},
     "mig_chosen": {"CUDA_VISIBLE_DEVICES": "MIG-0-1-4g.20gb"},
+    "mig_by_number": {"CUDA_VISIBLE_DEVICES": "0"},
+    "mig_beside_by_number": {"CUDA_VISIBLE_DEVICES": "1"},
+    "mig_of_number": {"CUDA_VISIBLE_DEVICES": "0"},
     "by_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-1"},
     "of_no_such_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-7"},
     "twice": {"CUDA_VISIBLE_DEVICES": "0,0"},

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from accelerator_hosts import A100, HL_SMI, T400, VARIABLES, RecordedHost, recorded_hosts
+from accelerator_hosts import (
+    A100,
+    HL_SMI,
+    LOST,
+    MISMATCH,
+    T400,
+    VARIABLES,
+    RecordedHost,
+    recorded_hosts,
+)
 from clusters.processes import LONG_S
 from suites import Suite
 from trainers import TinySystem
@@ -154,6 +163,9 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("mig_chosen", "nvidia", ["MIG-0-1-4g.20gb"], {"device": f"{A100} MIG 4g.20gb"}),
         ("mig_container", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
         ("mig_beside", "nvidia", ["GPU-1aaa"], {"device": A100}),
+        ("mig_by_number", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
+        ("mig_beside_by_number", "nvidia", ["GPU-1aaa"], {"device": A100}),
+        ("mig_of_number", "nvidia", ["MIG-0-0-3g.20gb"], {"device": f"{A100} MIG 3g.20gb"}),
         ("mixed", "nvidia", "01", {"device": f"{A100} + {T400}"}),
         ("by_uuid", "nvidia", "1", {"device": A100}),
         ("of_no_such_uuid", "nvidia", "0", {"device": A100}),
@@ -272,14 +284,12 @@ def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
         ("no_devices_0", "nvidia-smi: No devices were found"),
         (
             "other_driver",
-            "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch",
+            f"nvidia-smi: {MISMATCH}; NVML library version: 550.54",
         ),
-        (
-            "lost",
-            "nvidia-smi: Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.",
-        ),
+        ("lost", f"nvidia-smi: {LOST}"),
+        ("lost_0", f"nvidia-smi: {LOST}"),
         ("err_field", "nvidia-smi shows ERR! for GPU 1"),
-        ("lost_field", "nvidia-smi shows GPU is lost for GPU 1"),
+        ("lost_field", "nvidia-smi shows GPU is Lost for GPU 1"),
         (
             "intel_selected",
             "ONEAPI_DEVICE_SELECTOR=level_zero:0,1 is set there; name devices in ZE_AFFINITY_MASK",

@@ -70,7 +70,8 @@ class Look:
                 continue
             by_id = {n: fact for n, fact in found["facts"].items() if not isinstance(fact, str)}
             uuids = dict(by_id.pop("uuid", {}))
-            visible, hidden = _visible(kind, ids, uuids)
+            numbers = {number: one for one, number in by_id.pop("number", {}).items()}
+            visible, hidden = _visible(kind, ids, uuids, numbers)
             if visible and visible[0].startswith("MIG-"):
                 visible = visible[:1]  # CUDA shows a process one slice
             if best["kind"] is None or len(visible) > len(best["ids"]):
@@ -78,8 +79,7 @@ class Look:
                     {name: fact[one] for name, fact in by_id.items() if fact.get(one)}
                     for one in visible
                 ]
-                facts = {n: fact for n, fact in found["facts"].items() if fact and n not in by_id}
-                facts.pop("uuid", None)
+                facts = {n: f for n, f in found["facts"].items() if f and isinstance(f, str)}
                 best = {
                     "kind": kind.name,
                     "ids": visible,
@@ -149,30 +149,34 @@ def _used(
     return found
 
 
-def _visible(kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]") -> "tuple[list[str], str]":
-    """Leave out what the environment hides; say by what."""
+def _visible(
+    kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]", numbers: "Mapping[str, str]"
+) -> "tuple[list[str], str]":
+    """Leave out what the environment hides; say by what. ``numbers`` are of ids that are UUIDs."""
     hidden = []
     variables = kind.variables
     if kind.outer in os.environ:
         hidden.append(kind.outer)
-        ids = first_ids(len(_named(ids, os.environ[kind.outer], uuids)))
+        ids = first_ids(len(_named(ids, os.environ[kind.outer], uuids, numbers)))
         variables = variables[:1]
     for variable in variables:
         if variable in os.environ:
-            ids = _named(ids, os.environ[variable], uuids)
+            ids = _named(ids, os.environ[variable], uuids, numbers)
             hidden.append(variable)
             break
     return ids, ", ".join(f"{name}={os.environ[name]}" for name in hidden)
 
 
-def _named(ids: "list[str]", said: str, uuids: "Mapping[str, str]") -> "list[str]":
+def _named(
+    ids: "list[str]", said: str, uuids: "Mapping[str, str]", numbers: "Mapping[str, str]"
+) -> "list[str]":
     """Keep what a list names, up to what is no device or there twice, as the libraries do."""
     if said.strip().lower() == "all":
         return ids
     found = []  # type: list[str]
     for word in (part.strip() for part in said.split(",")):
-        one = word
-        if word not in ids and word not in uuids:
+        one = numbers.get(word, word)
+        if one not in ids and one not in uuids:
             # The beginning of a UUID does, as far as it is one device's.
             meant = [one for one, uuid in uuids.items() if uuid.startswith(word)]
             is_name = re.match(r"(GPU-|MIG-|\d+\.)", word) is not None

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _GPU = re.compile(r"GPU (\d+): (.*?) *\(UUID: ([^\s)]+)\)")
 _SLICE = re.compile(r"\s+MIG (\S+) +Device +\d+: \(UUID: ([^\s)]+)\)")
-_NO_DEVICES = "No devices were found"
+_REFUSALS = ("No devices were found", "Unable to determine the device handle")
 _DEVICE_LOST, _OTHER_DRIVER = 15, 18  # exit codes
-_UNKNOWN = re.compile(r"\[?(N/A|Not Supported|.*deprecated.*)\]?$")
-_BROKEN = re.compile(r"ERR!|\[?(Unknown Error|GPU is lost|GPU requires reset)\]?$")
+_UNKNOWN = re.compile(r"\[.*\]$|N/A$|Not Supported$")
+_BROKEN = re.compile(r"\[?(ERR!|(Unknown Error|GPU is lost|GPU requires reset)\]?$)", re.IGNORECASE)
 _PLAIN = {"driver": "driver_version"}
 CAPS = {
     "power_limit": "power.limit",
@@ -52,14 +52,13 @@ def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
         return None, {}
     rows = [_GPU.match(line) for line in lines]
     gpus = {row.group(1): (row.group(2), row.group(3)) for row in rows if row}
-    if any(line.startswith(_NO_DEVICES) for line in lines):
-        raise DeviceError("nvidia-smi: " + _NO_DEVICES)
-    if code != 0:
-        if code in (_DEVICE_LOST, _OTHER_DRIVER) or numbered(DEV + "/nvidia*"):
-            said = lines[-1].strip() if lines else f"exit code {code}"
-            raise DeviceError("nvidia-smi: " + said)
-        return None, {}
-    if not gpus:
+    refusals = [line for line in lines if line.startswith(_REFUSALS)]
+    is_broken = code in (_DEVICE_LOST, _OTHER_DRIVER) or (code != 0 and numbered(DEV + "/nvidia*"))
+    if refusals or is_broken:
+        others = [line for line in lines if not _GPU.match(line) and not _SLICE.match(line)]
+        said = "; ".join(line.strip() for line in refusals or others)
+        raise DeviceError("nvidia-smi: " + (said or f"exit code {code}"))
+    if code != 0 or not gpus:
         return None, {}
     slices = _slices(lines)
     sliced = {number for number, _ in slices.values()}
@@ -77,6 +76,11 @@ def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
         of_slice["uuid"] = uuid
         for name, text in of_slice.items():
             by_id[name][uuid] = text
+    if sliced:
+        named = dict(
+            {number: uuid for uuid, (number, _) in reversed(list(slices.items()))}, **whole
+        )
+        by_id["number"] = {one: number for number, one in named.items()}
     return list(whole.values()) or list(slices), dict(by_id, **_host_facts())
 
 
