@@ -80,12 +80,12 @@ class RatioEnd(Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """Write tonight's number and the one that it is held against."""
-        held = self.decision.reference if self.decision is not None else self.accepted
-        difference = numbers.signed_percent(difference_percent(self.median, held))
+        reference = self.decision.reference if self.decision is not None else self.accepted
+        difference = numbers.signed_percent(difference_percent(self.median, reference))
         of = "its reference" if self.rule is not None else "the number that its ratio implies,"
         return (
             f"{self.name}: {numbers.quantity(self.median, self.samples.metric.unit)}, {difference} "
-            f"from {of} {numbers.quantity(held)}"
+            f"from {of} {numbers.quantity(reference)}"
         )
 
 
@@ -98,22 +98,22 @@ class AcceptedRatio(Struct, frozen=True, kw_only=True):
 
 
 def compare_ratios(
-    case: RatioEnd, over: RatioEnd, measured: float, held: AcceptedRatio
+    case: RatioEnd, over: RatioEnd, measured: float, accepted: AcceptedRatio
 ) -> Decision:
     """Decide about tonight's ratio by the rule that both ends allow."""
     if isinstance(case.rule, SequentialRule) and isinstance(over.rule, SequentialRule):
-        decision = _sequential((case, over), (case.rule, over.rule), held)
+        decision = _sequential((case, over), (case.rule, over.rule), accepted)
     else:
-        decision = _by_tolerance((case, over), measured, held)
+        decision = _by_tolerance((case, over), measured, accepted)
     if decision.verdict is Verdict.IMPROVED:
-        decision = _whose_gain(decision, case, over, held.baseline)
+        decision = _whose_gain(decision, case, over, accepted.baseline)
     return decision
 
 
 def _sequential(
     ends: tuple[RatioEnd, RatioEnd],
     rules: tuple[SequentialRule, SequentialRule],
-    held: AcceptedRatio,
+    accepted: AcceptedRatio,
 ) -> Decision:
     """Compare the ratio of tonight's locations with the ratio of the last sessions'."""
     rules = rules[0].for_ratio, rules[1].for_ratio
@@ -123,17 +123,17 @@ def _sequential(
     reference = rules[0].reference.level / rules[1].reference.level
     error = StandardError.combined(each.error for each in sensitivities)
     errors = max(each.errors for each in sensitivities)
-    least = held.min_loss_percent / 100
+    least = accepted.min_loss_percent / 100
     threshold = max(least, errors * error.value)
     accepted_error = StandardError.combined(
         rule.accepted_error(night.sensitivity, night, night.count)
         for rule, night in zip(rules, nights, strict=True)
     )
-    better = held.baseline.better
+    better = accepted.baseline.better
     drift = Drift(
-        baseline=held.baseline,
+        baseline=accepted.baseline,
         sessions=rules[0].reference.sessions,
-        allowed=max(held.tolerance_percent / 100, least, errors * accepted_error.value),
+        allowed=max(accepted.tolerance_percent / 100, least, errors * accepted_error.value),
         error=accepted_error,
     )
     difference = measured / reference - 1
@@ -161,16 +161,16 @@ def _sequential(
 
 
 def _by_tolerance(
-    ends: tuple[RatioEnd, RatioEnd], measured: float, held: AcceptedRatio
+    ends: tuple[RatioEnd, RatioEnd], measured: float, accepted: AcceptedRatio
 ) -> Decision:
     """Compare the ratio of the medians with the accepted one."""
     errors = [end.median_error for end in ends]
     known = [error for error in errors if error is not None]
     return compare(
         measured,
-        held.baseline.accepted,
-        held.baseline.better,
-        tolerance_percent=held.tolerance_percent,
+        accepted.baseline.accepted,
+        accepted.baseline.better,
+        tolerance_percent=accepted.tolerance_percent,
         error=StandardError.combined(known) if len(known) == len(errors) else None,
     )
 

@@ -254,12 +254,12 @@ def _decide_ratio(
         )
         for end in (gate_input.case, reference)
     )
-    held = AcceptedRatio(
+    accepted = AcceptedRatio(
         baseline=baseline,
         tolerance_percent=gate_input.tolerance_percent,
         min_loss_percent=gate_input.min_loss_percent,
     )
-    return compare_ratios(case, over, measured, held), (case.describe(), over.describe())
+    return compare_ratios(case, over, measured, accepted), (case.describe(), over.describe())
 
 
 def accept(
