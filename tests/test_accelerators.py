@@ -166,8 +166,9 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("mig_by_number", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
         ("mig_beside_by_number", "nvidia", ["GPU-1aaa"], {"device": A100}),
         ("mig_of_number", "nvidia", ["MIG-0-0-3g.20gb"], {"device": f"{A100} MIG 3g.20gb"}),
-        ("mixed", "nvidia", "01", {"device": f"{A100} + {T400}"}),
-        ("by_uuid", "nvidia", "1", {"device": A100}),
+        ("mixed", "nvidia", ["GPU-0aaa", "GPU-1aaa"], {"device": f"{A100} + {T400}"}),
+        ("mixed_hidden", "nvidia", ["GPU-1aaa"], {"device": A100}),
+        ("by_uuid", "nvidia", ["GPU-1aaa"], {"device": A100}),
         ("of_no_such_uuid", "nvidia", "0", {"device": A100}),
         ("twice", "nvidia", "0", {"device": A100}),
         (
