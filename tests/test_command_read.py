@@ -309,8 +309,8 @@ def test_a_guess_finds_steps_and_their_time(
 
     found = guessed(*lines)
 
-    assert found.timing is timing
-    assert scope in {None, found.scope}
+    assert found.time.timing is timing
+    assert scope in {None, found.time.scope}
     pattern = re.compile(found.record)
     matches = [pattern.search(line) for line in lines]
     assert [match and match["step"] for match in matches] == [str(n) for n in range(10, 40)]
@@ -349,10 +349,10 @@ def test_a_guess_tells_ranks_apart_that_name_themselves() -> None:
 
 def test_a_time_that_never_falls_is_one_since_the_start() -> None:
     found = guessed(*(f"step {n} elapsed {n / 2:.2f}s" for n in range(30) for _ in range(4)))
-    assert found.timing is Timing.ELAPSED_SECONDS
+    assert found.time.timing is Timing.ELAPSED_SECONDS
     assert found.all_ranks
     found = guessed(*(f"iteration {n} done in 0.5{n % 7} secs" for n in range(30)))
-    assert found.timing is Timing.SECONDS
+    assert found.time.timing is Timing.SECONDS
 
 
 def test_objects_are_read_by_key(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_records_without_a_step_are_counted() -> None:
     found = guessed(
         *(f"loss {3 - n / 9:.2f} runtime: {n / 4:.3f} tokens_per_second 5{n}" for n in range(20))
     )
-    assert (found.counts, found.timing) == (True, Timing.ELAPSED_SECONDS)
+    assert (found.counts, found.time.timing) == (True, Timing.ELAPSED_SECONDS)
 
 
 def test_validation_and_progress_bars_are_no_steps() -> None:
@@ -506,9 +506,9 @@ def test_whole_seconds_of_stamps_are_enough_to_confirm_a_number() -> None:
     lines = stamped([f"step {n} time: {s:.4f}" for n, s in enumerate(SECONDS)], SECONDS)
     coarse = [re.sub(r"\.[0-9]{3}\]", "]", line) for line in lines]
     found = guessed(*coarse)
-    assert (found.timing, found.doubt) == (Timing.SECONDS, "")
+    assert (found.time.timing, found.doubt) == (Timing.SECONDS, "")
     wrong = [re.sub(r"time: ([0-9.]+)", "time: 0.25", line) for line in coarse]
-    assert guessed(*wrong).timing is Timing.TIMESTAMP
+    assert guessed(*wrong).time.timing is Timing.TIMESTAMP
 
 
 def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
@@ -517,21 +517,21 @@ def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
         re.sub(r"\.[0-9]{3}\]", "]", one) for one in stamped(lines, [10 * s for s in SECONDS])
     ]
     found = guessed(*coarse)
-    assert (found.timing, found.covers, found.doubt) == (
+    assert (found.time.timing, found.time.covers, found.doubt) == (
         *(Timing.SECONDS, Covers.TOTAL_SINCE_LAST),
         "",
     )
     # Without stamps, nobody knows whether it is of one step or of ten.
-    assert guessed(*lines).timing is Timing.ARRIVAL
+    assert guessed(*lines).time.timing is Timing.ARRIVAL
 
 
 def test_a_mean_is_told_by_the_word_behind_it() -> None:
     found = guessed(
         *(f"step {n}, time elapsed {n * 0.54:.2f} s, (0.541s avg), loss 3" for n in range(60))
     )
-    assert found.timing is Timing.ELAPSED_SECONDS
+    assert found.time.timing is Timing.ELAPSED_SECONDS
     found = guessed(*(f"step {n} ({s:.3f}s avg)" for n, s in enumerate(SECONDS)))
-    assert found.covers is Covers.SINCE_START
+    assert found.time.covers is Covers.SINCE_START
 
 
 def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
@@ -543,7 +543,7 @@ def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
             for n in range(10, 50)
         )
     )
-    assert (found.timing, found.others) == (Timing.TIMESTAMP, ())
+    assert (found.time.timing, found.others) == (Timing.TIMESTAMP, ())
 
 
 def test_records_that_are_counted_and_means_of_trainers_are_marked_and_differenced(

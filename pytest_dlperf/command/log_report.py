@@ -289,7 +289,7 @@ def _throughput_text(run: Run, found: Identification) -> str:
 def _doubts(found: Identification) -> Iterator[str]:
     log_format, guessed = found.system.log_format, found.guess
     if guessed is not None:
-        yield from guessed.notes
+        yield from guessed.time.notes
         if guessed.others:
             yield f"also on the line, and not taken: {', '.join(guessed.others)}"
         if guessed.interval > 1 and log_format.timing.value in ("seconds", "milliseconds"):

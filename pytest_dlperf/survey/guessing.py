@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.work import Covers, RateScope, Timing
+from pytest_dlperf.model.work import Timing
 from pytest_dlperf.survey.found_expressions import record_of
 from pytest_dlperf.survey.line_clusters import SAMPLES, Column, name_of, unit_of
 from pytest_dlperf.survey.step_times import StepTime, times_of
@@ -59,19 +59,14 @@ class Guess(Struct, frozen=True, kw_only=True):
     """The same by keys, where the lines hold objects of JSON or dictionaries of Python."""
     counts: bool
     """Whether lines have to be counted, since they print no step."""
-    timing: Timing
-    scope: RateScope
-    covers: Covers | None
+    time: StepTime
     others: tuple[str, ...] = ()
     """What else could be the time, as the log calls it."""
     count: int = 0
     interval: int = 1
     all_ranks: bool = False
-    notes: tuple[str, ...] = ()
     doubt: str = ""
     """Why a person has to look at the time before it counts; empty if the log confirms it."""
-    works_of_step: tuple[float, ...] = ()
-    """The samples or tokens of a step, by speeds and times of the same lines."""
 
 
 def guess(kinds: Iterable[LineCluster]) -> Guess | None:
@@ -113,15 +108,11 @@ def guess_of_table(text: bytes) -> Guess | None:
         record="",
         keys={"step": names[step[0]], time.timing.value: names[time.column]},
         counts=False,
-        timing=time.timing,
-        scope=time.scope,
-        covers=time.covers,
+        time=time,
         others=tuple(names[other.column] for other in times[1:]),
         count=len(rows),
         interval=_interval(columns, step[0])[0],
-        notes=tuple(time.notes),
         doubt=time.doubt(columns),
-        works_of_step=time.works_of_step,
     )
 
 
@@ -159,16 +150,12 @@ def _guess_of(kind: LineCluster) -> tuple[float, Guess] | None:
         record=record,
         keys=_keys(is_whole, {group: name_of(columns[at]) for at, group in wanted.items()}),
         counts=at_step is None,
-        timing=time.timing,
-        scope=time.scope,
-        covers=time.covers,
+        time=time,
         others=tuple(dict.fromkeys(others)),
         count=kind.count,
         interval=interval,
         all_ranks=all_ranks,
-        notes=tuple(time.notes),
         doubt=time.doubt(columns),
-        works_of_step=time.works_of_step,
     )
 
 

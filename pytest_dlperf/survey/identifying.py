@@ -144,10 +144,10 @@ def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
         found["step"] = "count"
     if guessed.all_ranks:
         found["ranks"] = "local"
-    if guessed.scope is not RateScope.GLOBAL:
-        found["rate_scope"] = guessed.scope.value
-    if guessed.covers is not None:
-        found["covers"] = guessed.covers.value
+    if guessed.time.scope is not RateScope.GLOBAL:
+        found["rate_scope"] = guessed.time.scope.value
+    if guessed.time.covers is not None:
+        found["covers"] = guessed.time.covers.value
     return found
 
 
@@ -368,11 +368,11 @@ def _with_scope(
     if not guessed.doubt or "global_batch" not in known:
         return declared, guessed.doubt
     length = case.sequence_length or 1
-    is_rate = guessed.timing.kind is TimeKind.RATE
+    is_rate = guessed.time.timing.kind is TimeKind.RATE
     for scope in RateScope:
         parts = case.rates_per_run(scope)
         of_step = (case.global_batch / parts, case.global_batch * length / parts)
-        if any(abs(w / o - 1) <= _SAME_WORK for w in guessed.works_of_step for o in of_step):
+        if any(abs(w / o - 1) <= _SAME_WORK for w in guessed.time.works_of_step for o in of_step):
             others = {key: value for key, value in declared.items() if key != "rate_scope"}
             is_part = is_rate and parts > 1
             return {**others, "rate_scope": scope.value} if is_part else others, ""
