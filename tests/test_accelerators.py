@@ -166,9 +166,9 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("mig_by_number", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
         ("mig_beside_by_number", "nvidia", ["GPU-1aaa"], {"device": A100}),
         ("mig_of_number", "nvidia", ["MIG-0-0-3g.20gb"], {"device": f"{A100} MIG 3g.20gb"}),
-        ("mixed", "nvidia", ["GPU-0aaa", "GPU-1aaa"], {"device": f"{A100} + {T400}"}),
-        ("mixed_hidden", "nvidia", ["GPU-1aaa"], {"device": A100}),
-        ("by_uuid", "nvidia", ["GPU-1aaa"], {"device": A100}),
+        ("mixed", "nvidia", "01", {"device": f"{A100} + {T400}"}),
+        ("mixed_hidden", "nvidia", "1", {"device": A100}),
+        ("by_uuid", "nvidia", "1", {"device": A100}),
         ("of_no_such_uuid", "nvidia", "0", {"device": A100}),
         ("twice", "nvidia", "0", {"device": A100}),
         (
@@ -222,6 +222,7 @@ def test_a_run_is_told_the_devices_that_it_uses(reports: dict[str, HostReport]) 
     assert fingerprint(mixed, [1]).machine["device"] == A100
     assert fingerprint(mixed, [0]).machine["device"] == T400
     assert mixed.accelerators.are_mixed
+    assert reports["mixed_hidden"].accelerators.are_mixed, "the other one is counted as well"
     assert not capped.accelerators.are_mixed
     one, other = (fingerprint(capped, [place]).software for place in (0, 1))
     assert {name: one[name] for name in NVIDIA_SETTINGS} == {

@@ -65,17 +65,14 @@ class Accelerators(Struct, frozen=True, kw_only=True):
     """The accelerators that a host shows: their ``kind``, and what the host calls each of them.
 
     Before a look at the host, and where their kind is unknown, they are called by their place.
-    ``facts`` are those of each, as far as its tool tells them by device.
+    ``facts`` are those of each, as far as its tool tells them by device. ``are_mixed`` says whether
+    the host's, hidden ones too, are of several models.
     """
 
     kind: str | None = None
     ids: tuple[str, ...] = ()
     facts: tuple[Mapping[str, str], ...] = ()
-
-    @property
-    def are_mixed(self) -> bool:
-        """Whether they are of several models."""
-        return len({of_one.get("device") for of_one in self.facts}) > 1
+    are_mixed: bool = False
 
     def names(self, places: Iterable[int]) -> tuple[str, ...]:
         """Say what the host calls some of them."""

@@ -167,6 +167,7 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
             kind=found["kind"],
             ids=tuple(found["ids"]),
             facts=tuple(_short(facts) for facts in found["each"]),
+            are_mixed=found["mixed"],
         ),
         in_use=tuple((place, process) for place, process in found["used_by"]),
         versions=versions,

@@ -32,6 +32,7 @@ NOTHING = {
     "hidden": "",
     "facts": {},
     "each": [],
+    "mixed": False,
     "used_by": [],
     "refused": None,
 }  # type: dict[str, Any]
@@ -55,6 +56,7 @@ class Look:
         """Say what was found by then.
 
         ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
+        whether all, hidden ones too, are ``mixed``: of several models;
         ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
         what a tool says of devices that cannot be used. Of two kinds that of which there are more
         is meant, or which comes first in the table.
@@ -86,6 +88,7 @@ class Look:
                     "hidden": hidden,
                     "facts": facts,
                     "each": each,
+                    "mixed": len(set(by_id.get("device", {}).values())) > 1,
                     "used_by": _used(found.get("used_by", []), visible, uuids),
                     "refused": None,
                 }

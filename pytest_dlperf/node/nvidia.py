@@ -42,7 +42,7 @@ def nvidia_seen() -> "tuple[list[str], dict[str, Fact]]":
 
 
 def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
-    """List whole devices by number, or by UUID beside slices or other models; else slices by UUID.
+    """List whole devices by number, or by UUID beside sliced ones; without any, slices by UUID.
 
     Raises:
         DeviceError: The tool finds devices, or a driver, that cannot be used.
@@ -62,10 +62,8 @@ def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
         return None, {}
     slices = _slices(lines)
     sliced = {number for number, _ in slices.values()}
-    # CUDA numbers neither slices nor several models as the tool does.
-    by_uuid = bool(sliced) or len({name for name, _ in gpus.values()}) > 1
     whole = {
-        number: gpus[number][1] if by_uuid else number for number in gpus if number not in sliced
+        number: gpus[number][1] if sliced else number for number in gpus if number not in sliced
     }
     facts = _facts(gpus)
     by_id = {
@@ -78,7 +76,7 @@ def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
         of_slice["uuid"] = uuid
         for name, text in of_slice.items():
             by_id[name][uuid] = text
-    if by_uuid:
+    if sliced:
         named = dict(
             {number: uuid for uuid, (number, _) in reversed(list(slices.items()))}, **whole
         )

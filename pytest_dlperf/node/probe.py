@@ -168,6 +168,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         "ids": found["ids"],
         "hidden": found["hidden"],
         "each": found["each"],
+        "mixed": found["mixed"],
         "refused": found["refused"],
         # By another run of this tool, it may be: that one is waited for.
         "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
