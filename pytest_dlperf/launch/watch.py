@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.logs.run_logs import RunLogs
-    from pytest_dlperf.logs.steps import StepsSeen
+    from pytest_dlperf.logs.steps import StepProgress
     from pytest_dlperf.logs.throughput import LogReading
     from pytest_dlperf.model.measurement import Run
 
@@ -81,7 +81,7 @@ class _Pace:
         self._last = (0, 0.0)
         self._warm = False
 
-    def note(self, seen: StepsSeen, now: float) -> None:
+    def note(self, seen: StepProgress, now: float) -> None:
         step = seen.slowest
         if step <= self._last[0]:
             return

@@ -24,7 +24,7 @@ from pytest_dlperf.logs.steps import (
     NoStepTimesError,
     RankCount,
     Series,
-    StepsSeen,
+    StepProgress,
 )
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
@@ -88,11 +88,11 @@ class PublishedLines:
         return self._enough is not None
 
     @property
-    def seen(self) -> StepsSeen:
+    def seen(self) -> StepProgress:
         """How far the log has come; warm-up and window are estimates, since lines are counted."""
         # Where all lines are there, only a first step of other ranks is awaited.
         awaited = self._numbers.furthest if self._lines < self._needed else 0
-        return StepsSeen(
+        return StepProgress(
             found=self._lines,
             warmup=self._steps_of(self._skipped),
             window=self._steps_of(self._needed),

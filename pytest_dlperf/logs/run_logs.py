@@ -24,7 +24,7 @@ from pytest_dlperf.model.work import RateScope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.logs.steps import StepsSeen
+    from pytest_dlperf.logs.steps import StepProgress
     from pytest_dlperf.logs.throughput import LogReading
 
 MIN_BYTES_PER_LOOK: Final = 256 * 1024
@@ -89,7 +89,7 @@ class RunLogs:
         return f"{_named(broken[0])}: {reason}"
 
     @property
-    def steps(self) -> StepsSeen:
+    def steps(self) -> StepProgress:
         """How far the run has come; of several logs that count, the slowest says so."""
         return self._leading.steps
 

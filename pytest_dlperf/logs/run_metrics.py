@@ -73,7 +73,7 @@ def with_declared(
             if math.isfinite(number):
                 metrics[metric.name] = number
             else:
-                missing[metric.name] = _said(metric, number, "a finite number, to be recorded")
+                missing[metric.name] = _complaint(metric, number, "a finite number, to be recorded")
     return replace(run, metrics=metrics, missing=missing)
 
 
@@ -114,7 +114,7 @@ def _number(
     else:
         number = _ordered(partial(reduced, metric.statistic or Statistic.MEDIAN), values)
     if metric.better is not None and not number >= _LEAST:
-        raise _MissingError(_said(metric, number, _JUDGEABLE))
+        raise _MissingError(_complaint(metric, number, _JUDGEABLE))
     return number
 
 
@@ -167,17 +167,17 @@ def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, main: str | None
         return
     for value, offset in zip(numbers.values, numbers.offsets, strict=True):
         if sanity is not None and (broken := _broken(sanity, value)):
-            said = _said(metric, value, broken)
+            said = _complaint(metric, value, broken)
             raise _UnsoundError(f"{said} ({_place(log, main, offset)})")
         if metric.better is not None and not 0 <= value < math.inf:
-            said = _said(metric, value, _JUDGEABLE)
+            said = _complaint(metric, value, _JUDGEABLE)
             raise _MissingError(f"{said} ({_place(log, main, offset)})")
         if math.isfinite(value) and abs(value) >= _GREATEST:
-            said = _said(metric, value, f"one below {_GREATEST:g}")
+            said = _complaint(metric, value, f"one below {_GREATEST:g}")
             raise _MissingError(f"{said} ({_place(log, main, offset)})")
 
 
-def _said(metric: Metric, value: float, needed: str) -> str:
+def _complaint(metric: Metric, value: float, needed: str) -> str:
     return f"{metric.name} is {value:.6g} {metric.unit}".rstrip() + f"; needed is {needed}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.steps import LOOK_AHEAD, Ends, Estimate, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Ends, Estimate, StepProgress
 from pytest_dlperf.logs.streams import Process, Processes
 from pytest_dlperf.logs.values import agreement
 
@@ -44,13 +44,13 @@ class SteadySteps:
         return self._complete == self._ranks
 
     @property
-    def seen(self) -> StepsSeen:
+    def seen(self) -> StepProgress:
         """How far the log has come; of ranks without names it is not known which is how far."""
         streams = {_label(rank): stream for rank, stream in self._streams.items()}
         last = {rank: each.furthest for rank, each in streams.items()}
         all_there = len(last) == self._ranks
         waiting = {rank: each.reached for rank, each in streams.items() if not each.complete}
-        return StepsSeen(
+        return StepProgress(
             found=max(last.values(), default=0),
             warmup=self._span.after,
             window=self._span.last,

@@ -23,7 +23,7 @@ LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
 
 
-class StepsSeen(Struct, frozen=True, kw_only=True):
+class StepProgress(Struct, frozen=True, kw_only=True):
     """How far a log has come, in steps numbered from 1 on through all epochs.
 
     Where ranks do not name themselves, ``last`` and ``awaited`` have one entry under the name "".

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.limits import Limit
     from pytest_dlperf.logs.published import PublishedLines
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.steps import Ends, StepsSeen
+    from pytest_dlperf.logs.steps import Ends, StepProgress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window, WitnessKind
     from pytest_dlperf.model.metric import Metric
@@ -117,7 +117,7 @@ class LogReading:
         self._in_header = True
         self._enough = False
         self._found: tuple[int, ...] | None = None
-        self._steps_seen: StepsSeen | None = None
+        self._progress: StepProgress | None = None
         self._file: LogFile | None = None
         self._reader: RegionReader | None = None
         self.reason: str | None = None
@@ -155,11 +155,11 @@ class LogReading:
         return 0 if self._reader is None else self._reader.position
 
     @property
-    def steps(self) -> StepsSeen:
+    def steps(self) -> StepProgress:
         """How far the ranks have come."""
-        if self._steps_seen is None:
-            self._steps_seen = self._collector.seen
-        return self._steps_seen
+        if self._progress is None:
+            self._progress = self._collector.seen
+        return self._progress
 
     @property
     def ends(self) -> Mapping[str, Ends]:
@@ -368,7 +368,7 @@ class LogReading:
         """Go through regions until the log has shown enough; false where it is too late for all."""
         scan = self._scan
         for region in found:
-            self._steps_seen = None
+            self._progress = None
             piece.begin(region.offset)
             if scan is not None:
                 scan.begin(region)

@@ -91,10 +91,10 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
         case, source = _fitting(case, facts)
         if source:
             doubts.pop("global_batch", None)
-    return _as_said(case, facts, doubts), source, doubts
+    return _with_stated_facts(case, facts, doubts), source, doubts
 
 
-def _as_said(case: Case, facts: Iterable[FoundFact], doubts: dict[str, str]) -> Case:
+def _with_stated_facts(case: Case, facts: Iterable[FoundFact], doubts: dict[str, str]) -> Case:
     """Give the case the precision and the options with which the facts agree."""
     said = [(each.fact, each.values[0]) for each in facts if len(each.values) == 1]
     every = [replace(case, precision=precision) for precision in _PRECISIONS]

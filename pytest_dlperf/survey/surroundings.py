@@ -67,7 +67,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     """Ask the machine's own tools."""
-    nodes = _said("sinfo", "-h", "-o", "%G")
+    nodes = _output_of("sinfo", "-h", "-o", "%G")
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
     found = Look().result(time.monotonic() + _QUERY_LIMIT_S)
@@ -80,7 +80,7 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     )
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return ""
     with suppress(OSError, subprocess.TimeoutExpired):
