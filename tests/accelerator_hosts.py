@@ -1,6 +1,7 @@
 """Hosts with accelerators of several vendors, as files and tools show them there.
 
-The outputs are recorded ones, cut down to a few devices.
+The outputs are recorded ones, cut down to a few devices; those of slices, limits and failures of
+NVIDIA's are made by their documented form.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ PLACES: Final = (
     ("kubectl", "create", "secret", "generic", "hub", "--from-literal=plain={secret}"),
     ("git", "config", "--global", "hub.token", "{secret}"),
     ("git", "clone", "https://me:{secret}@git.example/code"),
-    ("pip", "install", "--index-url=http://{secret}@index.example/simple"),
+    ("pip", "install", "--index-url=http://{secret}@wheels.example/all"),
     ("redis-cli", "redis://:{secret}@cache.example/0"),
     ("npm", "config", "set", "//registry.example/:_authToken", "{secret}"),
     ("keytool", "-storepass", "{secret}"),
