@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -237,9 +236,10 @@ if {synchronize}:
     [array.done.set() for array in arrays]
 for k in range(4):
     log.step(arrays[k])
-queued = time.perf_counter() - log._began
+done = []
 for array in arrays:
     time.sleep(0.05)
+    done.append(time.perf_counter() - log._began)
     array.done.set()
 {end}
 """
@@ -248,14 +248,15 @@ for array in arrays:
 @pytest.mark.parametrize("end", ["log.end()", ""])
 def test_a_step_is_printed_when_the_device_has_done_it(tmp_path: Path, end: str) -> None:
     """Not when the host has queued it; also of a script that does not say its end."""
-    code = QUEUED.format(synchronize=False, end=end + "\nprint(queued)")
+    code = QUEUED.format(synchronize=False, end=end + "\nprint(*done)")
     _, *lines, last = sorted(python(code, tmp_path), key=lambda line: not line.startswith("dlperf"))
     steps = [match for match in map(STEP.fullmatch, lines) if match]
     assert [match[2] for match in steps] == ["1", "2", "3", "4"]
     assert [match[4] for match in steps] == ["0", "1", "2", "3"]
     times = [float(match[0].split("time=")[1].split()[0]) for match in steps]
-    assert times[0] >= float(last) + 0.05
-    assert all(after - before >= 0.04 for before, after in pairwise(times))
+    # A printed time may be late beside other load, but is rounded to a microsecond at most.
+    done = [float(time) - 1e-6 for time in last.split()]
+    assert all(printed >= earliest for printed, earliest in zip(times, done, strict=True))
 
 
 def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
