@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sysconfig
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
 import browser
@@ -21,8 +23,6 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.results.file import to_json, write_json
-
-pytestmark = pytest.mark.in_process
 
 pytestmark = pytest.mark.in_process
 
@@ -56,11 +56,37 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
     return told.removeprefix("pytest-dlperf compare: ").rstrip("\n")
 
 
-def test_worse_is_no_failure_for_it_is_no_gate(
+def test_worse_is_a_failure_where_it_is_asked_for(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(folder, at(350.0), at(35.0)) == 0
     assert "1 case compared: 1 worse" in capsys.readouterr().out
+    assert compare(folder, at(350.0), at(35.0), "--fail-on", "different, worse") == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2:] == ["--fail-on: 1 case worse by throughput", f"  {ONE}"]
+    assert compare(folder, at(350.0), at(35.0), "--fail-on=worse", "--tolerance=90.5") == 0
+    assert capsys.readouterr().out.endswith("\n--fail-on: nothing fails\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--fail-on", "worse,slower"], "argument --fail-on: 'slower' is not one of: worse, "),
+        (["--fail-on", ""], "argument --fail-on: '' is not one of: worse, "),
+        (["--fail-on=worse", "--tolerance=-1"], "argument --tolerance: '-1' is not a percentage"),
+        (["--fail-on=worse", "--tolerance=nan"], "argument --tolerance: 'nan' is not a percentage"),
+        (["--tolerance=3"], "--tolerance: it is that of --fail-on, "),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_misuse(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    try:
+        code = compare(folder, at(1.0), at(1.0), *arguments)
+    except SystemExit as ended:
+        code = ended.code  # type: ignore[assignment]
+    assert code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_reports_are_written_where_the_user_says(
@@ -239,6 +265,32 @@ def test_the_page_is_sorted_and_filtered_by_keyboard_and_whole_without_its_scrip
         with browser.opened(chromium, folder / "c.html", with_script=False) as (page, _):
             assert len(shown(page)) == 8
             assert not page.locator("#filters").is_visible()
+
+
+@pytest.mark.parametrize("levels", [(0.98, 1.04), (0.43, 1.0), (0.15, 0.9), (0.001, 30.0), (1, 1)])
+def test_every_picture_lies_between_the_first_and_the_last_tick(
+    folder: Path, levels: tuple[float, float]
+) -> None:
+    """Or is an arrow, which says that the ratio lies beyond the scale."""
+    small = ONE.replace("b128", "b64")
+    for name, pair in (("a", (1.0, 1.0)), ("b", levels)):
+        cases = [at(level, case_id) for level, case_id in zip(pair, (ONE, small), strict=True)]
+        write_json(folder / f"{name}.json", session(*cases, name=name * 32))
+    assert main(["compare", "a.json", "b.json", "--html", "c.html"]) == 0
+    text = (folder / "c.html").read_text(encoding="utf-8")
+
+    ticks = [(int(x), float(label)) for x, label in re.findall(r'<text x="(\d+)".*?>(.*?)<', text)]
+    ticks = ticks[: len(ticks) // 2]  # on a phone they stand above the table
+    marks = [int(x) for x in re.findall(r'class="mark" d="M(\d+) ', text)]
+    assert 3 <= len(ticks) <= 7
+    assert all(after - before >= 25 for (before, _), (after, _) in pairwise(ticks))
+    assert text.count('class="beyond"') == sum(not 0.1 <= level <= 10 for level in levels)
+    assert len(marks) + text.count('class="beyond"') == 2
+    for mark in marks:
+        assert ticks[0][0] <= mark <= ticks[-1][0]
+    for level in levels:
+        if 0.1 <= level <= 10:
+            assert ticks[0][1] <= level <= ticks[-1][1]
 
 
 @pytest.mark.browser

@@ -19,7 +19,7 @@ from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
-from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.metric import Better, Metric, builtin_metrics
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.model.statistics import median
 from pytest_dlperf.reports.comparison import (
@@ -32,12 +32,13 @@ from pytest_dlperf.reports.comparison import (
 )
 from pytest_dlperf.reports.html.comparison import comparison_page
 from pytest_dlperf.results import comparison
-from pytest_dlperf.results.comparison import compare_results, ratio_error
+from pytest_dlperf.results.comparison import Conclusion, compare_results, ratio_error
 
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 EIGHT = "paddle-resnet50-fp32-b128-1n8g"
 BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
 OPTIONS = "pytorch-resnet50-fp32-b128-dali+workers8-1n4g"
+PER_DEVICE = builtin_metrics("images/s")["throughput_per_device"]
 
 
 def at(level: float, case_id: str = ONE, **more: object) -> CaseResult:
@@ -108,8 +109,9 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
         ("5, 5", "7.00", "6.30", "0.900"),
     )
     assert shown.row(BERT).case.conclusion.value == "no difference seen"
-    assert shown.view.found == (
-        "throughput: 1 better, 1 worse, 1 no difference seen; speedup: 1 worse"
+    assert shown.view.head == (
+        "throughput 0.996 x in the mean, 0.950 x at worst (worse): 1 better, 1 worse, "
+        "1 no difference seen; speedup 0.900 x, worse"
     )
     assert shown.by().found == "3 cases compared: 1 better, 1 worse, 1 no difference seen"
     assert shown.by().mean == (
@@ -127,7 +129,14 @@ def test_too_few_runs_have_no_interval(ours: int, theirs: int) -> None:
         "-",
     )
     assert "An interval needs 3 runs on both sides." in shown.view.remarks
-    assert shown.by().mean is None
+    ratio = row.cells[3]
+    assert shown.view.head == f"throughput {ratio} x, too few runs to be sure"
+    assert shown.by().mean == (
+        f"B/A is {ratio} in the geometric mean of 1 case, too few runs to be sure"
+    )
+    assert shown.lines[0] == shown.view.head
+    for text in (shown.markdown, shown.html):
+        assert shown.view.head in text
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_what_cannot_be_compared_is_listed_with_what_each_side_says() -> None:
             at(9.0, arcface),
         ),
     )
-    assert shown.view.found == "throughput: 1 no difference seen"
+    assert shown.view.head == "throughput 1.000 x, no difference seen"
     assert shown.view.not_compared == (
         ("1 case not compared (A: measured, B: skipped)", (EIGHT,)),
         ("1 case not compared by throughput (A: in images/s, B: in sentences/s)", (BERT,)),
@@ -433,7 +442,9 @@ def test_each_metric_is_compared_in_its_direction(better: Better | None, differe
     assert row.case.conclusion.value == difference
     assert shown.row(ONE).case.conclusion.value == "no difference seen"
     assert shown.by("peak_memory").worse == ((row,) if difference == "worse" else ())
-    assert shown.view.found == (f"throughput: 1 no difference seen; peak_memory: 1 {difference}")
+    assert shown.view.head == (
+        f"throughput 1.000 x, no difference seen; peak_memory 1.060 x, {difference}"
+    )
     for text in (shown.terminal, shown.markdown, shown.html):
         for words in ("peak_memory", "9540", "1.060", "MB", shown.by("peak_memory").direction):
             assert words in text
@@ -460,6 +471,63 @@ def test_a_metric_that_one_side_lacks_is_told() -> None:
     assert shown.view.not_compared == (("1 case without peak_memory in B", (ONE,)),)
     shown = Shown(session(at(350.0)), with_memory(9000.0))
     assert shown.view.not_compared == (("1 case without peak_memory in A", (ONE,)),)
+
+
+def test_the_throughput_per_device_is_compared_where_it_says_something_else() -> None:
+    """In files of old numbers it may; as a rule the devices are the same on both sides."""
+
+    def side(level: float, per_device: float) -> Results:
+        more = {PER_DEVICE: [per_device * one for one in EVEN]}
+        return session(measured_case(EIGHT, *(level * one for one in EVEN), more=more))
+
+    same = Shown(side(800.0, 100.0), side(720.0, 90.0))
+    assert [metric.name for metric in same.view.metrics] == ["throughput"]
+    assert same.view.not_compared == ()
+    other = Shown(side(800.0, 100.0), side(720.0, 100.0))
+    assert [metric.name for metric in other.view.metrics] == ["throughput", PER_DEVICE.name]
+    assert other.view.head == "throughput 0.900 x, worse"
+
+
+# ---------------------------------------------------------------------------- the gate
+
+
+def test_a_gate_fails_for_what_it_is_asked_for_and_for_what_has_no_number() -> None:
+    four = EIGHT.replace("1n8g", "4n8g")
+    comparison = compare_results(
+        session(at(1.0), at(1.0, EIGHT), at(1.0, four), at(1.0, BERT), at(1.0, OPTIONS, runs=2)),
+        session(
+            at(0.96),
+            at(1.2, EIGHT),
+            at(1.0, four, broken=[RunStatus.HUNG]),
+            unmeasured_case(BERT, Verdict.FAILED, "no hosts"),
+            at(0.1, OPTIONS, runs=2),
+        ),
+    )
+
+    lost = {
+        "broken runs of throughput": [four],
+        "not compared (A: measured, B: failed)": [BERT],
+    }
+    assert comparison.failures({Conclusion.WORSE}) == {"worse by throughput": [ONE], **lost}
+    assert comparison.failures({Conclusion.WORSE}, 4.1) == lost
+    assert comparison.failures({Conclusion.BETTER}, 4.1) == {
+        "better by throughput": [EIGHT],
+        **lost,
+    }
+    assert comparison.failures({Conclusion.TOO_FEW}, 99.0) == {
+        "too few runs of throughput": [OPTIONS],
+        **lost,
+    }
+
+
+def test_a_gate_looks_at_metrics_that_a_test_judges() -> None:
+    recorded = replace(MEMORY, is_judged=False)
+    worse = compare_results(with_memory(9000.0, recorded), with_memory(9900.0, recorded))
+    assert worse.failures(set(Conclusion)) == {}
+    without = compare_results(with_memory(9000.0), session(at(350.0)))
+    assert without.failures({Conclusion.WORSE}) == {"without peak_memory in B": [ONE]}
+    new = compare_results(session(at(350.0)), with_memory(9000.0))
+    assert new.failures({Conclusion.WORSE}) == {}
 
 
 def test_speedups_over_other_references_are_not_compared() -> None:

@@ -1,18 +1,20 @@
-"""``pytest-dlperf compare``: shows two results side by side. It never fails for a worse one."""
+"""``pytest-dlperf compare``: shows two results side by side, and fails where it is asked to."""
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.main import FINE
+from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
 from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.numbers import named
+from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.reports.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
@@ -26,7 +28,6 @@ from pytest_dlperf.results.comparison import Conclusion, compare_results
 from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.reports.comparison import ComparisonView, MetricView
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Cases of one kind that the terminal names; the reports name all."""
+_WORDS: Final = {
+    "worse": Conclusion.WORSE,
+    "better": Conclusion.BETTER,
+    "different": Conclusion.DIFFERENT,
+    "too-few": Conclusion.TOO_FEW,
+    "broken": Conclusion.BROKEN,
+}
+"""What ``--fail-on`` takes."""
 _MARKUP: Final = {
     Conclusion.BETTER: ("green",),
     Conclusion.WORSE: ("red",),
@@ -49,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare two results files (--dlperf-json), such as those of two framework versions or of "
         "two clusters: for each metric of each case the ratio of the medians, B over A, with its "
-        "95 % interval. It is not a gate: a worse B is no failure."
+        "95 % interval. Without --fail-on it is no gate: a worse B is no failure."
     )
     parser.add_argument(
         "first", type=file_argument, metavar="A.json", help="compare with this file"
@@ -66,6 +75,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
     )
     parser.add_argument("--html", type=file_argument, metavar="FILE", help="write a page to FILE")
+    parser.add_argument(
+        "--fail-on",
+        type=_conclusions,
+        metavar="WORD[,WORD...]",
+        help="end with exit code 1 where a metric that a test judges is one of: "
+        f"{', '.join(_WORDS)}. Broken runs, and a case that B lost, fail with any of them",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_percent,
+        metavar="PERCENT",
+        help="with --fail-on, a difference up to this passes (default: 0)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,7 +97,10 @@ def run(options: argparse.Namespace) -> int:
     _refuse_to_lose(
         {"A": files[0], "B": files[1], "--markdown": options.markdown, "--html": options.html}
     )
-    view = comparison_view(compare_results(*map(read_results, files)), names)
+    if options.tolerance is not None and options.fail_on is None:
+        raise UsageError("--tolerance: it is that of --fail-on, which is not given")
+    comparison = compare_results(*map(read_results, files))
+    view = comparison_view(comparison, names)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), comparison_markdown(view))
     if options.html is not None:
@@ -84,7 +109,39 @@ def run(options: argparse.Namespace) -> int:
         write_report("--html", Path(options.html), comparison_page(view))
     style = Style(sys.stdout)
     style.show(comparison_lines(view, style))
-    return FINE
+    if options.fail_on is None:
+        return FINE
+    failures = comparison.failures(options.fail_on, options.tolerance or 0.0)
+    style.show(_failure_lines(failures, style))
+    return FAULTS if failures else FINE
+
+
+def _conclusions(text: str) -> frozenset[Conclusion]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in _WORDS:
+            raise argparse.ArgumentTypeError(f"{word!r} is not one of: {', '.join(_WORDS)}")
+    return frozenset(_WORDS[word] for word in words)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 3 or 0.5")
+    return value
+
+
+def _failure_lines(failures: Mapping[str, Sequence[str]], style: Style) -> Iterator[str]:
+    yield ""
+    if not failures:
+        yield style("--fail-on: nothing fails", "green")
+    for why, case_ids in failures.items():
+        text = printable(f"--fail-on: {counted(len(case_ids), 'case')} {why}")
+        yield from (style(line, "bold", "red") for line in wrapped(text, style.width, indent=2))
+        yield from _some(case_ids)
 
 
 def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
@@ -104,6 +161,7 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
 
 def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
     """Yield the lines of a comparison for a terminal."""
+    yield from (style(line, "bold") for line in wrapped(printable(view.head), style.width))
     for side in view.sides:
         yield from wrapped(printable(side), style.width, indent=3)
     yield ""

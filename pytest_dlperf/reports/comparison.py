@@ -33,6 +33,7 @@ DIFFERENCES_SHOWN: Final = 15
 """Differences that stand before the cases at once; of the others there may be hundreds."""
 NOTHING_DIFFERS: Final = "Nothing that both files tell of differs beside the numbers."
 
+_UNSURE: Final = "too few runs to be sure"
 _EXACT: Final = "exact"
 """Stands for the interval where there is no noise."""
 
@@ -93,6 +94,8 @@ class MetricView(Struct, frozen=True, kw_only=True):
     name: str
     direction: str
     """Which direction is better, in words."""
+    head: str
+    """The ratio and what to conclude from it, in a few words: ``0.43 x, too few runs``."""
     found: str
     mean: str | None
     worse: tuple[CaseRow, ...]
@@ -108,7 +111,8 @@ class ComparisonView(Struct, frozen=True, kw_only=True):
 
     names: SideNames
     title: str
-    found: str
+    head: str
+    """What came out, by each metric that a test judges."""
     sides: tuple[str, str]
     """Which sessions these are, in a line each."""
     differences: tuple[DifferenceRow, ...]
@@ -127,10 +131,11 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
     one, other = names
     sides = (comparison.first, comparison.second)
     cases = len({case.case_id for metric in comparison.metrics for case in metric.cases})
+    judged = [one for one in comparison.metrics if any(case.metric.is_judged for case in one.cases)]
     return ComparisonView(
         names=names,
         title=f"{other.label} (B) compared with {one.label} (A)",
-        found="; ".join(f"{metric.name}: {_found(metric)}" for metric in comparison.metrics),
+        head="; ".join(f"{one.name} {_head(one)}" for one in judged or comparison.metrics),
         sides=(_session(comparison.first, one), _session(comparison.second, other)),
         differences=tuple(_difference_row(shared, cases) for shared in comparison.differences),
         headings=("runs", one.heading, other.heading, "B/A", "95 % interval"),
@@ -161,6 +166,7 @@ def _metric_view(metric: ComparedMetric) -> MetricView:
     return MetricView(
         name=metric.name,
         direction=f"{metric.better.value} is better" if metric.better else "neither is better",
+        head=_head(metric),
         found=f"{numbers.counted(len(metric.cases), 'case')} compared: {_found(metric)}",
         mean=_mean(metric),
         worse=tuple(rows[case.case_id] for case in metric.worse_cases),
@@ -176,7 +182,7 @@ def comparison_markdown(view: ComparisonView) -> str:
 def _markdown_parts(view: ComparisonView) -> Iterator[str]:
     sides = [inline(name.heading) for name in view.names]
     yield f"# dlperf: {inline(view.title)}"
-    yield f"**{inline(view.found)}.**"
+    yield f"**{inline(view.head)}.**"
     yield "\n".join(f"- {inline(side)}" for side in view.sides)
     yield "## What differs"
     yield from _markdown_differences(view)
@@ -239,7 +245,7 @@ def _case_row(case: ComparedCase) -> CaseRow:
     interval = numbers.ABSENT if case.interval is None else _ends(case.interval)
     if case.is_exact:
         interval = _EXACT
-    ratio = _exact_ratio(case) if case.is_exact else _ratio(case.ratio)
+    ratio = _ratio_of(case)
     return CaseRow(
         case=case,
         cells=(
@@ -253,11 +259,11 @@ def _case_row(case: ComparedCase) -> CaseRow:
     )
 
 
-def _exact_ratio(case: ComparedCase) -> str:
-    """Write one decimal more where a difference that is there would not show."""
+def _ratio_of(case: ComparedCase) -> str:
+    """Write one decimal more where an exact difference would not show."""
     ratio = _ratio(case.ratio)
     is_hidden = ratio == _ratio(1.0) and case.conclusion is not Conclusion.NONE_SEEN
-    return f"{case.ratio:.{DECIMALS + 1}f}" if is_hidden else ratio
+    return f"{case.ratio:.{DECIMALS + 1}f}" if case.is_exact and is_hidden else ratio
 
 
 def _runs(side: Side) -> str:
@@ -283,12 +289,31 @@ def _found(metric: ComparedMetric) -> str:
     return ", ".join(f"{counts[one]} {one.value}" for one in Conclusion if counts[one])
 
 
+def _head(metric: ComparedMetric) -> str:
+    """Give the ratio first, then how sure it is: ``0.430 x, too few runs to be sure``."""
+    mean = metric.mean_ratio
+    if mean is None:
+        return _found(metric)
+    if len(metric.cases) == 1:
+        [case] = metric.cases
+        return f"{_ratio_of(case)} x, {case.conclusion.value if mean.is_certain else _UNSURE}"
+    known = [case for case in metric.cases if case.conclusion is not Conclusion.BROKEN]
+    worst = max(known, key=lambda case: case.loss)
+    ratios = f"{_ratio(mean.ratio)} x in the mean"
+    if metric.better is not None and worst.loss > 0 and _ratio_of(worst) != _ratio(mean.ratio):
+        unsure = f" ({worst.conclusion.value})" if mean.is_certain else ""
+        ratios += f", {_ratio_of(worst)} x at worst{unsure}"
+    return f"{ratios}: {_found(metric) if mean.is_certain else _UNSURE}"
+
+
 def _mean(metric: ComparedMetric) -> str | None:
     mean = metric.mean_ratio
     if mean is None:
         return None
     cases = numbers.counted(mean.cases, "case")
     said = f"B/A is {_ratio(mean.ratio)} in the geometric mean of {cases}"
+    if not mean.is_certain:
+        return f"{said}, {_UNSURE}"
     return said if mean.interval is None else f"{said}, 95 % interval {_ends(mean.interval)}"
 
 

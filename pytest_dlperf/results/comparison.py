@@ -1,7 +1,7 @@
 """Two results side by side: of each metric of a case the ratio of B to A, with its 95 % interval.
 
-A comparison informs and does not judge: it knows neither baselines nor how much nights differ.
-Where nights differ as much as runs do, a quarter of all cases looks better or worse with no change.
+A comparison knows neither baselines nor how much nights differ. Where nights differ as much as runs
+do, a quarter of all cases looks better or worse with no change: a gate on it needs a tolerance.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pytest_dlperf.gate.noise import (
     pooled_noise,
 )
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import Source
+from pytest_dlperf.model.metric import PER_DEVICE, THROUGHPUT, Source
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.results.shared_differences import shared_differences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.metric import Better, Metric
     from pytest_dlperf.model.results import CaseResult, Results
@@ -54,6 +54,11 @@ class Conclusion(str, Enum):
     """The ratio stands without an interval."""
     BROKEN = "broken runs"
     """A side was not measured whole, so the ratio of the other runs says nothing of the case."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there are enough runs for a conclusion, none of them broken."""
+        return self not in (Conclusion.TOO_FEW, Conclusion.BROKEN)
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -120,6 +125,10 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
             return Conclusion.DIFFERENT
         return Conclusion.WORSE if self.loss > 0 else Conclusion.BETTER
 
+    def exceeds(self, tolerance_percent: float) -> bool:
+        """Whether B differs from A by more than this, as a part of A."""
+        return abs(self.ratio - 1) * 100 > tolerance_percent
+
     @property
     def _is_equal(self) -> bool:
         if self.interval is None:
@@ -132,12 +141,14 @@ class MeanRatio(Struct, frozen=True, kw_only=True):
     """Geometric mean of the ratios of so many cases, and its 95 % interval.
 
     The interval holds for these cases, and knows the noise of single runs only. There is none where
-    every ratio is exact.
+    every ratio is exact, and where each case has too few runs.
     """
 
     ratio: float
     interval: tuple[float, float] | None
     cases: int
+    is_certain: bool
+    """Whether each of the cases has enough runs."""
 
 
 class ComparedMetric(Struct, frozen=True, kw_only=True):
@@ -158,21 +169,20 @@ class ComparedMetric(Struct, frozen=True, kw_only=True):
 
     @property
     def mean_ratio(self) -> MeanRatio | None:
-        """The mean over the cases that have an interval or are exact, and whole, if any."""
-        known = [
-            case
-            for case in self.cases
-            if case.conclusion not in (Conclusion.BROKEN, Conclusion.TOO_FEW)
-        ]
+        """The mean over the whole cases that have an interval or are exact, else over all whole."""
+        whole = [case for case in self.cases if case.conclusion is not Conclusion.BROKEN]
+        certain = [case for case in whole if case.conclusion is not Conclusion.TOO_FEW]
+        known = certain or whole
         if not known:
             return None
         ratio = math.exp(math.fsum([math.log(case.ratio) for case in known]) / len(known))
-        errors = [case.error for case in known if case.error]
-        if not errors:
-            return MeanRatio(ratio=ratio, interval=None, cases=len(known))
-        whole = StandardError.combined(errors)
-        error = StandardError(value=whole.value / len(known), dof=whole.dof)
-        return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
+        interval = None
+        errors = [case.error for case in certain if case.error]
+        if errors:
+            total = StandardError.combined(errors)
+            error = StandardError(value=total.value / len(known), dof=total.dof)
+            interval = _interval(ratio, error)
+        return MeanRatio(ratio=ratio, interval=interval, cases=len(known), is_certain=bool(certain))
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -183,8 +193,39 @@ class Comparison(Struct, frozen=True, kw_only=True):
     metrics: tuple[ComparedMetric, ...]
     not_compared: Mapping[str, Sequence[str]]
     """Ids of cases by why they are not compared, or not by some metric."""
+    lost: Mapping[str, Sequence[str]]
+    """Those of them of which B lacks a number that a test judges, or has it in another form."""
     differences: tuple[SharedDifference, ...]
     """What differs beside the numbers, the most suspicious first."""
+
+    def failures(
+        self, conclusions: Collection[Conclusion], tolerance_percent: float = 0.0
+    ) -> dict[str, list[str]]:
+        """Ids of cases that fail a gate, by why; only metrics that tests judge count.
+
+        Fails: a conclusion among these, where B differs by more than the tolerance; and whatever
+        these are, a case with broken runs, and one that B lost: without a number it is not as good.
+        """
+        found: dict[str, list[str]] = {}
+        for metric in self.metrics:
+            for case in metric.cases:
+                conclusion = case.conclusion
+                is_chosen = conclusion in conclusions and (
+                    not conclusion.is_certain or case.exceeds(tolerance_percent)
+                )
+                if case.metric.is_judged and (is_chosen or conclusion is Conclusion.BROKEN):
+                    word = "by" if conclusion.is_certain else "of"
+                    why = f"{conclusion.value} {word} {metric.name}"
+                    found.setdefault(why, []).append(case.case_id)
+        return {**found, **{why: list(case_ids) for why, case_ids in self.lost.items()}}
+
+
+class NotCompared(Struct, frozen=True):
+    """Why a case is not compared, or not by some metric."""
+
+    why: str
+    is_lost: bool
+    """Whether B lacks a number that a test of A judges, or has it in another form."""
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
@@ -208,12 +249,15 @@ def compare_results(first: Results, second: Results) -> Comparison:
         )
     compared: list[ComparedCase] = []
     not_compared: dict[str, list[str]] = {}
+    lost: dict[str, list[str]] = {}
     for case_id in common:
         for found in _compared(ours[case_id], theirs[case_id]):
             if isinstance(found, ComparedCase):
                 compared.append(found)
-            else:
-                not_compared.setdefault(found, []).append(case_id)
+                continue
+            not_compared.setdefault(found.why, []).append(case_id)
+            if found.is_lost:
+                lost.setdefault(found.why, []).append(case_id)
     if not compared:
         reasons = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
         raise UsageError(f"A and B have no case that can be compared: {reasons}")
@@ -224,6 +268,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
         second=second,
         metrics=_by_metric(compared),
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
+        lost=lost,
         differences=shared_differences(
             first, second, tuple(dict.fromkeys(case.case_id for case in compared))
         ),
@@ -249,20 +294,35 @@ def _in_order(results: Results) -> list[CaseResult]:
     return sorted(results.cases, key=place)
 
 
-def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str]:
+def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | NotCompared]:
     """Compare a case of both sides by each metric, or yield why not."""
     missing = [_missing(one), _missing(other)]
     if any(missing):
         ours, theirs = (side or "measured" for side in missing)
-        yield f"not compared (A: {ours}, B: {theirs})"
+        yield NotCompared(f"not compared (A: {ours}, B: {theirs})", is_lost=not missing[0])
         return
     first, second = _sides(one), _sides(other)
+    throughput = None
     for name in dict.fromkeys([*first, *second]):
         a, b = first.get(name), second.get(name)
         if a is not None and b is not None:
-            yield _of_metric(one, a, other, b)
-        elif a is not None or b is not None:
-            yield f"without {name} in {'B' if b is None else 'A'}"
+            found = _of_metric(one, a, other, b)
+            if name == THROUGHPUT:
+                throughput = found
+            if not (name == PER_DEVICE and _is_same(found, throughput)):
+                yield found
+        elif a is not None:
+            yield NotCompared(f"without {name} in B", is_lost=a.metric.is_judged)
+        else:
+            yield NotCompared(f"without {name} in A", is_lost=False)
+
+
+def _is_same(one: ComparedCase | NotCompared, other: ComparedCase | NotCompared | None) -> bool:
+    """Whether two metrics of a case say the same: their ratios differ by less than is shown."""
+    if not (isinstance(one, ComparedCase) and isinstance(other, ComparedCase)):
+        return False
+    is_close = math.isclose(one.ratio, other.ratio, rel_tol=10**-DECIMALS / 2)
+    return is_close and one.conclusion is other.conclusion
 
 
 def _sides(result: CaseResult) -> dict[str, Side]:
@@ -282,7 +342,7 @@ def _sides(result: CaseResult) -> dict[str, Side]:
     }
 
 
-def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | str:
+def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | NotCompared:
     """Compare one metric that both sides have, or return why not."""
     name = a.metric.name
     differences = [
@@ -294,11 +354,13 @@ def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> Compared
         differences.append(("over", str(references[0]), str(references[1])))
     for what, ours, theirs in differences:
         if ours != theirs:
-            return f"not compared by {name} (A: {what} {ours}, B: {what} {theirs})"
+            why = f"not compared by {name} (A: {what} {ours}, B: {what} {theirs})"
+            return NotCompared(why, is_lost=a.metric.is_judged)
     # A very slow run has, rounded as published, a throughput of 0.00.
     ratio = b.median / a.median if min(a.numbers + b.numbers) > 0 else 0.0
     if not 0 < ratio < math.inf:
-        return f"not compared by {name} (A: {a.median:.4g}, B: {b.median:.4g})"
+        why = f"not compared by {name} (A: {a.median:.4g}, B: {b.median:.4g})"
+        return NotCompared(why, is_lost=a.metric.is_judged)
     # As the gate has it: times that agree do so by chance.
     is_exact = a.metric.source is Source.LOG and is_noise_free((a.numbers, b.numbers))
     return ComparedCase(

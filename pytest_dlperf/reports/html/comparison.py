@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -12,13 +13,14 @@ from pytest_dlperf.reports.comparison import (
     SHOWN,
     CaseRow,
     ComparisonView,
+    MetricView,
 )
-from pytest_dlperf.reports.html.drawing import Badge, Scale
+from pytest_dlperf.reports.html.drawing import Badge, Scale, Tick, round_step
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.results.comparison import Conclusion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
 WIDTH: Final = 220
 """Pixels of a picture."""
@@ -26,9 +28,12 @@ WIDTH: Final = 220
 _MARGIN: Final = 18
 _MIN_REACH: Final = 0.02
 """Ratios that lie nearer together than this are not blown up to look like differences."""
-_LARGEST_RATIO: Final = 8.0
-"""A ratio beyond it, or its inverse, lies at the edge of its picture."""
-_LOGARITHMIC_FROM: Final = 2.0
+_LARGEST_RATIO: Final = 10.0
+"""A ratio beyond it, or below its inverse, is an arrow at the edge of its picture."""
+_LOGARITHMIC_FROM: Final = 4.0
+_MAX_STEPS: Final = 4
+"""Of the scale: the labels of more would touch."""
+_ROUNDED: Final = 1e-9
 
 _BADGES: Final = {
     Conclusion.WORSE: ("regressed", "-"),
@@ -47,6 +52,8 @@ class _Picture(Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
     """What the cells are sorted by; ``None``: not by them."""
     at: int
+    beyond: str
+    """Where an arrow stands for a ratio beyond the scale: ``left``, ``right``, else empty."""
     low: int | None
     high: int | None
     title: str
@@ -55,7 +62,6 @@ class _Picture(Struct, frozen=True, kw_only=True):
 def comparison_page(view: ComparisonView) -> str:
     """Write the whole page: it opens offline, and is a plain table without its script."""
     rows = [row for metric in view.metrics for row in metric.cases]
-    scale = _scale(rows)
     worst_first = sorted(rows, key=lambda row: (_rank(row), -row.case.loss))
     places = {id(row): place for place, row in enumerate(worst_first)}
     return render(
@@ -65,30 +71,60 @@ def comparison_page(view: ComparisonView) -> str:
         differences_shown=DIFFERENCES_SHOWN,
         nothing_differs=NOTHING_DIFFERS,
         sorts=[value is not None for value in _values(rows[0])],
-        metrics=[
-            (metric, [(row, _picture(row, scale, places[id(row)])) for row in metric.cases])
-            for metric in view.metrics
-        ],
-        ticks=scale.ticks(4),
-        one=scale.at(1.0),
+        metrics=[_section(metric, places) for metric in view.metrics],
         width=WIDTH,
     )
 
 
-def _scale(rows: Iterable[CaseRow]) -> Scale:
-    """Make one scale for all pictures, so that they can be read against each other."""
+class _Section(Struct, frozen=True, kw_only=True):
+    """A metric with its pictures, which have one scale: they are read against each other."""
+
+    metric: MetricView
+    rows: tuple[tuple[CaseRow, _Picture], ...]
+    ticks: tuple[Tick, ...]
+    one: int
+    """Where the ratio 1 is."""
+
+
+def _section(metric: MetricView, places: Mapping[int, int]) -> _Section:
     values = [1 - _MIN_REACH, 1 + _MIN_REACH]
-    for row in rows:
+    for row in metric.cases:
         values += [row.case.ratio, *(row.case.interval or ())]
     low = max(min(values), 1 / _LARGEST_RATIO)
     high = min(max(values), _LARGEST_RATIO)
-    return Scale(
-        low=low,
-        high=high,
+    logarithmic = high / low > _LOGARITHMIC_FROM
+    marks = _powers(low, high) if logarithmic else _multiples(low, high)
+    scale = Scale(
+        low=marks[0],
+        high=marks[-1],
         start=_MARGIN,
         end=WIDTH - _MARGIN,
-        logarithmic=high / low > _LOGARITHMIC_FROM,
+        logarithmic=logarithmic,
     )
+    return _Section(
+        metric=metric,
+        rows=tuple((row, _picture(row, scale, places[id(row)])) for row in metric.cases),
+        ticks=tuple(Tick(scale.at(mark), f"{mark:.10g}") for mark in marks),
+        one=scale.at(1.0),
+    )
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Values of 1, 2, 5, 10 … from the last one below to the first one above."""
+    marks = [factor * 10.0**power for power in (-1, 0, 1) for factor in (1, 2, 5)]
+    first = max((mark for mark in marks if mark <= low), default=marks[0])
+    last = min(mark for mark in marks if mark >= high)
+    return [mark for mark in marks if first <= mark <= last]
+
+
+def _multiples(low: float, high: float) -> list[float]:
+    """Multiples of a round step, four steps at most, from the last below to the first above."""
+    step = round_step((high - low) / _MAX_STEPS)
+    while True:
+        first, last = math.floor(low / step + _ROUNDED), math.ceil(high / step - _ROUNDED)
+        if last - first <= _MAX_STEPS:
+            return [number * step for number in range(first, last + 1)]
+        step = round_step(step * 1.01)
 
 
 def _rank(row: CaseRow) -> int:
@@ -105,10 +141,12 @@ def _picture(row: CaseRow, scale: Scale, place: int) -> _Picture:
     style, sign = _BADGES[row.case.conclusion]
     *_, ratio, interval = row.cells
     low, high = row.case.interval or (None, None)
+    beyond = "" if scale.holds(row.case.ratio) else "left" if row.case.ratio < 1 else "right"
     return _Picture(
         badge=Badge(word=row.case.conclusion.value, style=style, sign=sign, rank=place),
         values=_values(row),
         at=scale.within(row.case.ratio),
+        beyond=beyond,
         low=None if low is None else scale.within(low),
         high=None if high is None else scale.within(high),
         title=f"B/A {ratio}, {'no interval' if low is None else f'95 % interval {interval}'}",

@@ -80,7 +80,7 @@ class Scale(Struct, frozen=True, kw_only=True):
         """Make about so many marks, at round values."""
         if self.logarithmic:
             return tuple(Tick(self.at(value), _plain(value)) for value in self._round_logarithms())
-        step = _round_step((self.high - self.low) / count)
+        step = round_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         values = [number * step for number in range(first, last + 1)]
@@ -99,7 +99,8 @@ class Scale(Struct, frozen=True, kw_only=True):
         return inside
 
 
-def _round_step(wanted: float) -> float:
+def round_step(wanted: float) -> float:
+    """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(wanted))
     return power * next(step for step in _ROUND_STEPS if step * power >= wanted * 0.999)
 
