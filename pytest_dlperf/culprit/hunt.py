@@ -1,0 +1,149 @@
+"""What a hunt is asked, what it has seen, and what it says: values without any search."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.metric import Better
+
+GOOD_END: Final = 0
+"""The setting that has none of the candidates."""
+
+
+class Shape(str, Enum):
+    """How candidates combine."""
+
+    ORDERED = "ordered"
+    """One after another, as commits: a setting is how many of them are in, from the first."""
+    SUBSETS = "subsets"
+    """Each by itself, as environment variables: a setting is the bits of those that are in."""
+
+
+class Hunt(Struct, frozen=True, kw_only=True):
+    """What is known before the first run. Losses and noise are natural logarithms of ratios.
+
+    Candidate ``i`` is part of setting ``s`` if ``i < s`` (ordered), or bit ``i`` of ``s`` is set
+    (subsets). Setting 0 is the good end, ``bad_end`` has all candidates.
+    """
+
+    weights: tuple[float, ...]
+    """Prior of each candidate, on any scale: above 0."""
+    shape: Shape = Shape.ORDERED
+    loss: float
+    """By how much the bad end is worse than the good one, above 0."""
+    loss_error: float = 0.0
+    """Standard error of ``loss``."""
+    noise: float
+    """Standard deviation between runs of one sitting."""
+    noise_dof: int | None = None
+    """Degrees of freedom that ``noise`` is known with; ``None``: it is known well."""
+    level_error: float = 0.0
+    """Standard error of the good end's level, which observations are held against."""
+    spread: float = 0.0
+    """Standard deviation between the levels of sittings."""
+    error: float = 0.05
+    """Probability of a wrong answer that is allowed."""
+    none: float = 0.3
+    """Prior of no candidate being at fault: half for a loss that the good end has as well, half
+    for one that is gone."""
+    pairs: float | None = None
+    """Prior of two at fault, of what ``none`` leaves; by default 0.05 if ordered, else 0.3."""
+
+    @property
+    def bad_end(self) -> int:
+        """The setting that has all candidates."""
+        count = len(self.weights)
+        return count if self.shape is Shape.ORDERED else (1 << count) - 1
+
+    def settings_with(self, candidate: int) -> range | tuple[int, ...]:
+        """Settings that a candidate is part of."""
+        if self.shape is Shape.ORDERED:
+            return range(candidate + 1, self.bad_end + 1)
+        return tuple(s for s in range(self.bad_end + 1) if s >> candidate & 1)
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One run: which setting, in which sitting, and by how much it was worse than the good end.
+
+    ``worse`` is the natural logarithm of a ratio (``worse_by``); ``None`` if the setting cannot be
+    run, such as a commit that does not build: it is never asked for again.
+    """
+
+    setting: int
+    sitting: int
+    worse: float | None
+
+
+class Outcome(str, Enum):
+    """How a hunt stands."""
+
+    FOUND = "found"
+    PAIR = "pair"
+    NONE = "none"
+    UNDECIDED = "undecided"
+
+
+class Together(str, Enum):
+    """How two candidates cause a loss."""
+
+    EACH = "each"
+    """Each has a part of it."""
+    BOTH = "both"
+    """Only both together have it."""
+    EITHER = "either"
+    """Each alone has all of it."""
+
+
+class Posterior(Struct, frozen=True, kw_only=True):
+    """How probable each answer is."""
+
+    candidates: tuple[float, ...]
+    """Of each candidate to be at fault, alone or with another one."""
+    alone: tuple[float, ...]
+    """Of each candidate to be at fault alone."""
+    everywhere: float
+    """Of a loss that the good end has as well: the night's, the host's, the driver's."""
+    gone: float
+    """Of no loss at the bad end any more."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What a hunt has found so far."""
+
+    outcome: Outcome
+    culprits: tuple[int, ...] = ()
+    """Indices of candidates. ``FOUND``: one, or neighbours that cannot be told apart since what
+    lies between them cannot be run. ``PAIR``: two, or two such groups."""
+    certainty: float
+    """Probability of the outcome; if undecided, of the most probable answer."""
+    loss: float | None = None
+    """What the culprits cost: natural logarithm of a ratio."""
+    interval: tuple[float, float] | None = None
+    """Its 95 % interval."""
+    together: Together | None = None
+    """How a pair acts."""
+    second: float = 0.0
+    """``FOUND``: probability that one more candidate is at fault."""
+    runs_left: float = 0.0
+    """Runs to expect until it is decided."""
+
+
+def worse_by(value: float, good: float, better: Better) -> float:
+    """By how much a number is worse than another: natural logarithm of their ratio.
+
+    Raises:
+        ValueError: One of them is not above 0.
+    """
+    if value <= 0 or good <= 0:
+        raise ValueError(f"numbers are above 0: {value!r} is held against {good!r}")
+    return better.sign * math.log(good / value)
+
+
+def as_part(worse: float, better: Better) -> float:
+    """Turn a logarithm from ``worse_by`` into a loss as a part of the good end's number."""
+    return better.loss(math.exp(-better.sign * worse), 1.0)

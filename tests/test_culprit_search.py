@@ -1,0 +1,176 @@
+"""The search for a culprit: its probabilities, its questions, and what it says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import msgspec
+import pytest
+
+from pytest_dlperf.culprit.hunt import (
+    Hunt,
+    Observation,
+    Outcome,
+    Shape,
+    Together,
+    as_part,
+    worse_by,
+)
+from pytest_dlperf.culprit.search import Search
+from pytest_dlperf.model.metric import Better
+
+COMMITS = Hunt(weights=(1.0,) * 16, loss=0.03, noise=0.01)
+
+
+def seeded(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - noise, no secret
+
+
+def run(setting: int, worse: float | None, sitting: int = 0) -> Observation:
+    return Observation(setting=setting, sitting=sitting, worse=worse)
+
+
+def hunted(hunt: Hunt, loss: dict[int, float], *, seed: int = 1, spread: float = 0.0) -> Search:
+    """A hunt to its end; ``loss`` is what each culprit adds."""
+    draw = seeded(seed)
+    search = Search(hunt)
+    levels: dict[int, float] = {}
+    for number in range(200):
+        sitting = number // 8
+        setting = search.next_query(sitting)
+        if setting is None:
+            return search
+        level = levels.setdefault(sitting, draw.gauss(0, spread))
+        worse = sum(part for one, part in loss.items() if setting in hunt.settings_with(one))
+        search = search.after(run(setting, level + worse + draw.gauss(0, 0.01), sitting))
+    raise AssertionError("the hunt does not end")
+
+
+def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
+    weights = (1.0, 2.0, 1.0, 3.0, 1.0)
+    hunt = Hunt(weights=weights, loss=0.03, noise=0.01, none=0.3, pairs=0.2)
+    runs = [(0, 0.002), (3, 0.013), (3, 0.018), (4, 0.021), (5, 0.034)]
+    search = Search(hunt, [run(*one) for one in runs])
+
+    def log_likelihood(share_at: dict[int, float]) -> float:
+        total = 0.0
+        for setting, worse in runs:
+            away = (worse - 0.03 * share_at[setting]) / 0.01
+            width = 0.04 + 0.03 / 2
+            stray = 0.01 / width / (1 + ((worse - 0.015) / width) ** 2) / math.pi
+            usual = math.exp(-away * away / 2) / math.sqrt(2 * math.pi)
+            total += math.log(0.95 * usual + 0.05 * stray)
+        return total
+
+    prior = [weight / sum(weights) for weight in weights]
+    masses: dict[tuple[int, ...], float] = {}
+    for place in range(-1, 6):
+        mass = 0.15 if place in (-1, 5) else 0.7 * 0.8 * prior[place]
+        shares = {setting: float(setting > place) for setting, _ in runs}
+        masses[(place,)] = mass * math.exp(log_likelihood(shares))
+    together = list(itertools.combinations(range(5), 2))
+    total = sum(prior[i] * prior[j] for i, j in together)
+    for i, j in together:
+        masses[i, j] = 0.0
+        for part in (0.3, 0.5, 0.7):
+            mass = 0.7 * 0.2 * prior[i] * prior[j] / total / 3
+            shares = {s: 1.0 if s > j else part if s > i else 0.0 for s, _ in runs}
+            masses[i, j] += mass * math.exp(log_likelihood(shares))
+    whole = sum(masses.values())
+    posterior = search.posterior()
+    assert posterior.everywhere == pytest.approx(masses[(-1,)] / whole)
+    assert posterior.gone == pytest.approx(masses[(5,)] / whole)
+    for one in range(5):
+        alone = masses[(one,)] / whole
+        either = sum(mass for answer, mass in masses.items() if one in answer) / whole
+        assert posterior.alone[one] == pytest.approx(alone)
+        assert posterior.candidates[one] == pytest.approx(either)
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_a_hunt_that_is_replayed_goes_on_as_it_would_have(shape: Shape) -> None:
+    hunt = Hunt(weights=(1.0,) * 6, shape=shape, loss=0.03, noise=0.01, spread=0.01)
+    search = hunted(hunt, {2: 0.03}, spread=0.01)
+    lines = [msgspec.json.encode(one) for one in search.observations]
+    kept = msgspec.json.decode(msgspec.json.encode(hunt), type=Hunt)
+    assert kept == hunt
+    stepwise = Search(hunt)
+    for number, line in enumerate(lines):
+        seen = msgspec.json.decode(line, type=Observation)
+        replayed = Search(kept, search.observations[:number])
+        assert stepwise.next_query(number // 8) == replayed.next_query(number // 8) == seen.setting
+        stepwise = stepwise.after(seen)
+    assert stepwise.finding() == search.finding()
+
+
+def test_the_culprit_is_named_with_its_loss() -> None:
+    finding = hunted(COMMITS, {11: 0.03}).finding()
+    assert finding.outcome is Outcome.FOUND
+    assert finding.culprits == (11,)
+    assert finding.certainty >= 0.95
+    assert finding.loss == pytest.approx(0.03, rel=0.02)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_no_culprit_is_told_with_where_the_loss_is(*, everywhere: bool) -> None:
+    draw = seeded(3)
+    search = Search(COMMITS)
+    while (setting := search.next_query(0)) is not None:
+        search = search.after(run(setting, 0.03 * everywhere + draw.gauss(0, 0.01)))
+    posterior = search.posterior()
+    assert search.finding().outcome is Outcome.NONE
+    assert (posterior.everywhere > posterior.gone) is everywhere
+    assert len(search.observations) < 12
+
+
+def test_a_commit_that_does_not_build_is_asked_once_and_told_with_its_neighbour() -> None:
+    search = Search(COMMITS)
+    draw = seeded(2)
+    while (setting := search.next_query(0)) is not None:
+        worse = None if setting == 8 else 0.03 * (setting > 7) + draw.gauss(0, 0.01)
+        search = search.after(run(setting, worse))
+    assert sum(one.setting == 8 for one in search.observations) == 1
+    assert search.finding().culprits == (7, 8)
+
+
+def test_each_sitting_begins_with_the_good_end_where_they_differ() -> None:
+    hunt = msgspec.structs.replace(COMMITS, spread=0.02)
+    search = hunted(hunt, {5: 0.03}, spread=0.02)
+    firsts: dict[int, int] = {}
+    for one in search.observations:
+        firsts.setdefault(one.sitting, one.setting)
+    assert set(firsts.values()) == {0}
+    assert Search(COMMITS).next_query(0) == 8
+
+
+def test_two_differences_that_act_only_together_are_a_pair() -> None:
+    hunt = Hunt(weights=(1.0,) * 4, shape=Shape.SUBSETS, loss=0.03, noise=0.01)
+    draw = seeded(5)
+    search = Search(hunt)
+    while (setting := search.next_query(0)) is not None:
+        search = search.after(
+            run(setting, 0.03 * (setting & 0b1010 == 0b1010) + draw.gauss(0, 0.01))
+        )
+    finding = search.finding()
+    assert (finding.outcome, finding.culprits) == (Outcome.PAIR, (1, 3))
+    assert finding.together is Together.BOTH
+
+
+@pytest.mark.parametrize(
+    ("setting", "worse", "told"),
+    [(17, 0.0, "not one of 0 to 16"), (-1, 0.0, "not one of 0 to 16"), (16, None, "is an end")],
+)
+def test_a_run_that_cannot_be_is_refused(setting: int, worse: float | None, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Search(COMMITS).after(run(setting, worse))
+
+
+@pytest.mark.parametrize("better", Better)
+def test_losses_are_the_same_in_both_directions(better: Better) -> None:
+    worse = worse_by(90.0 if better is Better.HIGHER else 110.0, 100.0, better)
+    assert worse > 0
+    assert as_part(worse, better) == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="above 0"):
+        worse_by(0.0, 100.0, better)
