@@ -58,7 +58,13 @@ def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
 def test_a_gain_says_what_came_with_it() -> None:
     gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
     text = brief_of(make.session(gain)).text
-    assert "--step-delay-ms: accepted -, tonight 1000, came with the gain" in text
+    assert "--step-delay-ms: accepted not set, tonight 1000, came with the gain" in text
+
+
+def test_what_passes_again_says_since_when_it_was_red() -> None:
+    again = [explained(one, Explanation(red_since=TUESDAY)) for one in GOOD]
+    text = brief_of(make.session(*again)).text
+    assert f"passes again, was red since Tuesday 2026-11-17: {case_id(501)}, {case_id(502)}" in text
 
 
 def test_a_drift_that_is_an_alarm_is_told_once() -> None:
@@ -93,7 +99,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         "  throughput 901.00 images/s, reference 1000.00\n"
         "  since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 9f8e7d6, "
         "4 nights ago\n"
-        "  --step-delay-ms  accepted -, tonight 1000   came with the loss\n"
+        "  --step-delay-ms  accepted not set, tonight 1000   came with the loss\n"
         "  software torch   accepted 2.12, last good 2.13, tonight 2.14\n"
         "  reference accepted by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new loader\n"
         "\n"
@@ -108,7 +114,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         "  - throughput 901.00 images/s, reference 1000.00\n"
         "  - since Tuesday 2026-11-17, commit `1a2b3c4`; last good Monday 2026-11-16, commit "
         "`9f8e7d6`, 4 nights ago\n"
-        "  - `--step-delay-ms`: accepted `-`, tonight `1000`, **came with the loss**\n"
+        "  - `--step-delay-ms`: accepted not set, tonight `1000`, **came with the loss**\n"
         "  - `software torch`: accepted `2.12`, last good `2.13`, tonight `2.14`\n"
         "  - reference accepted by Ana Diaz on Tuesday 2026-11-03, commit `abcdef1`: the new "
         "loader\n"

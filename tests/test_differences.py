@@ -10,6 +10,7 @@ from pytest_dlperf.model.differences import (
     ABSENT,
     GIVEN,
     MeasuredOn,
+    Sides,
     differences_of,
     side_by_side,
 )
@@ -47,11 +48,10 @@ def changed(
     *,
     accepted: MeasuredOn | None = BEFORE,
     last_good: MeasuredOn | None = BEFORE,
-    first_bad: MeasuredOn | None = None,
+    **others: MeasuredOn | None,
 ) -> list[Difference]:
-    return list(
-        differences_of(accepted=accepted, last_good=last_good, first_bad=first_bad, tonight=tonight)
-    )
+    sides = Sides(accepted=accepted, last_good=last_good, tonight=tonight, **others)
+    return list(differences_of(sides))
 
 
 def told(differences: list[Difference]) -> list[tuple[str, str | None, str | None]]:
@@ -215,15 +215,43 @@ def test_what_changed_after_the_number_has_not_come_with_it() -> None:
     tonight = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1", "nccl": "2.28"})
     first_bad = replace(BEFORE, software={**BEFORE.software, "nccl": "2.28"})
 
-    found = changed(tonight, first_bad=first_bad)
+    found = changed(tonight, since=first_bad)
 
     assert [(one.name, one.came_with_it) for one in found] == [("nccl", True), ("torch", False)]
+
+
+def test_what_came_with_the_first_bad_night_goes_before_what_came_with_a_further_loss() -> None:
+    tuesday = replace(BEFORE, software={**BEFORE.software, "numpy": "2.2"})
+    tonight = replace(launched(tuesday, arguments=(*TRAIN, "--delay", "9")))
+
+    found = changed(tonight, first_bad=tuesday)
+
+    assert [(one.name, one.came_with_it) for one in found] == [("numpy", True), ("--delay", True)]
+    assert (found[1].first_bad, found[1].tonight) == (ABSENT, "9")
+
+
+def test_what_came_with_a_loss_has_not_made_the_gain_after_it() -> None:
+    red = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1"})
+    tonight = replace(red, software={**red.software, "nccl": "2.28"})
+
+    found = changed(tonight, before=red)
+
+    assert [(one.name, one.came_with_it) for one in found] == [("nccl", True), ("torch", False)]
+
+
+def test_a_host_that_came_with_one_bad_night_and_was_gone_in_another_is_not_to_blame() -> None:
+    sides = [replace(BEFORE, hosts=("node1", name)) for name in ("node8", "node9")]
+
+    (gone,) = changed(sides[1], since=sides[0])
+    (there,) = changed(sides[1], since=sides[1])
+
+    assert (gone.came_with_it, there.came_with_it) == (False, True)
 
 
 def test_what_was_changed_back_is_no_suspect() -> None:
     first_bad = replace(BEFORE, hosts=("node1", "node9"))
 
-    assert changed(BEFORE, first_bad=first_bad) == []
+    assert changed(BEFORE, since=first_bad) == []
 
 
 def test_what_is_as_accepted_again_is_less_suspicious_than_what_is_new() -> None:

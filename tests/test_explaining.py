@@ -271,6 +271,79 @@ def test_a_slow_loss_is_no_step(file: Path) -> None:
     assert night(10) <= found.since.at <= night(36)
 
 
+def red(number: int, level: float | None, verdict: Verdict, **more: Any) -> Results:
+    """A night whose session was red."""
+    result = case_result(CASE, [level] * 3, verdict=verdict)
+    fingerprint = Fingerprint(machine={"device": "H200"}, **more)
+    measured = result.measurement and replace(result.measurement, fingerprint=fingerprint)
+    return session(number, [replace(result, measurement=measured)])
+
+
+@pytest.mark.parametrize(
+    ("level", "verdict"),
+    [(440.0, Verdict.IMPROVED), (320.0, Verdict.REGRESSED)],
+    ids=["a gain", "a further loss"],
+)
+def test_the_last_good_night_lies_before_those_that_were_red(
+    file: Path, level: float, verdict: Verdict
+) -> None:
+    kept(file, {0: GOOD, 1: GOOD})
+    add(file, *(red(number, BAD, Verdict.REGRESSED) for number in (2, 3)))
+    found = explained(file, 4, verdict_on(level, verdict), baseline=accepted(0))
+    assert since(found) == (night(4), night(1))
+    assert found is not None
+    assert found.red_since is not None
+    assert (found.red_since.at, found.nights, found.unmeasured_nights) == (night(2), 3, 0)
+    assert since_line(found, night(4)) == (
+        "new tonight, Monday 2026-01-05, commit tonights; was red since Saturday 2026-01-03; "
+        "last good Friday 2026-01-02, commit c1, 3 nights ago"
+    )
+
+
+def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:
+    kept(file, {0: GOOD})
+    add(file, red(1, BAD, Verdict.REGRESSED))
+    for why in (FAILED, SKIPPED):
+        found = explained(file, 2, why, baseline=accepted(0))
+        assert since(found) == (night(2), night(0))
+        assert found is not None
+        assert found.red_since is not None
+        assert found.red_since.at == night(1)
+
+
+def test_a_loss_that_was_accepted_was_good(file: Path) -> None:
+    kept(file, {0: GOOD})
+    add(file, red(1, BAD, Verdict.REGRESSED))
+    found = explained(file, 2, FAILED, baseline=accepted(1, BAD))
+    assert since(found) == (night(2), night(1))
+    assert found is not None
+    assert found.red_since is None
+
+
+def test_what_passes_again_was_red(file: Path) -> None:
+    kept(file, {0: GOOD})
+    add(file, red(1, None, Verdict.HUNG), red(2, BAD, Verdict.REGRESSED))
+    again = verdict_on(GOOD, Verdict.PASS)
+    found = explained(file, 3, again, baseline=accepted(0))
+    assert found is not None
+    assert since_line(found, night(3)) == "was red since Friday 2026-01-02"
+    kept(file, {3: GOOD})
+    assert explained(file, 4, again, baseline=accepted(0)) is None
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+def test_hosts_that_rotate_every_night_are_no_suspects(file: Path, *, rotate: bool) -> None:
+    for number in range(6):
+        hosts = (f"node{number % 3 if rotate else 0}", "node9")
+        add(file, red(number, GOOD, Verdict.PASS, hosts=hosts))
+    tonight = Fingerprint(machine={"device": "H200"}, hosts=("node7", "node9"))
+    found = explained(file, 6, baseline=accepted(0), fingerprint=tonight)
+    assert found is not None
+    assert {one.name for one in found.differences} == {"suite"} | (
+        {"hosts"} if not rotate else set()
+    )
+
+
 def test_what_is_inconclusive_and_close_began_nowhere(file: Path) -> None:
     kept(file, {0: GOOD, 1: GOOD - 1})
     doubt = verdict_on(GOOD - 2, Verdict.INCONCLUSIVE)

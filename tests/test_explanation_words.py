@@ -230,7 +230,7 @@ def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
     assert lines(DELAY, software("torch", "2.12", "2.13", "2.14"), software("x", None, "1", None))[
         :3
     ] == [
-        "--step-delay-ms  accepted -, tonight 1000   came with the loss",
+        "--step-delay-ms  accepted not set, tonight 1000   came with the loss",
         "software torch   accepted 2.12, last good 2.13, tonight 2.14",
         "software x       last good 1, tonight unknown",
     ]

@@ -38,7 +38,7 @@ def test_it_begins_with_how_much_and_since_when_and_tells_what_differs_and_who()
             "  since      Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
             "commit 9f8e7d6, 4 nights ago"
         ),
-        "  differs    --step-delay-ms  accepted -, tonight 1000   came with the loss",
+        "  differs    --step-delay-ms  accepted not set, tonight 1000   came with the loss",
         "             software torch   accepted 2.12, last good 2.13, tonight 2.14",
     ]
     [who] = [line for line in lines if line.startswith("  accepted ")]

@@ -200,6 +200,11 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     # The worker's own message has both nights.
     assert [line for line in ended.outlines if begun[1][:10] in line and begun[0][:10] in line]
 
+    ended, results = suite.judge(*nights.usual("again"), *workers, cluster="local")
+    again = results["cases"][0]["metrics"]["throughput"]
+    assert again["verdict"] == "pass"
+    assert again["explanation"]["red_since"] is not None
+
 
 def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
     suite: Suite, workers: list[str]

@@ -272,7 +272,7 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
         "2 cases regressed -4.4 to -6.4 % since Tuesday throughput of",
         "since Tuesday 2026-11-17, commit 1a2b3c4; last good Sunday 2026-11-15, commit 77aa00b",
         "5 nights ago (1 night between was not measured)",
-        "NCCL_ALGO: accepted -, tonight Tree came with the loss and 1 more",
+        "NCCL_ALGO: accepted not set, tonight Tree came with the loss and 1 more",
         "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",
     ):
         assert told in slower, told
@@ -348,7 +348,7 @@ def test_only_an_address_becomes_a_link(address: str) -> None:
 
 def test_a_case_says_what_differs_and_the_chart_since_when(morning: Page) -> None:
     text = morning.case(SLOWER).text
-    assert "environment NCCL_ALGO came with the loss - - Tree" in text
+    assert "environment NCCL_ALGO came with the loss not set not set Tree" in text
     assert "software nccl 2.21.5 2.22.3 2.22.3" in text
     marked = morning.all("tr", class_="came-with")
     assert len(marked) == 3 + 3

@@ -29,7 +29,7 @@ from pytest_dlperf.masking.publishing import published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.measurement import LaunchFacts
 
 SYSTEM_FILE = """\
@@ -91,7 +91,7 @@ def facts(
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
     sides = [MeasuredOn(launch=one) for one in (before, after)]
-    found = differences_of(accepted=None, last_good=sides[0], first_bad=None, tonight=sides[1])
+    found = differences_of(Sides(last_good=sides[0], tonight=sides[1]))
     return [one.name for one in found]
 
 

@@ -97,7 +97,7 @@ def test_a_loss_has_below_its_row_since_when_and_what_came_with_it() -> None:
     assert below.startswith(
         "    since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
         "commit 9f8e7d6, 4 nights ago\n"
-        "    --step-delay-ms  accepted -, tonight 1000   came with the loss\n"
+        "    --step-delay-ms  accepted not set, tonight 1000   came with the loss\n"
         "    throughput in images/s"
     )
     assert "software torch" not in text  # the failure has what is less suspicious

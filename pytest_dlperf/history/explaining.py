@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import date, timedelta
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
+from pytest_dlperf.history.levels import (
+    Levels,
+    SessionPoint,
+    days_between,
+    has_moved,
+    start_of_drift,
+    start_of_level,
+)
 from pytest_dlperf.history.nights import (
+    hosts_of,
     judged_sessions,
     machines_of,
     nights_of,
@@ -21,16 +31,14 @@ from pytest_dlperf.history.nights import (
     starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import Day
-from pytest_dlperf.history.trends import drift_of, level_began
-from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.judgement import Explanation, PastNight, Verdict
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import day_of
-from pytest_dlperf.model.statistics import difference_percent, median
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from pytest_dlperf.history.series import JudgedSession, Night, Series
     from pytest_dlperf.history.store import History
@@ -38,12 +46,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
 
-_MIN_CHANGE: Final = 0.01
-"""An inconclusive number that is nearer to its reference, as a part of that, has not changed."""
-_MIN_DRIFT_SHARE: Final = 0.5
-"""A drift that makes less of tonight's difference does not explain it."""
 _MIN_NIGHTS_FOR_WEEKDAYS: Final = 10
 """Fewer nights do not show which days of the week have one."""
+_NIGHTS_FOR_ROTATION: Final = 15
+"""So many nights before a change show whether hosts rotate; one change of hosts in three does."""
 
 
 class Tonight(Struct, frozen=True, kw_only=True):
@@ -68,27 +74,17 @@ class Subject(Struct, frozen=True, kw_only=True):
     baseline: Baseline | None
 
 
-class _Session(NamedTuple):
-    """A session of the history, tonight's, or one that the baseline names.
+class _Change(NamedTuple):
+    """When a number changed: the last good session, the first one after, the dates since.
 
-    ``day`` is in tonight's time zone. ``measurement_id`` is ``None`` where the history does not
-    have the session.
+    ``red`` are the sessions right before ``since`` that were red, the last one first.
     """
 
-    day: date
-    started: str
-    began: float
-    median: float | None = None
-    measurement_id: int | None = None
-
-
-class _Change(NamedTuple):
-    """When a number changed: the last session before, the first one after, the dates since."""
-
-    last_good: _Session | None
-    since: _Session | None
+    last_good: SessionPoint | None
+    since: SessionPoint | None
     dates: frozenset[date] = frozenset()
     is_gradual: bool = False
+    red: tuple[SessionPoint, ...] = ()
 
 
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
@@ -101,9 +97,10 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
         ValueError: The start of a session is not a valid time.
     """
     verdict = subject.judgement.verdict
-    if not (verdict.is_change or verdict.has_no_number):
-        return None
-    return _Search(history, subject, tonight).explanation()
+    search = _Search(history, subject, tonight)
+    if verdict is Verdict.PASS:
+        return search.recovery()
+    return search.explanation() if verdict.is_change or verdict.has_no_number else None
 
 
 class _Search:
@@ -113,7 +110,7 @@ class _Search:
         at = tonight.started
         self._history, self._subject, self._tonight = history, subject, tonight
         self._judgement, self._series = subject.judgement, subject.series
-        self._now = _Session(day_of(at, at), at, seconds_of(at), subject.judgement.measured)
+        self._now = SessionPoint(day_of(at, at), at, seconds_of(at), subject.judgement.measured)
 
     def explanation(self) -> Explanation | None:
         """Put together what is known; ``None`` without a session to compare with."""
@@ -126,33 +123,93 @@ class _Search:
             return None
         return self._describe(change)
 
+    def recovery(self) -> Explanation | None:
+        """Tell since when a number was red that passes again; ``None`` where it was not."""
+        _, red = self._before(self._now, self._last_accepted(()))
+        return Explanation(red_since=self._past_night(red[-1])[0]) if red else None
+
+    # -------------------------------------------------------------- nights that were red
+
+    @cached_property
+    def _judged(self) -> list[JudgedSession]:
+        """The earlier sessions that judged the metric, the last one first."""
+        history, series, until = self._history, self._series, self._now.began
+        if history is None:
+            return []
+        return judged_sessions(history, series, until=until, besides=self._tonight.session)
+
+    def _before(
+        self,
+        since: SessionPoint,
+        accepted: SessionPoint | None,
+        known: Collection[int] | None = None,
+    ) -> tuple[SessionPoint | None, tuple[SessionPoint, ...]]:
+        """Find the last good session before another, and the red ones between, the last one first.
+
+        An ``accepted`` session was good, whatever its verdict. Only those ``known``, by their ids,
+        can be good; ``None``: all.
+        """
+        red: list[SessionPoint] = []
+        is_right_before = True
+        for night in self._judged:
+            if since is not self._now and night.began >= since.began:
+                continue
+            if accepted is not None and night.began <= accepted.began:
+                is_known = accepted.measurement_id is None and night.began == accepted.began
+                return (self._session(night) if is_known else accepted), tuple(red)
+            if night.is_red:
+                red += [self._session(night)] * is_right_before
+            elif night.is_whole:
+                if known is None or night.measurement_id in known:
+                    return self._session(night), tuple(red)
+                is_right_before = False
+        return accepted, tuple(red)
+
+    def _hosts_rotate(self, since: SessionPoint | None) -> bool:
+        """Whether the nights before the change ran on other hosts again and again."""
+        if self._history is None:
+            return False
+        prints = [
+            night.fingerprint
+            for night in self._judged
+            if night.fingerprint is not None and (since is None or night.began < since.began)
+        ][:_NIGHTS_FOR_ROTATION]
+        named = hosts_of(self._history, prints)
+        hosts = [set(named[each]) for each in prints if each in named]
+        changes = sum(one != other for one, other in pairwise(hosts))
+        return changes > 1 and 3 * changes >= len(hosts) - 1
+
     # -------------------------------------------------------------- when a number moved
 
     def _change_of_level(self) -> _Change:
         """Find the first session at tonight's level since the last one known to be good."""
         judgement = self._judgement
-        levels = _Levels(judgement.reference or 0.0, judgement.measured or 0.0)
+        levels = Levels(judgement.reference or 0.0, judgement.measured or 0.0)
         known = self._comparable_sessions()
         good = self._last_accepted(known)
         if good is not None:
             known = [one for one in known if one.began > good.began]
-        if not _has_moved(judgement):
+        if not has_moved(judgement):
             return _Change(good, None)
+        comparable = {one.measurement_id for one in known if one.measurement_id is not None}
         if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
-            return _Change(known[-1] if known else good, None)
-        start = _start_of_drift([*known, self._now], levels)
+            last_good, red = self._before(self._now, good, comparable)
+            return _Change(last_good, None, red=red)
+        start = start_of_drift([*known, self._now], levels)
         is_gradual = start is not None
         if start is None:
-            start = _start_of_level(known, levels)
+            start = start_of_level(known, levels)
         after = [*known[start:], self._now]
+        last_good, red = self._before(after[0], good, comparable)
         return _Change(
-            last_good=known[start - 1] if start else good,
+            last_good=last_good,
             since=after[0],
             dates=frozenset(one.day for one in after if is_gradual or levels.is_tonights(one)),
             is_gradual=is_gradual,
+            red=red,
         )
 
-    def _comparable_sessions(self) -> list[_Session]:
+    def _comparable_sessions(self) -> list[SessionPoint]:
         """List the earlier whole sessions of the metric on tonight's machine, the oldest first."""
         history, measurement = self._history, self._subject.measurement
         if history is None:
@@ -170,8 +227,8 @@ class _Search:
             ]
         return [self._session(each) for each in nights if not each.broken and each.median > 0]
 
-    def _session(self, night: Night | JudgedSession) -> _Session:
-        return _Session(
+    def _session(self, night: Night | JudgedSession) -> SessionPoint:
+        return SessionPoint(
             day_of(night.started, self._now.started),
             night.started,
             night.began,
@@ -179,7 +236,7 @@ class _Search:
             night.measurement_id,
         )
 
-    def _last_accepted(self, known: Iterable[_Session]) -> _Session | None:
+    def _last_accepted(self, known: Iterable[SessionPoint]) -> SessionPoint | None:
         """Return the last session whose number was accepted, as the history has it if it does."""
         # A later acceptance, or one by a wrong clock, is not of an earlier night.
         accepted = [one for one in self._accepted_sessions() if one.began < self._now.began]
@@ -188,7 +245,7 @@ class _Search:
         last = max(accepted, key=lambda one: one.began)
         return next((one for one in known if one.began == last.began), last)
 
-    def _accepted_sessions(self) -> Iterator[_Session]:
+    def _accepted_sessions(self) -> Iterator[SessionPoint]:
         baseline = self._subject.baseline
         if baseline is None:
             return
@@ -197,46 +254,38 @@ class _Search:
             times.append((baseline.acceptance.at, baseline.accepted))
         for at, number in times:
             with suppress(ValueError):  # a file written by hand may say it in words
-                yield _Session(day_of(at, self._now.started), at, seconds_of(at), number)
+                yield SessionPoint(day_of(at, self._now.started), at, seconds_of(at), number)
 
     # -------------------------------------------------------------- when it broke
 
     def _first_broken(self) -> _Change:
         """Find the first session without the number since the last whole one."""
-        broken: list[_Session] = []
-        whole = None
-        if self._history is not None:
-            for night in judged_sessions(
-                self._history, self._series, until=self._now.began, besides=self._tonight.session
-            ):
-                if night.is_whole:
-                    whole = self._session(night)
-                    break
-                broken.append(self._session(night))
+        since, dates = self._now, {self._now.day}
+        is_skipped = self._judgement.verdict is Verdict.SKIPPED
         # A case that is skipped here may have been accepted on any other machine.
-        if self._judgement.verdict is not Verdict.SKIPPED:
-            accepted = self._last_accepted(filter(None, [whole]))
-            whole = max(filter(None, [whole, accepted]), key=lambda one: one.began, default=None)
-        elif whole is None:
-            return _Change(None, None)
-        since = [one for one in broken if whole is None or one.began > whole.began]
-        return _Change(
-            last_good=whole,
-            since=since[-1] if since else self._now,
-            dates=frozenset(one.day for one in (*since, self._now)),
-        )
+        accepted = None if is_skipped else self._last_accepted(())
+        for night in self._judged:
+            if night.is_whole or (accepted is not None and night.began <= accepted.began):
+                break
+            since = self._session(night)
+            dates.add(since.day)
+        else:
+            if is_skipped:
+                return _Change(None, None)
+        last_good, red = self._before(since, accepted)
+        return _Change(last_good, since, dates=frozenset(dates), red=red)
 
     # ---------------------------------------------------------------- the explanation
 
     def _describe(self, change: _Change) -> Explanation:
         measurement, baseline, now = self._subject.measurement, self._subject.baseline, self._now
         acceptance = baseline.acceptance if baseline is not None else None
-        last_good, since = change.last_good, change.since
-        before = first_bad = None
-        good_night = since_night = None
+        last_good, since, red = change.last_good, change.since, change.red
+        on_good = on_since = None
+        good_night = since_night = red_night = None
         if last_good is not None:
-            good_night, before = self._past_night(last_good)
-            if before is None and acceptance is not None and acceptance.at == last_good.started:
+            good_night, on_good = self._past_night(last_good)
+            if on_good is None and acceptance is not None and acceptance.at == last_good.started:
                 good_night = PastNight(
                     at=last_good.started, commit=acceptance.commit, median=last_good.median
                 )
@@ -248,28 +297,38 @@ class _Search:
                 median=now.median,
             )
         elif since is not None:
-            since_night, first_bad = self._past_night(since)
+            since_night, on_since = self._past_night(since)
+        on_first_red = on_last_red = None
+        if red:
+            red_night, on_first_red = self._past_night(red[-1])
+            _, on_last_red = self._past_night(red[0])
         accepted = None
         if acceptance is not None and baseline is not None:
             accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
         fingerprint = measurement.fingerprint if measurement is not None else None
+        # What made a number worse before has not made it better.
+        is_gain = self._judgement.verdict is Verdict.IMPROVED
+        sides = Sides(
+            accepted=accepted,
+            last_good=on_good,
+            first_bad=None if is_gain else on_first_red,
+            before=on_last_red if is_gain else None,
+            since=on_since,
+            tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
+        )
         return Explanation(
             since=since_night,
+            red_since=red_night,
             last_good=good_night,
-            nights=_days_between(last_good, now) if last_good is not None else None,
+            nights=days_between(last_good, now) if last_good is not None else None,
             nights_at_level=len(change.dates) or 1,
             or_earlier=self._may_be_earlier(change),
             unmeasured_nights=self._unmeasured_nights(change),
             is_gradual=change.is_gradual,
-            differences=differences_of(
-                accepted=accepted,
-                last_good=before,
-                first_bad=first_bad,
-                tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
-            ),
+            differences=differences_of(sides, hosts_rotate=self._hosts_rotate(since)),
         )
 
-    def _past_night(self, one: _Session) -> tuple[PastNight, MeasuredOn | None]:
+    def _past_night(self, one: SessionPoint) -> tuple[PastNight, MeasuredOn | None]:
         """Describe an earlier session, and what it was measured on."""
         if self._history is None or one.measurement_id is None:
             return PastNight(at=one.started, median=one.median), None
@@ -286,16 +345,16 @@ class _Search:
             return False
         return not self._is_seamless(good, since)
 
-    def _is_seamless(self, last_good: _Session | None, other: _Session) -> bool:
+    def _is_seamless(self, last_good: SessionPoint | None, other: SessionPoint) -> bool:
         """Whether the history would have the nights between the last good session and another."""
         if last_good is None:
             return False
-        if last_good.measurement_id is not None or _days_between(last_good, other) <= 1:
+        if last_good.measurement_id is not None or days_between(last_good, other) <= 1:
             return True
         days = self._days(until=other)
         return bool(days) and (days[0] - last_good.day).days <= 1
 
-    def _days(self, *, until: _Session) -> list[date]:
+    def _days(self, *, until: SessionPoint) -> list[date]:
         """List the last days on which the cluster had a session, the oldest first."""
         if self._history is None:
             return []
@@ -305,12 +364,13 @@ class _Search:
     def _unmeasured_nights(self, change: _Change) -> int:
         """Count nights without the metric between both, where the cluster's nights come daily.
 
-        Days of the week without nights, and those before the history begins, do not count.
+        Days of the week without nights, those before the history begins, and red nights with a
+        number do not count.
         """
         last_good, since = change.last_good, change.since
         if last_good is None or since is None:
             return 0
-        gap = _days_between(last_good, since)
+        gap = days_between(last_good, since)
         if gap <= 1:
             return 0
         nights = self._days(until=since)
@@ -320,86 +380,6 @@ class _Search:
         usual = set(range(7))
         if len(nights) >= _MIN_NIGHTS_FOR_WEEKDAYS:
             usual = {night.weekday() for night in nights}
-        between = (last_good.day + timedelta(days) for days in range(1, gap))
+        between = {last_good.day + timedelta(days) for days in range(1, gap)}
+        between -= {one.day for one in change.red if one.median is not None}
         return sum(day >= nights[0] and day.weekday() in usual for day in between)
-
-
-class _Levels(NamedTuple):
-    """The level that tonight is held against, and tonight's."""
-
-    reference: float
-    tonight: float
-
-    @property
-    def are_alike(self) -> bool:
-        return abs(self.tonight / self.reference - 1) < _MIN_CHANGE
-
-    def is_tonights(self, one: _Session) -> bool:
-        """Whether a session is nearer to tonight's level."""
-        middle, number = (self.reference + self.tonight) / 2, one.median or 0.0
-        return number == self.tonight or (number > middle) == (self.tonight > middle)
-
-    def start(self, values: Sequence[float]) -> int:
-        """Index of the first value at tonight's level."""
-        return level_began(values, reference=self.reference, tonight=self.tonight)
-
-
-def _has_moved(judgement: Judgement) -> bool:
-    """Whether tonight's number is off its reference in the verdict's direction.
-
-    A control arm may show a loss where it is not; the history has no control arm of other nights.
-    """
-    measured, reference = judgement.measured, judgement.reference
-    better, verdict = judgement.metric.better, judgement.verdict
-    if verdict is Verdict.INCONCLUSIVE:
-        return True
-    if measured is None or reference is None or better is None or measured == reference:
-        return False
-    gained = (measured > reference) == (better.sign > 0)
-    return verdict is Verdict.ENVIRONMENT_SHIFT or gained == (verdict is Verdict.IMPROVED)
-
-
-def _start_of_level(known: Sequence[_Session], levels: _Levels) -> int:
-    """Index of the first session at tonight's level, by one number a day."""
-    days = _by_date(known)
-    day = levels.start([_median_of(there) for there in days])
-    # Of a day with several sessions, some may have been before the change.
-    first = max(day - 1, 0)
-    around = [one.median or 0.0 for there in days[first : day + 1] for one in there]
-    return sum(map(len, days[:first])) + levels.start(around)
-
-
-def _start_of_drift(sessions: Sequence[_Session], levels: _Levels) -> int | None:
-    """Index of the session from which the number has drifted; ``None`` where it came at once."""
-    days = _by_date(sessions)
-    drift = drift_of(
-        [
-            Day(
-                index=0,
-                started=there[0].started,
-                began=there[0].began,
-                median=_median_of(there),
-                runs=0,
-            )
-            for there in days
-        ]
-    )
-    whole = difference_percent(levels.tonight, levels.reference)
-    if drift is None or drift.percent / whole < _MIN_DRIFT_SHARE:
-        return None
-    return sum(map(len, days[: -drift.nights]))
-
-
-def _by_date(sessions: Iterable[_Session]) -> list[list[_Session]]:
-    days: dict[date, list[_Session]] = {}
-    for one in sessions:
-        days.setdefault(one.day, []).append(one)
-    return list(days.values())
-
-
-def _median_of(sessions: Iterable[_Session]) -> float:
-    return median([one.median or 0.0 for one in sessions])
-
-
-def _days_between(one: _Session, other: _Session) -> int:
-    return (other.day - one.day).days

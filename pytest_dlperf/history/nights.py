@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import fields
 
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import (
+    RED,
     AcceptedChange,
     Finite,
     JudgedSession,
@@ -20,14 +21,17 @@ from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.history.store import History
 
+_Facts = TypeVar("_Facts")
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""
 
 _YEAR: Final = 366
+_LAST_SESSIONS: Final = 30
+"""A metric that none of so many sessions judged has not recovered tonight."""
 
 
 class _OriginRow(NamedTuple):
@@ -88,8 +92,19 @@ _ORIGIN: Final = f"""
     LEFT JOIN fingerprints ON fingerprints.id = measurements.fingerprint
     WHERE measurements.id = :id
 """  # noqa: S608 - names of our own
-_MACHINES: Final = """
-    SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = machine
+# SQLite gives the other columns of the row that has the maximum.
+_LAST_VERDICTS: Final = """
+    SELECT cases.name, metric, verdict, max(measurements.began)
+    FROM measurements JOIN cases ON cases.id = measurements.case_id
+    WHERE verdict IS NOT NULL AND session_id IN (
+        SELECT id FROM sessions
+        WHERE cluster = :cluster AND estimator = :estimator AND CAST(began AS REAL) <= :until
+        AND uid IS NOT :besides ORDER BY began DESC LIMIT :most
+    )
+    GROUP BY measurements.case_id, metric
+"""
+_FACTS: Final = """
+    SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = {part}
 """
 _RUNS: Final = """
     SELECT measurement_id, value FROM run_values
@@ -164,6 +179,20 @@ def judged_sessions(
     return history.tuples(_JUDGED, JudgedSession, values)
 
 
+def red_before(
+    history: History, *, cluster: str, estimator: str, until: float, besides: str
+) -> set[tuple[str, str]]:
+    """Return the cases and metrics that were red in the last session that judged them.
+
+    ``until`` is in seconds of the Unix epoch; the session ``besides`` is left out.
+    """
+    values = {"cluster": cluster, "estimator": estimator, "until": until, "besides": besides}
+    rows = history.tuples(
+        _LAST_VERDICTS, tuple[str, str, str, Finite], {**values, "most": _LAST_SESSIONS}
+    )
+    return {(case_id, metric) for case_id, metric, verdict, _ in rows if verdict in RED}
+
+
 def starts_of(history: History, series: Series, *, until: float) -> list[str]:
     """List the starts of the last hundred sessions of a series' cluster, of any case."""
     found = history.tuples(_STARTS, tuple[Time], _values(series, until))
@@ -187,18 +216,28 @@ def machines_of(history: History, fingerprints: Iterable[int | None] | None = No
 
     Fingerprints without facts of a machine are left out.
     """
-    query = _MACHINES
+    return _facts_of(history, "machine", dict[str, str], fingerprints)
+
+
+def hosts_of(
+    history: History, fingerprints: Iterable[int | None]
+) -> Mapping[int | None, Sequence[str]]:
+    """Read the names of hosts by the id of a fingerprint; those without are left out."""
+    return _facts_of(history, "hosts", list[str], fingerprints)
+
+
+def _facts_of(
+    history: History, part: str, kind: type[_Facts], fingerprints: Iterable[int | None] | None
+) -> dict[int | None, _Facts]:
+    query = _FACTS.format(part=part)
     if fingerprints is not None:
         # Ids, written into the query: there may be more than a statement takes values.
         chosen = ", ".join(str(int(key)) for key in fingerprints if key is not None)
         query += f"WHERE fingerprints.id IN ({chosen})"
     rows = history.tuples(query, tuple[int, str])
     # Thousands of fingerprints are of a few machines.
-    machines = {
-        content: history.decoded(content, dict[str, str])
-        for content in {content for _, content in rows}
-    }
-    return {key: machines[content] for key, content in rows}
+    facts = {content: history.decoded(content, kind) for content in {one for _, one in rows}}
+    return {key: facts[content] for key, content in rows}
 
 
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:

@@ -24,6 +24,16 @@ Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]
 
 _NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.has_no_number))
 """In place of a verdict, or as one: no number was measured that could be judged."""
+RED: Final = (
+    LOST,
+    *(
+        verdict.value
+        for verdict in Verdict
+        if not (verdict.passes or verdict in (Verdict.NO_BASELINE, Verdict.SKIPPED))
+    ),
+)
+"""In place of a verdict, or as one: something was wrong. What was held against nothing, or never
+ran, is neither good nor bad."""
 
 
 class Series(Struct, frozen=True, kw_only=True, array_like=True):
@@ -104,6 +114,12 @@ class JudgedSession(NamedTuple):
     measurement_id: int
     broken: int
     verdict_word: str | None
+    fingerprint: int | None = None
+
+    @property
+    def is_red(self) -> bool:
+        """Whether the verdict says that something was wrong."""
+        return self.verdict_word in RED
 
     @property
     def is_whole(self) -> bool:

@@ -96,17 +96,21 @@ class _Sides(Struct, frozen=True):
     accepted: str | None
     last_good: str | None
     first_bad: str | None
+    before: str | None
+    since: str | None
     tonight: str | None
 
     @property
     def came_with_it(self) -> bool:
-        """Whether it changed when the number did, and has not been changed back since.
+        """Whether it changed when the number did, and has not been changed back since."""
+        is_new = _differ(self.last_good, self.tonight)
+        if self.before is not None:
+            return is_new and _differ(self.before, self.since)
+        return is_new and (self._came_first or _differ(self.last_good, self.since))
 
-        Hosts come and go with the night: those that the accepted number is of are beyond suspicion.
-        """
-        if self.kind is DifferenceKind.HOSTS and self.accepted == self.tonight:
-            return False
-        return _differ(self.last_good, self.first_bad) and _differ(self.last_good, self.tonight)
+    @property
+    def _came_first(self) -> bool:
+        return _differ(self.last_good, self.first_bad)
 
     @property
     def suspicion(self) -> int | None:
@@ -114,12 +118,14 @@ class _Sides(Struct, frozen=True):
         from_accepted = _differ(self.accepted, self.tonight)
         if self.came_with_it:
             # A number as good as accepted was once measured with what is there tonight.
-            return 1 if self.accepted == self.tonight else 0
+            if self.accepted == self.tonight:
+                return 2
+            return 0 if self._came_first else 1
         if _differ(self.last_good, self.tonight):
-            return 3  # only after the number had changed
+            return 4  # only after the number had changed
         if from_accepted:
             # What was there on a good night is hardly to blame.
-            return 2 if self.last_good is None else 4
+            return 3 if self.last_good is None else 5
         return None
 
     @property
@@ -130,7 +136,8 @@ class _Sides(Struct, frozen=True):
             is_firmware = self.name in _FIRMWARE
             return kind, 2 if is_firmware else 0 if _STACK.fullmatch(self.name.lower()) else 1
         # A side without the thing has no value of it.
-        seen = {self.accepted, self.last_good, self.first_bad, self.tonight} - {None, ABSENT}
+        sides = {self.accepted, self.last_good, self.first_bad, self.since, self.tonight}
+        seen = sides - {None, ABSENT}
         if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _MIN_VALUES_SET_EACH_NIGHT:
             return _KINDS.index(DifferenceKind.COMMIT), 2
         # What had changed since the number was accepted, and did no harm, is less of a suspect.
@@ -143,27 +150,54 @@ class _Sides(Struct, frozen=True):
             name=self.name,
             accepted=self.accepted,
             last_good=self.last_good,
+            first_bad=self.first_bad,
             tonight=self.tonight,
             came_with_it=self.came_with_it,
         )
 
 
-def differences_of(
-    *,
-    accepted: MeasuredOn | None,
-    last_good: MeasuredOn | None,
-    first_bad: MeasuredOn | None,
-    tonight: MeasuredOn,
-) -> tuple[Difference, ...]:
+class _Innocent(_Sides, frozen=True):
+    """A thing that may differ, and is not to blame."""
+
+    @property
+    def came_with_it(self) -> bool:
+        return False
+
+
+class Sides(Struct, frozen=True, kw_only=True):
+    """The nights that are compared; ``None`` where there is none, or nothing is known of it.
+
+    ``since`` is the first night at tonight's level, ``first_bad`` the first that was not good:
+    another one where the number was bad in another way before; both are tonight where ``None``.
+    ``before`` is the night before a gain, where that was not good.
+    """
+
+    accepted: MeasuredOn | None = None
+    last_good: MeasuredOn | None = None
+    first_bad: MeasuredOn | None = None
+    before: MeasuredOn | None = None
+    since: MeasuredOn | None = None
+    tonight: MeasuredOn
+
+    @property
+    def in_order(self) -> tuple[MeasuredOn, ...]:
+        """All of them, as ``_Sides`` has them."""
+        unknown, since = MeasuredOn(), self.since or self.tonight
+        sides = (self.accepted, self.last_good, self.first_bad or since, self.before)
+        return (*(side or unknown for side in sides), since, self.tonight)
+
+
+def differences_of(sides: Sides, *, hosts_rotate: bool = False) -> tuple[Difference, ...]:
     """Return what differs, the most suspicious first.
 
-    What came with the change comes before what was different before; then changes by hand before
-    software, software before machines and these before hosts. ``first_bad`` is tonight where the
-    number changed tonight. A fact that a side does not know is not a difference.
+    What came with the change comes before what was different before, and what came with the first
+    bad night before what came with a later one; then changes by hand before software, software
+    before machines and these before hosts. Hosts that ``hosts_rotate`` from night to night do not
+    count. A fact that a side does not know is not a difference.
     """
-    unknown = MeasuredOn()
-    sides = tuple(side or unknown for side in (accepted, last_good, first_bad or tonight, tonight))
-    found = [one for one in _things(sides) if one.suspicion is not None]
+    found = [one for one in _things(sides.in_order) if one.suspicion is not None]
+    if hosts_rotate:
+        found = [one for one in found if one.kind is not DifferenceKind.HOSTS]
     found.sort(key=lambda one: (one.suspicion, one.place))
     return tuple(one.difference() for one in found)
 
@@ -188,7 +222,9 @@ def _things(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
         DifferenceKind.MACHINE,
         [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides],
     )
-    yield _Sides(DifferenceKind.HOSTS, "hosts", *_hosts([side.hosts for side in sides]))
+    names = [side.hosts for side in sides]
+    kind = _Sides if _may_blame(*names) else _Innocent
+    yield kind(DifferenceKind.HOSTS, "hosts", *_hosts(names))
 
 
 def _launches(launches: list[LaunchFacts | None]) -> Iterator[_Sides]:
@@ -238,6 +274,18 @@ def _short(commit: str) -> str:
 def _facts(kind: DifferenceKind, facts: list[Mapping[str, str]]) -> Iterator[_Sides]:
     for name in _names(facts):
         yield _Sides(kind, name, *(one.get(name) for one in facts))
+
+
+def _may_blame(
+    accepted: Collection[str], last_good: Collection[str], *bad: Collection[str]
+) -> bool:
+    """Whether hosts may be to blame: those that the accepted number is of are beyond suspicion.
+
+    So are those that came with a bad night and were gone in another one.
+    """
+    *earlier, tonight = (set(hosts) for hosts in bad)
+    came = [new for hosts in earlier if (new := hosts - set(last_good))]
+    return set(accepted) != tonight and (not came or any(new & tonight for new in came))
 
 
 def _hosts(sides: list[tuple[str, ...]]) -> Iterator[str | None]:

@@ -225,6 +225,8 @@ class Difference(Struct, frozen=True, kw_only=True):
     """How it was when the number was accepted."""
     last_good: str | None = None
     """How it was in the last good night."""
+    first_bad: str | None = None
+    """How it was in the first night that was not."""
     tonight: str | None = None
     """How it is."""
     came_with_it: bool = False
@@ -234,14 +236,19 @@ class Difference(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 
-    Nights are those of its machine since the number was accepted.
+    Nights are those of its machine since the number was accepted. Of a number that passes after
+    red nights only ``red_since`` is told.
     """
 
     since: PastNight | None = None
     """The first night at tonight's level; tonight itself where that is new; ``None`` where
     unknown."""
+    red_since: PastNight | None = None
+    """The first of the red nights right before ``since``; of a number that passes again, of those
+    before tonight. ``None`` without any."""
     last_good: PastNight | None = None
-    """The night before that; where the history has none, that of the accepted number."""
+    """The last night before all of these, which was not red; where the history has none, that of
+    the accepted number."""
     nights: int | None = None
     """Calendar nights from the last good one to tonight."""
     nights_at_level: int = 1

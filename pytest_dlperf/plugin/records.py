@@ -97,11 +97,11 @@ class TestNotes:
         self.judged(result.judgement)
 
     def unexplained(self) -> list[Judgement]:
-        """Return judgements other than ``pass``, each verdict on a metric once."""
+        """Return the judgements that are new, each verdict on a metric once."""
         found = [
             judgement
             for name, judgement in self.record.judgements.items()
-            if judgement.verdict not in (Verdict.PASS, self._explained_verdicts.get(name))
+            if judgement.verdict is not self._explained_verdicts.get(name)
         ]
         self._explained_verdicts |= {
             judgement.metric.name: judgement.verdict for judgement in found
@@ -137,8 +137,8 @@ class Explainer:
     """Explains judgements by the history, while a test reports, here or on a worker.
 
     So the failure's message has the explanation, and with workers the test's record. A test that
-    passes costs nothing; a history that cannot be read costs its explanations and one note, no
-    verdict.
+    passes is explained where it was red before, which is read once; a history that cannot be read
+    costs its explanations and one note, no verdict.
     """
 
     def __init__(self, suite: Suite, session_start: SessionStart) -> None:
@@ -147,10 +147,14 @@ class Explainer:
         self._start = session_start
         self.fault: str | None = None
         """Why the history cannot be read; it is not tried again."""
+        self._red_before: set[tuple[str, str]] | None = None
+        """Cases and metrics that were red when they were judged last, once that is known."""
 
     def explain(self, notes: TestNotes) -> None:
-        """Add explanations of a test's judgements other than ``pass`` to its record."""
+        """Add explanations of a test's judgements to its record."""
         judgements = notes.unexplained()
+        if self._red_before is not None:
+            judgements = self._not_as_before(notes, judgements)
         if not judgements or self.fault is not None:
             return
         from pytest_dlperf.history.store import History, HistoryError
@@ -158,9 +162,36 @@ class Explainer:
         file = self._suite.settings.history_file
         try:
             with History.read_if_there(file, busy_s=_BUSY_S) as history:
+                if self._red_before is None:
+                    self._red_before = self._read_red_before(history)
+                    judgements = self._not_as_before(notes, judgements)
                 self._explain_all(notes, judgements, history)
         except (HistoryError, ValueError) as error:  # ValueError: no such day
             self.fault = str(error)
+
+    def _read_red_before(self, history: History | None) -> set[tuple[str, str]]:
+        from pytest_dlperf.history.nights import red_before
+        from pytest_dlperf.history.rows import seconds_of
+
+        if history is None:
+            return set()
+        cluster, tonight = self._suite.cluster, self._tonight
+        return red_before(
+            history,
+            cluster=cluster.name,
+            estimator=cluster.estimator.value,
+            until=seconds_of(tonight.started),
+            besides=tonight.session,
+        )
+
+    def _not_as_before(self, notes: TestNotes, judgements: Sequence[Judgement]) -> list[Judgement]:
+        """Return what did not pass, and what passes after it was red."""
+        red, case_id = self._red_before or (), notes.record.case.id
+        return [
+            one
+            for one in judgements
+            if one.verdict is not Verdict.PASS or (case_id, one.metric.name) in red
+        ]
 
     def _explain_all(
         self, notes: TestNotes, judgements: Sequence[Judgement], history: History | None

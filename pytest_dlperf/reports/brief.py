@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import explanation_words as words
 from pytest_dlperf.reports import history_words, texts
 from pytest_dlperf.reports.case_status import (
@@ -114,6 +115,7 @@ def _quiet_lines(
         if len(shown) > CASES_NAMED:
             left = sum(len(group.cases) for group in shown[CASES_NAMED:])
             yield f"{numbers.counted(left, 'more case')} {status.value}"
+    yield from _recovered(rest, results.started)
     drifting = {
         result.case.id
         for group in groups
@@ -130,6 +132,18 @@ def _quiet_lines(
     for status in _ABSENT:
         yield from _absent([result for result in rest if status_of(result) is status], status)
     yield from _accepted(results)
+
+
+def _recovered(cases: Sequence[CaseResult], tonight: str) -> Iterator[str]:
+    """Say which cases pass again, by the night since which they were red."""
+    by_night: dict[str, list[str]] = {}
+    for result in cases:
+        red = [e.red_since for e in result.explanations.values() if e.red_since is not None]
+        if red and status_of(result) is CaseStatus.PASS:
+            first = min(red, key=lambda night: parse_time(night.at))
+            by_night.setdefault(words.red_words(first, tonight), []).append(result.case.id)
+    for was_red, named in by_night.items():
+        yield f"passes again, {was_red}: {numbers.named(named, CASES_NAMED)}"
 
 
 def _quiet(group: Group) -> str:

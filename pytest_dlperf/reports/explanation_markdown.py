@@ -87,7 +87,7 @@ def _table(found: tuple[Difference, ...], judgement: Judgement) -> str:
 
 
 def _value(side: str) -> str:
-    return side if side == words.UNKNOWN else code(side)
+    return side if side in (words.UNKNOWN, words.NOT_SET) else code(side)
 
 
 def _by_metric(result: CaseResult, write: Callable[[MetricResult], str]) -> Iterator[str]:

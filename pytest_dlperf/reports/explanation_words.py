@@ -34,6 +34,8 @@ DIFFERENCES_SHOWN: Final = 5
 
 UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
+NOT_SET: Final = "not set"
+"""Stands for a side of a difference that is known to lack it."""
 LONGEST_LINE: Final = 400
 """Characters of a line of texts that have to stay short."""
 
@@ -164,6 +166,8 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
     told = []
     if since is not None:
         told.append(_since(since, explanation, tonight))
+    if explanation.red_since is not None:
+        told.append(red_words(explanation.red_since, tonight))
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = "the same commit" if is_same else _commit(good.commit)
@@ -173,6 +177,11 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
     elif since is not None:
         told.append("no good night is known")
     return "; ".join(told)
+
+
+def red_words(night: PastNight, tonight: str) -> str:
+    """Say since which night a number had been red before."""
+    return f"was red since {dated(night.at, tonight)}"
 
 
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
@@ -245,9 +254,11 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
 
 def told_difference(difference: Difference) -> ToldDifference:
     """Put a difference into words, with ``unknown`` for a missing side."""
-    known = (difference.accepted, difference.last_good, difference.tonight)
-    accepted, last_good, tonight = _shortened(known)
+    accepted, last_good, first_bad, tonight = _shortened(
+        (difference.accepted, difference.last_good, difference.first_bad, difference.tonight)
+    )
     is_between = difference.last_good not in (None, difference.accepted)
+    has_moved_on = difference.first_bad not in (None, difference.last_good, difference.tonight)
     return ToldDifference(
         name=_named(difference),
         accepted=accepted,
@@ -256,6 +267,7 @@ def told_difference(difference: Difference) -> ToldDifference:
         sides=(
             *([("accepted", accepted)] if difference.accepted is not None else []),
             *([("last good", last_good)] if is_between else []),
+            *([("then", first_bad)] if has_moved_on else []),
             ("tonight", tonight),
         ),
         came_with_it=difference.came_with_it,
@@ -295,8 +307,8 @@ def _named(difference: Difference) -> str:
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
     """Write values, the long ones without what all of them have at both ends."""
-    written = [None if value is None else texts.printable(value) for value in values]
-    known = list(dict.fromkeys(text for text in written if text not in (None, ABSENT)))
+    written = [NOT_SET if value == ABSENT else value and texts.printable(value) for value in values]
+    known = list(dict.fromkeys(text for text in written if text not in (None, NOT_SET)))
     begin = end = 0
     if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
         common = _common(known)

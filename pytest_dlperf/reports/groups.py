@@ -166,7 +166,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
 
 
 def _nights(explanation: Explanation, tonight: str) -> tuple[object, ...]:
-    nights = (explanation.since, explanation.last_good)
+    nights = (explanation.since, explanation.red_since, explanation.last_good)
     return tuple(night and (words.dated(night.at, tonight), night.commit) for night in nights)
 
 

@@ -104,7 +104,7 @@ def _of_judgement(judgement: Judgement) -> dict[str, Any]:
 
 def _of_explanation(explanation: Explanation) -> dict[str, Any]:
     """Give since when and what differs, nothing of which is known for sure."""
-    nights = (("since", explanation.since), ("last_good", explanation.last_good))
+    nights = [(name, getattr(explanation, name)) for name in ("since", "red_since", "last_good")]
     # One value may hold anything: as JSON it stays one, whatever it is parted by.
     differences = [to_builtins(one) for one in explanation.differences]
     return {

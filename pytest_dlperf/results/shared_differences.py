@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.differences import MeasuredOn, differences_of
+from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def shared_differences(
     for case_id in case_ids:
         prints = [_fingerprint(side[case_id]) for side in (ours, theirs)]
         a, b = map(MeasuredOn.of_night, prints, commits)
-        known = differences_of(accepted=a, last_good=None, first_bad=None, tonight=b)
+        known = differences_of(Sides(accepted=a, tonight=b))
         for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
             for rank, difference in enumerate(found):
                 entry = into.setdefault(difference, _Occurrence(rank))
