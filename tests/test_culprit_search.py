@@ -174,3 +174,9 @@ def test_losses_are_the_same_in_both_directions(better: Better) -> None:
     assert as_part(worse, better) == pytest.approx(0.1)
     with pytest.raises(ValueError, match="above 0"):
         worse_by(0.0, 100.0, better)
+
+
+def test_the_sitting_of_the_ends_needs_no_run_of_the_good_end() -> None:
+    hunt = msgspec.structs.replace(COMMITS, spread=0.02, measured_in=4)
+    assert Search(hunt).next_query(4) == 8
+    assert Search(hunt).next_query(5) == 0

@@ -15,6 +15,10 @@ GOOD_END: Final = 0
 """The setting that has none of the candidates."""
 
 
+_MIN_CLEAR: Final = 1.5
+"""A loss of fewer deviations between runs is faint."""
+
+
 class Shape(str, Enum):
     """How candidates combine."""
 
@@ -46,6 +50,8 @@ class Hunt(Struct, frozen=True, kw_only=True):
     """Standard error of the good end's level, which observations are held against."""
     spread: float = 0.0
     """Standard deviation between the levels of sittings."""
+    measured_in: int | None = None
+    """The sitting in which the ends were measured, which ``spread`` does not concern."""
     error: float = 0.05
     """Probability of a wrong answer that is allowed."""
     none: float = 0.3
@@ -59,6 +65,11 @@ class Hunt(Struct, frozen=True, kw_only=True):
         """The setting that has all candidates."""
         count = len(self.weights)
         return count if self.shape is Shape.ORDERED else (1 << count) - 1
+
+    @property
+    def is_faint(self) -> bool:
+        """Whether runs differ by so much of the loss that the hunt may not be worth its cost."""
+        return self.loss < _MIN_CLEAR * self.noise
 
     def settings_with(self, candidate: int) -> range | tuple[int, ...]:
         """Settings that a candidate is part of."""

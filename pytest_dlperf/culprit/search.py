@@ -43,31 +43,42 @@ _OUTCOMES: Final = np.linspace(-3.5, 3.5, 29)
 _REPORTED: Final = 1.96
 
 
+class _Levels(NamedTuple):
+    """Points of the level of a sitting, and their prior."""
+
+    at: Array
+    log_prior: Array
+
+    @classmethod
+    def of(cls, hunt: Hunt, error: float) -> _Levels:
+        at, prior = _normal(0.0, error, _STEP * hunt.noise)
+        return cls(at, np.log(prior))
+
+
 class _Grid(NamedTuple):
     """Points of what is not known but is not asked for either, and their prior."""
 
     loss: Array
     noise: Array
-    level: Array
     log_prior: Array
-    """Of losses and deviations."""
-    log_levels: Array
+    """By loss and noise."""
+    measured: _Levels
+    other: _Levels
 
     @classmethod
     def of(cls, hunt: Hunt) -> _Grid:
         loss, of_losses = _normal(hunt.loss, hunt.loss_error, _STEP * hunt.noise)
         is_loss = loss > 0
         loss, of_losses = loss[is_loss], of_losses[is_loss]
-        level, of_levels = _normal(
-            0.0, math.hypot(hunt.level_error, hunt.spread), _STEP * hunt.noise
-        )
         noise, of_noise = np.array([hunt.noise]), np.ones(1)
         if hunt.noise_dof is not None:
             # Three points of Gauss and Hermite, in the logarithm.
             nodes, of_noise = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3), np.array([1, 4, 1]) / 6
             noise = hunt.noise * np.exp(nodes / math.sqrt(2 * hunt.noise_dof))
         prior = (of_losses / of_losses.sum())[:, None] * of_noise
-        return cls(loss, noise, level, np.log(prior), np.log(of_levels))
+        measured = _Levels.of(hunt, hunt.level_error)
+        other = _Levels.of(hunt, math.hypot(hunt.level_error, hunt.spread))
+        return cls(loss, noise, np.log(prior), measured, other)
 
 
 def _normal(mean: float, error: float, step: float) -> tuple[Array, Array]:
@@ -126,14 +137,20 @@ class Search:
             self._broken |= {one.setting}
             return
         tables = self._tables.setdefault(one.sitting, {})
-        tables[one.setting] = tables.get(one.setting, 0.0) + self._log_likelihood(one.worse)
+        tables[one.setting] = tables.get(one.setting, 0.0) + self._log_likelihood(
+            one.worse, self._levels(one.sitting)
+        )
 
-    def _log_likelihood(self, worse: float) -> Array:
+    def _levels(self, sitting: int) -> _Levels:
+        grid = self._grid
+        return grid.measured if sitting == self.hunt.measured_in else grid.other
+
+    def _log_likelihood(self, worse: float, levels: _Levels) -> Array:
         """Of a run, by share, loss, noise and level of its sitting."""
         hunt, grid = self.hunt, self._grid
         noise = grid.noise[:, None]
         shares = np.array(SHARES)[:, None, None, None]
-        away = (worse - shares * grid.loss[:, None, None] - grid.level) / noise
+        away = (worse - shares * grid.loss[:, None, None] - levels.at) / noise
         believed = (1 - STRAYS) * np.exp(-(away**2) / 2) / noise
         width = _STRAY_WIDTH * hunt.noise + hunt.loss / 2
         stray = (
@@ -148,11 +165,12 @@ class Search:
         shares, prior = self._hypotheses.classes
         column = {setting: index for index, setting in enumerate(run)}
         joint = np.log(prior + 1e-300)[:, None, None] + grid.log_prior
-        for tables in self._tables.values():
-            each = np.zeros((len(prior), *grid.log_prior.shape, len(grid.level)))
+        for sitting, tables in self._tables.items():
+            levels = self._levels(sitting)
+            each = np.zeros((len(prior), *grid.log_prior.shape, len(levels.at)))
             for setting, table in tables.items():
                 each += table[shares[:, column[setting]]]
-            joint = joint + _log_sum(each + grid.log_levels, -1)
+            joint = joint + _log_sum(each + levels.log_prior, -1)
         joint = np.exp(joint - joint.max())
         joint /= joint.sum()
         self._joint = joint
@@ -217,7 +235,8 @@ class Search:
             return None
         hunt = self.hunt
         tables = self._tables.get(sitting, {})
-        if hunt.spread >= _MIN_SPREAD * hunt.noise and GOOD_END not in tables:
+        differs = hunt.spread >= _MIN_SPREAD * hunt.noise and sitting != hunt.measured_in
+        if differs and GOOD_END not in tables:
             return GOOD_END
         settings, told = self._information()
         best = int(np.argmax(told))

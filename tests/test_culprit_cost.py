@@ -1,0 +1,62 @@
+"""What is known before a hunt: its ends, its cost, how sure it can be."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_dlperf.culprit.cost import forecast
+from pytest_dlperf.culprit.ends import ends_of
+from pytest_dlperf.culprit.hunt import Hunt
+from pytest_dlperf.model.metric import Better
+
+GOOD = [100.4, 99.1, 100.9, 99.6, 100.2]
+
+
+@pytest.mark.parametrize("better", Better)
+def test_both_ends_are_measured_whatever_direction_is_better(better: Better) -> None:
+    factor = 0.95 if better is Better.HIGHER else 1 / 0.95
+    bad = [run * factor for run in reversed(GOOD)]
+    ends = ends_of(GOOD, bad, better)
+    assert ends is not None
+    assert ends.is_loss
+    assert ends.loss == pytest.approx(0.0513, abs=1e-4)
+    assert ends.interval[0] < 0.0513 < ends.interval[1]
+    assert ends.noise_dof == 8
+    turned = ends_of(bad, GOOD, better)
+    assert turned is not None
+    assert not turned.is_loss
+
+
+def test_one_gross_outlier_moves_no_end() -> None:
+    ends = ends_of([*GOOD[:4], 60.0], [95.3, 94.2, 95.9, 94.7, 95.1], Better.HIGHER)
+    assert ends is not None
+    assert ends.good == pytest.approx(100, abs=0.5)
+    assert ends.is_loss
+
+
+def test_earlier_sessions_show_the_noise_of_one_run_each() -> None:
+    assert ends_of([100.0], [95.0], Better.HIGHER) is None
+    sessions = [[run * level for run in GOOD] for level in (1.0, 1.02, 0.99)]
+    ends = ends_of([100.0], [95.0], Better.HIGHER, sessions=sessions)
+    assert ends is not None
+    assert ends.noise == pytest.approx(0.007, abs=0.001)
+    assert ends.is_loss
+
+
+def test_an_end_without_runs_is_refused() -> None:
+    with pytest.raises(ValueError, match="both ends have runs above 0"):
+        ends_of(GOOD, [], Better.HIGHER)
+
+
+def test_a_faint_loss_is_told_with_its_cost() -> None:
+    clear = Hunt(weights=(1.0,) * 16, loss=0.03, noise=0.01)
+    faint = replace(clear, loss=0.01)
+    assert (clear.is_faint, faint.is_faint) == (False, True)
+    cheap, dear = forecast(clear, trials=20), forecast(faint, trials=20)
+    assert cheap.runs < 10
+    assert dear.runs > 3 * cheap.runs
+    assert dear.most_runs > dear.runs
+    allowed = forecast(faint, most_runs=15, trials=20)
+    assert allowed.decided < 0.5
+    assert allowed.certainty < 0.9
