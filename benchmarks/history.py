@@ -35,9 +35,10 @@ from histories import drift_lines
 from pytest_dlperf.history.case_history import histories_of, history_of
 from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.nights import machines_of, nights_of
+from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
-from pytest_dlperf.history.store import History, Recorder
+from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import (

@@ -6,11 +6,12 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 from itertools import cycle
 from pathlib import Path
 
 import pytest
-from histories import CASE, case_result, drawn, session
+from histories import CASE, case_result, drawn, night, session
 from msgspec.structs import replace
 from test_explaining import explained
 
@@ -18,6 +19,7 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.history.case_history import histories_of
 from pytest_dlperf.history.schema import TABLES
 from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.triage import make_note
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import BaselineChange, Results
 
@@ -69,6 +71,16 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
                 environment={"commit": f"{number:07}abc", "ci_run": "https://ci.example/1"},
             )
             history.add(last)
+        make_note(
+            history,
+            [CASE],
+            cluster="local",
+            metric="throughput",
+            said="#812",
+            until=date(2027, 1, 1),
+            by="me",
+            at=night(5),
+        )
     return file, last
 
 
@@ -140,6 +152,7 @@ def test_a_value_of_a_wrong_type_is_told_with_its_place(
             "baseline_changes SET new = 'x'",
             "session_id 4, case_id 1, metric 'throughput': new is 'x'",
         ),
+        ("notes SET until = 'soon'", "id 1: until is 'soon'"),
     ],
 )
 def test_show_names_the_row(

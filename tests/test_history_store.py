@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from results_makers import MEMORY, judged, measured_case, with_judgement
 
 from pytest_dlperf.history.case_history import histories_of
+from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.schema import FORM
-from pytest_dlperf.history.store import History, HistoryError, Recorder
+from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric, Source
 from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord

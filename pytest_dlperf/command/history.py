@@ -24,6 +24,7 @@ from pytest_dlperf.command.shell import (
     path_argument,
     text_argument,
 )
+from pytest_dlperf.command.triage import add_note_arguments, note
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.last_sessions import (
@@ -34,13 +35,14 @@ from pytest_dlperf.history.last_sessions import (
 )
 from pytest_dlperf.history.nights import all_series, known_metrics, machines_of, origin_of
 from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.overdue import is_overdue, overdue_notice, session_line
-from pytest_dlperf.reports import history_words, texts
+from pytest_dlperf.reports import explanation_words, history_words, texts
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
@@ -136,7 +138,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="ignore sessions that measured fewer cases (default: %(default)s)",
     )
     add_targets(checking)
-    for action in (importing, showing, checking):
+    noting = actions.add_parser(
+        "note",
+        help="note a fault as known until a day",
+        description="Note of a fault that it is known: failures, pages and notices show it with "
+        "your name, and no second notice is sent. Verdict and exit code stay. From the day of "
+        "--until on it is told again.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    add_note_arguments(noting)
+    for action in (importing, showing, checking, noting):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -148,8 +160,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the action and return the exit code."""
+    if options.history_command == "note":
+        return note(options, _existing(options))
     actions = {"import": _import, "show": _show, "overdue": _overdue}
     return actions[options.history_command](options)
+
+
+def _existing(options: Namespace) -> Path:
+    file = _database(options)
+    if not file.exists():
+        raise UsageError(
+            f"there is no history {file}; sessions keep one, and `pytest-dlperf history import` "
+            "fills one from results files"
+        )
+    return file
 
 
 def _database(options: Namespace) -> Path:
@@ -217,13 +241,8 @@ def _results_files(given: Iterable[str]) -> list[Path]:
 
 
 def _show(options: Namespace) -> int:
-    file = _database(options)
+    file = _existing(options)
     style = Style(sys.stdout)
-    if not file.exists():
-        raise UsageError(
-            f"there is no history {file}; sessions keep one, and `pytest-dlperf history import` "
-            "fills one from results files"
-        )
     with History.read(file) as database:
         metrics = known_metrics(database)
         if not metrics:
@@ -247,6 +266,7 @@ def _show(options: Namespace) -> int:
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
                 style.show([style(texts.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
+            style.show(_note_lines(database, series, style))
     return FINE
 
 
@@ -304,6 +324,14 @@ def _case_lines(
         yield f"  {noise}"
 
 
+def _note_lines(database: History, series: Series, style: Style) -> Iterator[str]:
+    found = note_on(database, cluster=series.cluster, case_id=series.case_id, metric=series.metric)
+    if found is not None:
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        text = explanation_words.noted(found, now)
+        yield from (f"  {line}" for line in wrapped(text, style.width - 2))
+
+
 # --------------------------------------------------------------------------- overdue
 
 
@@ -314,10 +342,7 @@ def _overdue(options: Namespace) -> int:
             session_of_results(read_results(file)) for file in _results_files(options.files)
         ]
     else:
-        file = _database(options)
-        if not file.exists():
-            raise UsageError(f"there is no history {file}; name one with --history")
-        with History.read(file) as database:
+        with History.read(_existing(options)) as database:
             sessions = list(sessions_of_history(database))
     now = datetime.now().astimezone()
     last_ones = last_sessions(sessions, min_cases=options.cases, now_s=now.timestamp())

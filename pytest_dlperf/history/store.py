@@ -11,6 +11,7 @@ import math
 import os
 import sqlite3
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from datetime import date
 from functools import lru_cache
 from itertools import count
 from reprlib import repr as shortened
@@ -29,7 +30,6 @@ from pytest_dlperf.history.rows import (
     parts_of,
     run_rows,
     seconds_of,
-    session_row,
     value_rows,
     whole_session_row,
 )
@@ -38,14 +38,13 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.model.results import CaseResult, merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.model.results import Results, TestRecord
+    from pytest_dlperf.model.results import CaseResult, Results
 
 T = TypeVar("T")
 
@@ -77,6 +76,8 @@ _FORMS: Final[Mapping[str, Callable[[str], object]]] = {
     "started": seconds_of,
     "environment": lambda text: convert(json.loads(text), dict[str, Any]),
     "content": json.loads,
+    "until": date.fromisoformat,
+    "made_at": seconds_of,
 }
 """What reads the text of a column; of others, any text will do."""
 
@@ -238,6 +239,16 @@ class History(AbstractContextManager["History"]):
         statement = _insertion(table, tuple(row), or_ignore=or_ignore)
         return self._connection.execute(statement, row).lastrowid or 0
 
+    def add_notes(self, case_ids: Iterable[str], row: Row) -> None:
+        """Store the same note on cases, all or none.
+
+        Raises:
+            HistoryError: The database cannot be written.
+        """
+        with named_errors(self.file), transaction(self._connection):
+            for case_id in case_ids:
+                self._insert("notes", {"case_id": self._case_id(Case.from_id(case_id)), **row})
+
     # ------------------------------------------------------------------------ reading
 
     def tuples(self, query: str, form: type[T], values: Row | None = None) -> list[T]:
@@ -279,40 +290,6 @@ def _insertion(table: str, columns: tuple[str, ...], *, or_ignore: bool = False)
     verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
     values = ", ".join(f":{name}" for name in columns)
     return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({values})"
-
-
-class Recorder:
-    """Stores one session's measurements while it runs, since it may be killed.
-
-    It gives up quietly at the first error: the end of the session stores the whole and reports it.
-    """
-
-    def __init__(self, file: Path, *, session: str, cluster: str, started: str) -> None:
-        """Record under this session; the database is opened with the first record."""
-        self._file = file
-        self._session = {"uid": session, "cluster": cluster, "started": started}
-        self._reported: dict[str, CaseResult] = {}
-        self._gave_up = False
-
-    def note(self, record: TestRecord) -> None:
-        """Store the measurements and judgements of one test."""
-        if self._gave_up:
-            return
-        case = record.case
-        result = merge(self._reported.get(case.id) or CaseResult(case=case), record)
-        self._reported[case.id] = result
-        others = [
-            of_reference(measurement)
-            for case_id, measurement in record.measurements.items()
-            if case_id not in self._reported
-        ]
-        estimator = next(iter(record.measurements.values())).estimator.value
-        try:
-            session = session_row(**self._session, estimator=estimator)
-            with History.open(self._file, busy_s=BUSY_S / 2) as history:
-                history.note(session, [result, *others])
-        except (HistoryError, ValueError):
-            self._gave_up = True
 
 
 def open_database(file: Path, busy_s: float, *, create: bool) -> sqlite3.Connection:

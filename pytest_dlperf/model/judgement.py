@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from enum import Enum
 from typing import Final
 
@@ -233,6 +234,23 @@ class Difference(Struct, frozen=True, kw_only=True):
     """Whether it changed between the last good night and the first that was not."""
 
 
+class Note(Struct, frozen=True, kw_only=True):
+    """What a person has noted of a fault that is known. It changes no verdict."""
+
+    text: str
+    """In the person's words."""
+    until: date
+    """From this day on it holds no longer."""
+    at: str
+    """When it was made, ISO 8601 with its zone."""
+    by: str | None = None
+    """Who made it, if known."""
+
+    def holds(self, day: date) -> bool:
+        """Whether it holds on a day."""
+        return day < self.until
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 
@@ -263,3 +281,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     night the one before."""
     differences: tuple[Difference, ...] = ()
     """What differs, the most suspicious first."""
+    note: Note | None = None
+    """The last note on the fault, also where it holds no longer."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.history.store import Recorder
+    from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.notices.notice import Notice, Notifier
     from pytest_dlperf.notices.sending import Outcome
@@ -221,7 +221,7 @@ class Reporting:
         if file is None or self._settings.log_sources or not record.measurements:
             return
         if self._recorder is None:
-            from pytest_dlperf.history.store import Recorder
+            from pytest_dlperf.history.recorder import Recorder
 
             self._recorder = Recorder(
                 file,

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from datetime import date
 
     from pytest_dlperf.model.baseline import Acceptance
-    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement, PastNight
+    from pytest_dlperf.model.judgement import (
+        Difference,
+        Explanation,
+        Judgement,
+        Note,
+        PastNight,
+    )
     from pytest_dlperf.model.results import CaseResult
 
 DIFFERENCES_SHOWN: Final = 5
@@ -70,7 +76,7 @@ def subject(
     status, words = of_judgement(judgement), [judgement.verdict.value]
     words.append(moved(judgement, *others))
     words.append(since_words(explanation, tonight))
-    said = " ".join(filter(None, words))
+    said = " ".join(filter(None, words)) + ", known" * is_known(explanation, tonight)
     if status is CaseStatus.IMPROVED:
         return f"{said}, not accepted"
     return said if status.value == judgement.verdict.value else f"{said}, {status.value}"
@@ -159,7 +165,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when, by which commit, and how long ago it was good; empty if unknown."""
+    """Say since when, by which commit, when it was good, and what was noted; empty if unknown."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -176,12 +182,31 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append(f"{said}{_gap(explanation.unmeasured_nights)}")
     elif since is not None:
         told.append("no good night is known")
+    if explanation.note is not None:
+        told.append(noted(explanation.note, tonight))
     return "; ".join(told)
 
 
 def red_words(night: PastNight, tonight: str) -> str:
     """Say since which night a number had been red before."""
     return f"was red since {dated(night.at, tonight)}"
+
+
+def is_known(explanation: Explanation | None, tonight: str) -> bool:
+    """Whether a note on the fault holds tonight."""
+    today = _day(tonight, tonight)
+    note = explanation.note if explanation is not None else None
+    return note is not None and today is not None and note.holds(today)
+
+
+def noted(note: Note, tonight: str) -> str:
+    """Say who noted what of a fault, and until when."""
+    today = _day(tonight, tonight)
+    holds = today is not None and note.holds(today)
+    by = f"by {texts.person(note.by)} " if note.by else ""
+    over = "" if holds else " (which is over)"
+    said = f"noted {by}on {dated(note.at, tonight)} until {note.until}{over}"
+    return f"{said}: {texts.reason(note.text)}"
 
 
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:

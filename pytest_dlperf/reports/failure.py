@@ -119,7 +119,8 @@ def headline(
 def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:
     """Say below a message since when it is so, and what differs."""
     since = words.since_line(explanation, tonight)
-    label = "last good" if since.startswith("last good ") else "since"
+    labels = ("last good", "noted")
+    label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
         yield f"  {label:10} {since.removeprefix(f'{label} ')}"
     differences = explanation.differences if explanation else ()

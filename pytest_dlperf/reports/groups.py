@@ -161,6 +161,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         # How far a number has moved is told; what has not has its reason.
         None if words.moved(judgement) else alike(reason.partition("\n")[0], result.case),
         *(_nights(explanation, tonight) if explanation else ()),
+        explanation and explanation.note,
         _suspects(explanation),
     )
 
