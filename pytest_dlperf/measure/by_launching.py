@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.masking.masker import Masker
+    from pytest_dlperf.measure.launch_change import LaunchChange
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
 
@@ -86,6 +87,8 @@ class LaunchMeasurer:
     repeats: Callable[[Case], Repeats]
     say: Callable[[str], None]
     show: Callable[[RunProgress], None]
+    change: LaunchChange | None = None
+    """What is launched otherwise than declared."""
 
     def measure(self, case: Case) -> Measurement:
         """Run the case's repeats one after another, on hosts that are its own meanwhile.
@@ -99,7 +102,8 @@ class LaunchMeasurer:
         with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
             masker = self._masker(launch)
-            with self.fleet.leased(case, launch.needed) as leases:
+            only = self.change.hosts if self.change else ()
+            with self.fleet.leased(case, launch.needed, only=only or None) as leases:
                 runs = self._runs(launch, leases)
             return self._measurement(launch, leases, runs, masker)
 
@@ -196,6 +200,8 @@ class LaunchMeasurer:
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
         variables = resolve(spec, system.id, (before, *self.assignments), case=case)
+        if self.change is not None:
+            variables = self.change.of_variables(variables)
         container = None if self.fleet.engine.has_own_files else variables.container
         if container is not None and spec.start_on is StartOn.HEAD:
             raise UsageError(
@@ -224,6 +230,7 @@ class LaunchMeasurer:
             python=python,
             folder=folder or self.session_dir,
             scratch=self.cluster.scratch or SCRATCH,
+            change=self.change,
         )
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:

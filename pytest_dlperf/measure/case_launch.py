@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.plan import Node, NodeCommand, Place
     from pytest_dlperf.launch.watch import RunWatch
+    from pytest_dlperf.measure.launch_change import LaunchChange
     from pytest_dlperf.model.case import Case
 
 
@@ -33,7 +34,8 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     """One case with all that the user has set for it; logs go below ``folder``.
 
     ``scratch`` is the folder on each host in which its runs make their own. ``container`` is what
-    its commands are put into, unless that is left to a queue.
+    its commands are put into, unless that is left to a queue. A ``change`` is made
+    to what is planned.
     """
 
     system: System
@@ -44,6 +46,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     python: str
     folder: Path
     scratch: str
+    change: LaunchChange | None = None
 
     def log(self, run: int) -> Path:
         """Name the main log of a run."""
@@ -135,6 +138,8 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             python=self.python,
             log=log,
         )
+        if self.change is not None:
+            planned = tuple(map(self.change.of_command, planned))
         if box is None:
             return planned
         paths = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
+    from pytest_dlperf.measure.launch_change import LaunchChange
     from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
@@ -193,6 +195,10 @@ class Launching(Measuring):
     def host_faults(self) -> Sequence[HostFault]:  # type: ignore[override] # known later
         """Faults of hosts found so far."""
         return self._fleet.faults
+
+    def change_launches(self, change: LaunchChange) -> None:
+        """Launch from now on what a change makes of the plans."""
+        self._measurer = replace(self._measurer, change=change)
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """Return what the first run of a case would execute."""

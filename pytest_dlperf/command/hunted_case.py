@@ -1,0 +1,256 @@
+"""What ``bisect`` and ``why`` share: the case, what is known of it, and how a hunt is told."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from pytest_dlperf.command.project import SUITE_FOLDER, read_project
+from pytest_dlperf.command.shell import (
+    Style,
+    chosen_cases,
+    file_argument,
+    integer_argument,
+    path_argument,
+    text_argument,
+    write_report,
+)
+from pytest_dlperf.config.assignments import ALL_SYSTEMS
+from pytest_dlperf.culprit import words
+from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, Progress, Question
+from pytest_dlperf.culprit.journal import Journal, named_by
+from pytest_dlperf.culprit.trial import Trials
+from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.history.case_history import history_of
+from pytest_dlperf.history.nights import machines_of, runs_of
+from pytest_dlperf.history.series import Series
+from pytest_dlperf.history.store import History
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import THROUGHPUT, Metric
+from pytest_dlperf.plugin.suite import Suite, load_suite
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.case import Case
+
+ANSWER: Final = "answer.json"
+HUNTS: Final = ".dlperf/hunts"
+_PERCENT: Final = 100
+_NIGHTS: Final = 90
+"""So many of the last ones show the noise."""
+
+
+class HuntedCase(Struct, frozen=True, kw_only=True):
+    """One metric of a case, and how the user's sessions measure it."""
+
+    suite: Suite
+    case: Case
+    metric: Metric
+    arguments: tuple[str, ...]
+    """Of pytest, as in the user's own sessions."""
+    spread: float | None = None
+    """How much nights differ beyond their runs, by the history."""
+    sessions: tuple[tuple[float, ...], ...] = ()
+    """Runs of its nights."""
+
+    @property
+    def series(self) -> Series:
+        """The series of its nights."""
+        cluster = self.suite.cluster
+        return Series.of(
+            self.case, self.metric, cluster=cluster.name, estimator=cluster.estimator.value
+        )
+
+    @property
+    def python(self) -> str:
+        """The trainer's Python, as far as settings say; else this one."""
+        settings, cluster = self.suite.settings, self.suite.cluster
+        for source in (settings.assignments, cluster.assignments):
+            for system in (self.case.system, ALL_SYSTEMS):
+                for given in reversed(source):
+                    if (given.system, given.name) == (system, "python"):
+                        return given.text
+        return sys.executable
+
+
+def add_hunting(parser: ArgumentParser) -> None:
+    """Declare what all hunts take."""
+    parser.add_argument(
+        "--metric",
+        type=text_argument,
+        default=THROUGHPUT,
+        metavar="NAME",
+        help="the metric that changed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--certainty",
+        type=_certainty,
+        default=0.95,
+        metavar="PERCENT",
+        help="stop when the answer is so sure (default: 95)",
+    )
+    parser.add_argument(
+        "--runs", type=integer_argument(1), metavar="N", help="spend so many runs at most"
+    )
+    parser.add_argument(
+        "--minutes", type=integer_argument(1), metavar="N", help="run for so many minutes at most"
+    )
+    parser.add_argument(
+        "--python",
+        type=text_argument,
+        metavar="PATH",
+        help="the trainer's Python, for which packages are installed (default: what sessions set)",
+    )
+    parser.add_argument(
+        "--work",
+        type=path_argument,
+        default=HUNTS,
+        metavar="DIR",
+        help="where worktrees and what was run are kept; on hosts it has the same path "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan and the runs to expect; run nothing"
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="begin also what costs many runs, without asking"
+    )
+    parser.add_argument(
+        "--markdown", type=file_argument, metavar="FILE", help="write the answer as Markdown"
+    )
+
+
+def _certainty(text: str) -> float:
+    from argparse import ArgumentTypeError
+
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 50 < percent < _PERCENT:  # noqa: PLR2004 - less is no answer
+        raise ArgumentTypeError(f"{text!r} is not a certainty between 50 and 100 percent")
+    return percent / _PERCENT
+
+
+def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
+    """Read the suite as sessions do, and what the history knows of the case.
+
+    Raises:
+        UsageError: There is no such case or metric, or it cannot be hunted.
+    """
+    project = read_project(options)
+    suite = load_suite(
+        project.settings, more_files=project.more_files, more_formats=project.more_formats
+    )
+    ids = chosen_cases((case.id for case in suite.cases), [case_id], "there is no case")
+    if len(ids) > 1:
+        raise UsageError(f"{case_id!r} stands for {len(ids)} cases; name one")
+    case = next(case for case in suite.cases if case.id in ids)
+    try:
+        metric = suite.metric(case, options.metric)
+    except ValueError as error:
+        raise UsageError(f"--metric: {error}") from error
+    if metric.ratio_of is not None:
+        raise UsageError(
+            f"--metric: {metric.name} is a ratio of two cases; hunt the {metric.ratio_of} of the "
+            "one that changed"
+        )
+    if metric.better is None:
+        raise UsageError(f"--metric: {metric.name} has no direction that is better")
+    arguments = options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])
+    found = HuntedCase(suite=suite, case=case, metric=metric, arguments=tuple(arguments))
+    with History.read_if_there(project.settings.history_file, busy_s=10) as history:
+        if history is None:
+            return found
+        known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
+        nights = [one.measurement_id for one in known.nights[-_NIGHTS:] if not one.broken]
+        runs = runs_of(history, nights).values()
+        night_noise = known.night_noise_percent
+        return replace(
+            found,
+            spread=None if night_noise is None else night_noise / _PERCENT,
+            sessions=tuple(tuple(one) for one in runs if len(one) > 1 and min(one) > 0),
+        )
+
+
+def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Style) -> Answer:
+    """Hunt, going on from what was done before; each run is told.
+
+    Raises:
+        DlperfError: As ``Hunting.answer``.
+    """
+    identity = {
+        "case": question.case_id,
+        "metric": question.metric.name,
+        "kind": question.kind,
+        "candidates": [question.good.name, *(one.name for one in question.candidates)],
+        "arguments": hunted.arguments,
+        "build": getattr(options, "build", None),
+        "error": 1 - options.certainty,
+    }
+    folder = Path(options.work) / named_by(identity)
+    journal = Journal(folder, identity)
+    try:
+        if journal.trials:
+            style.show([f"going on after {len(journal.trials)} runs, in {folder}"])
+        answer = Hunting(
+            question,
+            journal,
+            Trials(folder / "runs", question.case_id, question.metric.name, hunted.arguments),
+            Budget(
+                error=1 - options.certainty,
+                runs=options.runs,
+                seconds=None if options.minutes is None else 60 * options.minutes,
+            ),
+            tell=lambda progress: _show(progress, question, style),
+            agree=lambda text: _agreed(text, options, style),
+        ).answer()
+        write_whole(folder / ANSWER, json.dumps(to_builtins(answer)))
+        return answer
+    finally:
+        journal.release()
+
+
+def _show(progress: Progress, question: Question, style: Style) -> None:
+    style.show(words.progress_lines(progress, question, now=datetime.now().astimezone()))
+    sys.stdout.flush()  # a CI's log is read along
+
+
+def _agreed(text: str, options: Namespace, style: Style) -> bool:
+    style.show([text])
+    if options.yes:
+        return True
+    if not sys.stdin.isatty():
+        style.show(["--yes begins it"])
+        return False
+    style.show(["begin? [y/N]"])
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
+    """Print the answers, and write them where they are asked for."""
+    style.show(words.text_lines(answers))
+    text = words.markdown(answers)
+    if options.markdown is not None:
+        write_report("--markdown", Path(options.markdown), text)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def work_folder(options: Namespace, name: str) -> Path:
+    """Make a folder of a hunt's own."""
+    folder = Path(options.work) / name
+    make_folder(folder)
+    return folder

@@ -1,0 +1,313 @@
+"""Git checkouts: commits between two ends, worktrees built once each, what a commit bumps."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.culprit.trial import AbortedError
+from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SHORT: Final = 12
+_FIELDS: Final = "%H%x00%P%x00%an%x00%aI%x00%s"
+_OF_HOOKS: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+_GIT_LIMIT_S: Final = 600.0
+_MAX_SHOWN: Final = 5
+_LAST_WORDS: Final = 400
+_REQUIREMENT: Final = re.compile(
+    r"^(?P<side>[-+])[\s\"']*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^]]*\])?\s*"
+    r"(?:==\s*(?P<version>[\w.!+-]+)|@\s*git\+\S+@(?P<commit>[0-9a-f]{7,40})\b)",
+    re.MULTILINE,
+)
+_REQUIREMENT_FILES: Final = (
+    "*requirements*.txt",
+    "*constraints*.txt",
+    "pyproject.toml",
+    "setup.cfg",
+)
+
+
+class GitError(UsageError):
+    """A command of Git failed; the message is Git's own."""
+
+
+class BuildError(Exception):
+    """A candidate cannot be built; the message says why."""
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """A commit of a checkout."""
+
+    name: str
+    """All forty digits."""
+    parents: tuple[str, ...]
+    author: str
+    at: str
+    title: str
+
+    @property
+    def short(self) -> str:
+        """What people call it."""
+        return self.name[:SHORT]
+
+
+class Bump(Struct, frozen=True, kw_only=True):
+    """What a commit moves from one version or commit to another."""
+
+    name: str
+    """The path of a submodule, or the name of a package."""
+    old: str
+    new: str
+    is_submodule: bool = False
+
+
+class Checkout:
+    """A Git checkout on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find the checkout that a folder lies in.
+
+        Raises:
+            UsageError: It lies in none.
+        """
+        self.folder = folder
+        try:
+            self.root = Path(self.git("rev-parse", "--show-toplevel"))
+        except GitError as error:
+            raise UsageError(f"{folder} is not in a Git checkout: {error}") from error
+
+    def git(self, *arguments: str, folder: Path | None = None) -> str:
+        """Run a command of Git and return its output.
+
+        Raises:
+            GitError: It failed, or took ten minutes.
+        """
+        where = folder or getattr(self, "root", self.folder)
+        # What a surrounding command of Git sets is not about this checkout.
+        environment = {k: v for k, v in os.environ.items() if k not in _OF_HOOKS}
+        try:
+            done = subprocess.run(  # noqa: S603 - git itself
+                ["git", "-C", str(where), "-c", "core.hooksPath=/dev/null", *arguments],  # noqa: S607
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_GIT_LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise GitError(f"git {arguments[0]}: {error}") from error
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise GitError(f"git {arguments[0]}: {words[-1]}")
+        return done.stdout.strip("\n")
+
+    def commit(self, name: str) -> Commit:
+        """Find a commit by any name that Git knows.
+
+        Raises:
+            UsageError: There is none.
+        """
+        try:
+            found = self.git("log", "-1", f"--format={_FIELDS}", "--end-of-options", name, "--")
+        except GitError as error:
+            hint = "; the clone is shallow: git fetch --unshallow" if self.is_shallow else ""
+            raise UsageError(f"there is no commit {name!r} in {self.root}{hint}") from error
+        return _commit(found)
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether the clone lacks the commits before some."""
+        return self.git("rev-parse", "--is-shallow-repository") == "true"
+
+    def check_clean(self) -> None:
+        """Raise a ``UsageError`` where files differ from the commit: no candidate has that."""
+        changed = self.git("status", "--porcelain", "--untracked-files=no").splitlines()
+        if changed:
+            named = ", ".join(line[3:] for line in changed[:_MAX_SHOWN])
+            more = f" and {len(changed) - _MAX_SHOWN} more" if len(changed) > _MAX_SHOWN else ""
+            raise UsageError(
+                f"{self.root} has changes that no commit has: {named}{more}; they would be in no "
+                "candidate. Commit them, or put them aside with git stash"
+            )
+
+    def between(self, good: str, bad: str) -> tuple[Commit, ...]:
+        """List the first parents after ``good`` up to ``bad``, the oldest first.
+
+        Raises:
+            UsageError: One of them is unknown, or ``good`` is not among the ancestors of ``bad``.
+        """
+        first, last = self.commit(good), self.commit(bad)
+        if first.name == last.name:
+            raise UsageError(f"{good} and {bad} are the same commit, {first.short}")
+        base = ""
+        with suppress(GitError):
+            base = self.git("merge-base", first.name, last.name)
+        if base != first.name:
+            if self.is_shallow:
+                raise UsageError(
+                    f"{self.root} is a shallow clone, which does not reach from {bad} back to "
+                    f"{good}: git fetch --unshallow"
+                )
+            if base == last.name:
+                raise UsageError(f"{good} is newer than {bad}; write the good commit first")
+            hint = f"; their common ancestor is {base[:SHORT]}" if base else ""
+            raise UsageError(f"{good} is not an ancestor of {bad}{hint}")
+        return self._first_parents(first.name, last.name)
+
+    def branch_of(self, merge: Commit) -> tuple[Commit, ...]:
+        """List the first parents of what a merge brought in, the oldest first."""
+        return self._first_parents(merge.parents[0], merge.parents[1])
+
+    def _first_parents(self, after: str, last: str) -> tuple[Commit, ...]:
+        words = ("log", "--first-parent", "--reverse", f"--format={_FIELDS}", f"{after}..{last}")
+        return tuple(map(_commit, self.git(*words).splitlines()))
+
+    def touched(self, good: Commit, bad: Commit, paths: tuple[str, ...]) -> frozenset[str]:
+        """Return the names of commits that touch one of these paths; merges by what they bring."""
+        words = ("log", "--format=%H", "-m", "--first-parent", f"{good.name}..{bad.name}")
+        return frozenset(self.git(*words, "--", *paths).split())
+
+    def bumps(self, commit: Commit) -> tuple[Bump, ...]:
+        """List the submodules and the pinned requirements that a commit moves."""
+        if not commit.parents:
+            return ()
+        found = []
+        raw = self.git("diff-tree", "-r", "--no-renames", commit.parents[0], commit.name)
+        for line in raw.splitlines():
+            meta, _, path = line.partition("\t")
+            old_mode, new_mode, old, new, _ = meta.lstrip(":").split()
+            if old_mode == new_mode == "160000":
+                found.append(Bump(name=path, old=old, new=new, is_submodule=True))
+        diff = self.git(
+            "diff", "--unified=0", "--no-ext-diff", commit.parents[0], commit.name, "--",
+            *(f":(glob)**/{name}" for name in _REQUIREMENT_FILES),
+        )  # fmt: skip
+        sides: dict[str, dict[str, str]] = {}
+        for match in _REQUIREMENT.finditer(diff):
+            pinned = match["version"] or match["commit"]
+            sides.setdefault(match["name"].lower(), {})[match["side"]] = pinned
+        for name, pins in sides.items():
+            if len(set(pins.values())) == 2:  # noqa: PLR2004 - an old one and a new one
+                found.append(Bump(name=name, old=pins["-"], new=pins["+"]))
+        return tuple(found)
+
+    def tag_of(self, package: str, version: str) -> str | None:
+        """Find the tag, or the commit, of a package's version in its own checkout."""
+        for name in (f"v{version}", version, f"{package}-{version}", f"{package}-v{version}"):
+            with suppress(GitError):
+                return self.git(
+                    "rev-parse", "--verify", "-q", "--end-of-options", f"{name}^{{commit}}"
+                )
+        return None
+
+
+def _commit(line: str) -> Commit:
+    name, parents, author, at, title = line.split("\0")
+    return Commit(name=name, parents=tuple(parents.split()), author=author, at=at, title=title)
+
+
+# ---------------------------------------------------------------------------- worktrees
+
+
+class Workshop:
+    """Worktrees below a folder, each made and built once, and kept until the hunt's folder goes."""
+
+    def __init__(self, checkout: Checkout, folder: Path, build: str | None, limit_s: float) -> None:
+        """Build with a shell's command, which may take so many seconds."""
+        self._checkout, self._folder = checkout, folder.absolute()
+        self._build, self._limit_s = build, limit_s
+
+    def tree(self, commit: str, pins: Mapping[str, str] | None = None) -> Path:
+        """Return the built worktree of a commit; ``pins`` are commits of submodules, by path.
+
+        Raises:
+            BuildError: It cannot be checked out or built, now or when that was tried before.
+            AbortedError: The build asks for the end of the hunt: it exits with 128 or more.
+        """
+        pins = pins or {}
+        name = "-".join((commit[:SHORT], *(pin[:SHORT] for pin in pins.values())))
+        tree = self._folder / name
+        made, built = (self._folder / f"{name}.{what}" for what in ("made", "built"))
+        if not made.exists():
+            self._make(tree, commit, pins)
+            write_whole(made, "")
+        if not built.exists():
+            # What a build prints stays beside its tree.
+            write_whole(built, self._run_build(tree, self._folder / f"{name}.log"))
+        problem = built.read_text(encoding="utf-8")
+        if problem:
+            raise BuildError(problem)
+        return tree
+
+    def _make(self, tree: Path, commit: str, pins: Mapping[str, str]) -> None:
+        make_folder(self._folder)
+        git = self._checkout.git
+        with suppress(GitError):  # what a kill has left
+            git("worktree", "remove", "--force", "--force", str(tree))
+        git("worktree", "prune")
+        try:
+            git("worktree", "add", "--force", "--detach", str(tree), commit)
+            if (tree / ".gitmodules").exists():
+                self._add_submodules(tree)
+            for path, pin in pins.items():
+                git("checkout", "-q", "--detach", pin, folder=tree / path)
+        except GitError as error:
+            raise BuildError(f"it cannot be checked out: {error}") from error
+
+    def _add_submodules(self, tree: Path) -> None:
+        """Fill submodules from the checkout's own, so that no network is needed."""
+        git, root = self._checkout.git, self._checkout.root
+        named = git(
+            "config", "-f", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", folder=tree
+        )
+        near = ["-c", "protocol.file.allow=always"]
+        for line in named.splitlines():
+            key, _, path = line.partition(" ")
+            if (root / path / ".git").exists():
+                near += ["-c", f"{key.removesuffix('path')}url={root / path}"]
+        git(*near, "submodule", "update", "--init", "--recursive", folder=tree)
+
+    def _run_build(self, tree: Path, log: Path) -> str:
+        """Build, and return what is wrong; empty where it is built."""
+        if self._build is None:
+            return ""
+        # The node or the user may tell trees apart, and link to data that no commit has.
+        environment = {**os.environ, "DLPERF_CHECKOUT": str(self._checkout.root)}
+        with log.open("wb") as file:
+            program = subprocess.Popen(  # noqa: S602 - the user's own command
+                self._build, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
+                stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = program.wait(self._limit_s)
+            except subprocess.TimeoutExpired:
+                _end(program)
+                return f"the build took longer than {self._limit_s:g} s; --build-limit allows more"
+            except BaseException:
+                _end(program)
+                raise
+        if code < 0 or code >= 128:  # noqa: PLR2004 - as `git bisect run` takes it
+            raise AbortedError(f"the build ended the hunt with exit code {code}; see {log}")
+        if code == 0:
+            return ""
+        last = log.read_text(encoding="utf-8", errors="replace").strip()[-_LAST_WORDS:]
+        return f"the build failed with exit code {code}: {last.splitlines()[-1] if last else log}"
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()

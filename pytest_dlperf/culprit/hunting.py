@@ -1,0 +1,388 @@
+"""A hunt from its first run to its answer: both ends are measured, then what tells most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.culprit.axes import Candidate  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.culprit.checkouts import BuildError
+from pytest_dlperf.culprit.cost import forecast
+from pytest_dlperf.culprit.ends import ends_of
+from pytest_dlperf.culprit.hunt import (
+    Hunt,
+    Observation,
+    Outcome,
+    Posterior,
+    Shape,
+    as_part,
+    worse_by,
+)
+from pytest_dlperf.culprit.journal import Entry, Journal, KnownEnds, TrialEntry
+from pytest_dlperf.culprit.search import Search
+from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial, Trials
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.statistics import median
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+MIN_END_RUNS: Final = 3
+MAX_END_RUNS: Final = 8
+
+
+class NotFoundError(DlperfError):
+    """Nothing can be hunted: the ends are not what they are said to be."""
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """How far a hunt may go."""
+
+    error: float = 0.05
+    """Allowed probability of a wrong answer."""
+    runs: int | None = None
+    seconds: float | None = None
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How a hunt stands after a run."""
+
+    setting: int
+    trial: TrialEntry
+    runs: int
+    """All that were done, those of both ends included."""
+    runs_left: float | None
+    """To expect; ``None`` while the ends are measured."""
+    seconds_a_run: float
+    posterior: Posterior | None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a hunt says at its end."""
+
+    case_id: str
+    metric: str
+    unit: str
+    kind: str
+    """What was looked along: commit, image, version, difference."""
+    outcome: Outcome
+    culprits: tuple[Candidate, ...] = ()
+    certainty: float = 0.0
+    loss_percent: float | None = None
+    """Positive: worse than the good end."""
+    interval_percent: tuple[float, float] | None = None
+    together: str | None = None
+    everywhere: bool = False
+    """Without a culprit: whether the good end is as bad as well."""
+    good: Candidate
+    bad: Candidate
+    ends: KnownEnds
+    candidates: int
+    runs: int
+    seconds: float
+    """Spent on runs."""
+    problems: Mapping[str, str] = {}
+    """Why candidates could not be measured, by name."""
+    is_out_of_budget: bool = False
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What is hunted: candidates in their order, or in any combination, and how each is had."""
+
+    case_id: str
+    metric: Metric
+    kind: str
+    good: Candidate
+    candidates: tuple[Candidate, ...]
+    weights: tuple[float, ...]
+    setup: Callable[[int], Setup]
+    """Prepares a setting, as ``Hunt`` counts them, or raises a ``BuildError``."""
+    sessions: tuple[tuple[float, ...], ...] = ()
+    """Runs of earlier nights, which show the noise."""
+    spread: float | None = None
+    """Of levels between sittings, as the history knows it; natural logarithm."""
+    hosts: tuple[str, ...] = ()
+    known: KnownEnds | None = None
+    """Of differences: both ends are two nights, on which no more runs are spent."""
+
+    def named(self, setting: int) -> str:
+        """Name a setting for people."""
+        if self.known is None or self.known.hunt.shape is Shape.ORDERED:
+            return (self.good, *self.candidates)[setting].name
+        back = [one.name for bit, one in enumerate(self.candidates) if not setting >> bit & 1]
+        return f"{', '.join(back)} put back" if back else "tonight's"
+
+
+class Hunting:
+    """One hunt; ``tell`` gets each run, ``agree`` is asked before what costs much."""
+
+    def __init__(  # noqa: PLR0913 - all that a hunt has, most of it by name
+        self,
+        question: Question,
+        journal: Journal,
+        trials: Trials,
+        budget: Budget,
+        *,
+        tell: Callable[[Progress], None],
+        agree: Callable[[str], bool],
+    ) -> None:
+        """Go on from what the journal has."""
+        self._question, self._journal, self._trials = question, journal, trials
+        self._budget, self._tell, self._agree = budget, tell, agree
+        self._hosts = question.hosts
+        self._sitting = journal.sitting
+        self._ends: KnownEnds | None = None
+
+    # ---------------------------------------------------------------- from run to run
+
+    def answer(self) -> Answer:
+        """Hunt until it is decided, or the budget is spent.
+
+        Raises:
+            NotFoundError: The ends do not differ as they should, or cannot be measured.
+            UsageError: The budget is too small for the certainty that was asked for.
+            AbortedError: It cannot go on now.
+        """
+        self._check_ends_can_be_had()
+        ends = self._question.known or self._journal.ends or self._measured_ends()
+        self._check_cost(ends.hunt)
+        self._ends = ends
+        search = self._search(ends)
+        while (setting := search.next_query(self._sitting)) is not None and not self._is_spent():
+            self._measure(setting)
+            search = self._search(ends)
+        return self._said(ends, search, is_out_of_budget=setting is not None)
+
+    def _is_spent(self) -> bool:
+        trials = [one for one in self._journal.trials if one.value is not None]
+        limit = self._budget
+        return (limit.runs is not None and len(trials) >= limit.runs) or (
+            limit.seconds is not None and sum(one.seconds for one in trials) >= limit.seconds
+        )
+
+    def _search(self, ends: KnownEnds) -> Search:
+        """Replay the hunt; the runs that its levels rest on are in these already."""
+        better = self._direction(ends.good, ends.bad)
+        observations = (
+            Observation(
+                setting=one.setting,
+                sitting=one.sitting,
+                worse=None if one.value is None else worse_by(one.value, ends.good, better),
+            )
+            for one in self._journal.trials
+            if not one.is_end
+        )
+        return Search(ends.hunt, observations)
+
+    def _measure(self, setting: int, *, is_end: bool = False) -> TrialEntry:
+        """Measure a setting; one that is broken is believed where the good end is not."""
+        trial = self._trial(setting)
+        if trial.problem is not None and not is_end:
+            self._check_others(setting, trial)
+        return self._note(setting, trial, is_end=is_end)
+
+    def _check_others(self, setting: int, trial: Trial) -> None:
+        """Raise an error where the ends cannot be measured either: it is no candidate's fault."""
+        named = self._question.named
+        # What was not built took no time of the hosts.
+        is_end = self._ends is not None and setting in (0, self._ends.hunt.bad_end)
+        if not is_end and trial.seconds:
+            control = self._trial(0)
+            if control.problem is None:
+                self._note(0, control)
+                return
+            trial, is_end, setting = control, True, 0
+        if is_end:
+            known = any(t.setting == setting and t.value for t in self._journal.trials)
+            before = ", and could be before" if known else ""
+            text = f"{named(setting)} cannot be measured{before}: {trial.problem}"
+            raise AbortedError(text) if known else NotFoundError(text)
+
+    def _trial(self, setting: int) -> Trial:
+        try:
+            setup = self._question.setup(setting)
+        except BuildError as error:
+            return Trial(problem=str(error))
+        trial = self._trials.run(len(self._journal.trials), setup, self._hosts)
+        wanted, found = self._question.metric, trial.metric
+        if found is not None and (found.unit, found.better) != (wanted.unit, wanted.better):
+            problem = f"its {wanted.name} is in {found.unit}, not in {wanted.unit}"
+            return replace(trial, value=None, problem=problem)
+        # Other hosts would have another level.
+        self._hosts = self._hosts or trial.hosts
+        if trial.value is not None and trial.value <= 0:
+            return replace(trial, value=None, problem=f"its number is {trial.value:g}")
+        return trial
+
+    def _note(self, setting: int, trial: Trial, *, is_end: bool = False) -> TrialEntry:
+        entry = TrialEntry(
+            setting=setting,
+            sitting=self._sitting,
+            value=trial.value,
+            problem=trial.problem,
+            seconds=round(trial.seconds, 3),
+            is_end=is_end,
+        )
+        self._journal.add(Entry(trial=entry))
+        done = [one for one in self._journal.trials if one.value is not None]
+        search = self._search(self._ends) if self._ends is not None else None
+        self._tell(
+            Progress(
+                setting=setting,
+                trial=entry,
+                runs=len(done),
+                runs_left=search.finding().runs_left if search else None,
+                seconds_a_run=median([one.seconds for one in done]) if done else 0.0,
+                posterior=search.posterior() if search else None,
+            )
+        )
+        return entry
+
+    # ------------------------------------------------------------------- both ends
+
+    @property
+    def _bad_end(self) -> int:
+        return len(self._question.candidates)
+
+    def _check_ends_can_be_had(self) -> None:
+        """Build both ends before any run."""
+        if self._question.known or self._journal.ends:
+            return
+        for setting, word in ((0, "GOOD"), (self._bad_end, "BAD")):
+            try:
+                self._question.setup(setting)
+            except BuildError as error:  # noqa: PERF203 - there are two
+                raise NotFoundError(f"{word}, {self._question.named(setting)}, {error}") from error
+
+    def _measured_ends(self) -> KnownEnds:
+        """Measure both ends in turn, until their difference is beyond doubt or nothing."""
+        while True:
+            good, bad = self._values_of_end(0), self._values_of_end(self._bad_end)
+            is_enough = len(good) >= MIN_END_RUNS and len(bad) >= MIN_END_RUNS
+            if is_enough and (known := self._known_ends(good, bad)) is not None:
+                self._journal.add(Entry(ends=known))
+                return known
+            if len(bad) >= MAX_END_RUNS:
+                raise NotFoundError(self._no_difference(good, bad))
+            setting = 0 if len(good) <= len(bad) else self._bad_end
+            entry = self._measure(setting, is_end=True)
+            if entry.problem is not None:
+                word = "BAD" if setting else "GOOD"
+                raise NotFoundError(
+                    f"{word}, {self._question.named(setting)}, cannot be measured: "
+                    f"{entry.problem}. Both ends need the system file with this very case; nothing "
+                    "was hunted"
+                )
+
+    def _known_ends(self, good: list[float], bad: list[float]) -> KnownEnds | None:
+        """Return what runs of both ends tell; ``None`` while that may be nothing."""
+        better = self._direction(median(good), median(bad))
+        ends = ends_of(good, bad, better, sessions=self._question.sessions)
+        if ends is None or not ends.is_loss:
+            return None
+        hunt = Hunt(
+            weights=self._question.weights,
+            loss=ends.loss,
+            loss_error=ends.loss_error,
+            noise=ends.noise,
+            noise_dof=ends.noise_dof,
+            level_error=ends.level_error,
+            spread=ends.noise if self._question.spread is None else self._question.spread,
+            measured_in=self._sitting,
+            error=self._budget.error,
+        )
+        return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
+
+    def _values_of_end(self, setting: int) -> list[float]:
+        return [
+            one.value
+            for one in self._journal.trials
+            if one.is_end and one.setting == setting and one.value is not None
+        ]
+
+    def _direction(self, good: float, bad: float) -> Better:
+        """Return the direction in which the bad end is worse: of a gain, the other one."""
+        better = self._question.metric.better or Better.HIGHER
+        if better.is_worse(bad, good):
+            return better
+        return Better.LOWER if better is Better.HIGHER else Better.HIGHER
+
+    def _no_difference(self, good: Sequence[float], bad: Sequence[float]) -> str:
+        question, unit = self._question, self._question.metric.unit
+
+        def told(values: Sequence[float]) -> str:
+            low, high = min(values), max(values)
+            return (
+                f"{numbers.quantity(median(values), unit)} "
+                f"({low:.6g} to {high:.6g} in {numbers.counted(len(values), 'run')})"
+            )
+
+        return (
+            f"GOOD and BAD do not differ: {question.named(0)} has {told(good)}, "
+            f"{question.named(self._bad_end)} has {told(bad)}. Either GOOD is not good or BAD is "
+            "not bad any more; nothing was hunted"
+        )
+
+    def _check_cost(self, hunt: Hunt) -> None:
+        """Say beforehand what is dear, and refuse what the budget cannot reach."""
+        known = [one for one in self._journal.trials if not one.is_end]
+        if known:
+            return  # it was agreed to before
+        expected = forecast(hunt)
+        spent = len(self._journal.trials)
+        asked = f"{100 * (1 - hunt.error):g} %"
+        if self._budget.runs is not None and expected.runs + spent > self._budget.runs:
+            left = max(0, self._budget.runs - spent)
+            could = forecast(hunt, most_runs=left).certainty
+            raise UsageError(
+                f"{self._budget.runs} runs are too few to be {asked} sure: with {spent} of both "
+                f"ends it takes some {expected.runs + spent:.0f}; with {left} more it could be "
+                f"{100 * could:.0f} % sure. Allow more runs, or less certainty"
+            )
+        if hunt.is_faint:
+            text = (
+                f"the loss is of the size of the noise ({100 * hunt.loss:.1f} %, one run varies by "
+                f"{100 * hunt.noise:.1f} %): being {asked} sure takes some {expected.runs:.0f} runs"
+            )
+            if not self._agree(text):
+                raise NotFoundError(f"{text}; not begun")
+
+    # ----------------------------------------------------------------------- the end
+
+    def _said(self, ends: KnownEnds, search: Search, *, is_out_of_budget: bool) -> Answer:
+        question, posterior = self._question, search.posterior()
+        finding, trials = search.finding(), self._journal.trials
+        better = self._direction(ends.good, ends.bad)
+        sign = 1 if better is question.metric.better else -1
+        problems = {question.named(t.setting): t.problem for t in trials if t.problem is not None}
+
+        def percent(worse: float) -> float:
+            return 100 * sign * as_part(worse, better)
+
+        interval = finding.interval
+        both = None if interval is None else (percent(interval[0]), percent(interval[1]))
+        return Answer(
+            case_id=question.case_id,
+            metric=question.metric.name,
+            unit=question.metric.unit,
+            kind=question.kind,
+            outcome=finding.outcome,
+            culprits=tuple(question.candidates[one] for one in finding.culprits),
+            certainty=finding.certainty,
+            loss_percent=None if finding.loss is None else percent(finding.loss),
+            interval_percent=None if both is None else (min(both), max(both)),
+            together=finding.together.value if finding.together else None,
+            everywhere=posterior.everywhere > posterior.gone,
+            good=question.good,
+            bad=question.candidates[-1],
+            ends=ends,
+            candidates=len(question.candidates),
+            runs=sum(one.value is not None for one in trials),
+            seconds=sum(one.seconds for one in trials),
+            problems=problems,
+            is_out_of_budget=is_out_of_budget,
+        )

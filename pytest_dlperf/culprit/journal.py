@@ -1,0 +1,120 @@
+"""What a hunt has done, a line of JSON each; a hunt that was killed goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from pytest_dlperf.culprit.hunt import Hunt  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.files.locks import HeldLock, LockError
+from pytest_dlperf.files.writing import make_folder
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_NAME: Final = "hunt.jsonl"
+
+
+class TrialEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run, or why there is none."""
+
+    setting: int
+    sitting: int
+    value: float | None = None
+    problem: str | None = None
+    seconds: float = 0.0
+    is_end: bool = False
+    """Whether it was one of the runs that the levels of both ends are taken from."""
+
+
+class KnownEnds(Struct, frozen=True, kw_only=True):
+    """What is known of both ends: their medians in the metric's unit, and what a search needs."""
+
+    hunt: Hunt
+    good: float
+    bad: float
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line: the question, a run, or what the runs of both ends have shown."""
+
+    question: Any = None
+    trial: TrialEntry | None = None
+    ends: KnownEnds | None = None
+
+
+def named_by(question: Mapping[str, Any]) -> str:
+    """Name the folder of a question: the same question finds it again."""
+    text = json.dumps(to_builtins(question), sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:SHORT_DIGEST]
+
+
+SHORT_DIGEST: Final = 12
+
+
+class Journal:
+    """The lines of one hunt, in a folder that one process at a time may add to."""
+
+    def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
+        """Take the folder, and read what was done before.
+
+        Raises:
+            UsageError: Another process hunts there, or a line cannot be read.
+        """
+        self.folder = folder.absolute()
+        make_folder(self.folder)
+        try:
+            self._lock = HeldLock(self.folder / "lock")
+        except LockError as error:
+            raise UsageError(f"this hunt is under way in another process: {error}") from error
+        self._file = self.folder / _NAME
+        self._entries = self._read()
+        if not self._entries:
+            self.add(Entry(question=to_builtins(question)))
+        self.sitting = 1 + max((one.sitting for one in self.trials), default=-1)
+        """A number that no earlier process had."""
+
+    @property
+    def trials(self) -> Sequence[TrialEntry]:
+        """All runs, in their order."""
+        return [one.trial for one in self._entries if one.trial is not None]
+
+    @property
+    def ends(self) -> KnownEnds | None:
+        """What the runs of both ends have shown; ``None`` until they have."""
+        return next((one.ends for one in self._entries if one.ends is not None), None)
+
+    def add(self, entry: Entry) -> None:
+        """Append a line, and see it on the disk before anything else is done."""
+        line = json.dumps(to_builtins(entry)) + "\n"
+        with self._file.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._entries.append(entry)
+
+    def release(self) -> None:
+        """Let another process go on."""
+        self._lock.release()
+
+    def _read(self) -> list[Entry]:
+        if not self._file.exists():
+            return []
+        content = self._file.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:  # a kill, or a full disk, has cut the last line
+            with self._file.open("r+b") as file:
+                file.truncate(len(whole))
+        try:
+            return [convert(json.loads(line), Entry) for line in whole.splitlines()]
+        except (ValueError, ValidationError) as error:
+            raise UsageError(
+                f"{self._file} is not what a hunt has written: {error}; move its folder away to "
+                "hunt anew"
+            ) from error

@@ -1,0 +1,194 @@
+"""One measured run of a case as a candidate has it: a session of its own, by the usual launchers.
+
+A candidate runs through the same hosts, leases and readers as a night. What the session would
+report is left out: no history, no baselines, no notices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from pytest_dlperf.config.options import OPTIONS
+from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.measure.launch_change import LaunchChange
+from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.results.reading import ResultsFileError, read_results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_dlperf.config.options import Option
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.model.results import Results
+
+_RESET: Final = (
+    "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
+    "html_file", "markdown_file", "tables_directory", "notify_lists", "notify_on", "why",
+)  # fmt: skip
+"""Options of the user's sessions that a hunt does not take over, by the name of their field."""
+_OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")
+_END_LIMIT_S: Final = 30.0
+"""Seconds that an interrupted session may take to end its run."""
+_ERROR: Final = re.compile(r"^(?:ERROR: |E  +|Error: )(.+)", re.MULTILINE)
+_USAGE_ERROR: Final = 4
+
+
+class TrialOrder(Struct, frozen=True, kw_only=True):
+    """What the session of a trial is to measure."""
+
+    case_id: str
+    change: LaunchChange
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """Where and how a candidate is measured: the session's folder, and what it launches."""
+
+    folder: str
+    arguments: tuple[str, ...] = ()
+    """Further arguments of pytest."""
+    change: LaunchChange = LaunchChange()
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """What came of one run: a number, or why there is none."""
+
+    value: float | None = None
+    """In the metric's unit."""
+    problem: str | None = None
+    seconds: float = 0.0
+    metric: Metric | None = None
+    """How the candidate's system file defines the metric."""
+    hosts: tuple[str, ...] = ()
+
+
+class AbortedError(BrokenError):
+    """The hunt cannot go on, and no candidate is to blame for it; the same command resumes it."""
+
+
+def options_reset() -> Iterator[Option]:
+    """List the options that a trial's session does not take over."""
+    return (OPTIONS[name] for name in _RESET if name in OPTIONS)
+
+
+class Trials:
+    """Measures one metric of one case; each trial leaves its logs and output in ``folder``."""
+
+    def __init__(self, folder: Path, case_id: str, metric: str, arguments: tuple[str, ...]) -> None:
+        """Measure by sessions with these arguments of pytest."""
+        self._folder = folder.absolute()
+        self._case_id, self._metric = case_id, metric
+        self._arguments = arguments
+
+    def run(self, number: int, setup: Setup, hosts: tuple[str, ...] = ()) -> Trial:
+        """Run trial ``number``, on these hosts if they are known.
+
+        Raises:
+            AbortedError: Hosts or pytest itself are broken, or the session was ended.
+        """
+        # The session of a hunt that was killed may be about to end its run.
+        place = self._folder / f"{number:04}-{os.getpid()}"
+        make_folder(place)
+        results, order = place / "results.json", place / "order.json"
+        change = replace(setup.change, hosts=setup.change.hosts or hosts)
+        write_whole(
+            order, json.dumps(to_builtins(TrialOrder(case_id=self._case_id, change=change)))
+        )
+        words = [
+            *(sys.executable, "-m", "pytest", *self._arguments, *setup.arguments),
+            *("-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate"),
+            *(f"--dlperf-candidate={order}", f"--dlperf-json={results}", "--dlperf-history=none"),
+            *(
+                f"--dlperf-run-dir={place / 'logs'}",
+                "--dlperf-repeats=1",
+                "--dlperf-gate=tolerance",
+            ),
+            "--dlperf-control=never",
+        ]
+        for declared in options_reset():
+            words += ["-o", f"{declared.key}="] * declared.ini
+        began = time.monotonic()
+        code = self._session(words, setup.folder, place / "output.txt")
+        output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
+        trial = self._read(results, code, output, place)
+        return replace(trial, seconds=time.monotonic() - began)
+
+    def _session(self, words: list[str], folder: str, output: Path) -> int:
+        reset = {declared.variable for declared in options_reset()}
+        left_out = {*_OF_CI, *filter(None, reset)}
+        environment = {k: v for k, v in os.environ.items() if k not in left_out}
+        with output.open("wb") as file:
+            session = subprocess.Popen(  # noqa: S603 - pytest, with the user's own arguments
+                words,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                return session.wait()
+            except BaseException:
+                # A Ctrl-C has reached it as well; whoever sends a signal to us alone means both.
+                session.send_signal(signal.SIGINT)
+                try:
+                    session.wait(_END_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    session.kill()
+                raise
+
+    def _read(self, file: Path, code: int, output: str, place: Path) -> Trial:
+        if code == _USAGE_ERROR:
+            return Trial(problem=_last_error(output))
+        try:
+            results = read_results(file)
+        except ResultsFileError as error:
+            raise AbortedError(
+                f"the session of a run ended with exit code {code} and without results; its output "
+                f"is in {place / 'output.txt'}"
+            ) from error
+        if results.interrupted:
+            raise AbortedError("the session of a run was interrupted")
+        if results.unfit_hosts:
+            faults = "; ".join(f"{h}: {', '.join(f)}" for h, f in results.unfit_hosts.items())
+            return Trial(problem=f"hosts cannot be used: {faults}")
+        return self._of_results(results)
+
+    def _of_results(self, results: Results) -> Trial:
+        result = next((one for one in results.cases if one.case.id == self._case_id), None)
+        measured = result.measurement if result is not None else None
+        if result is None or measured is None:
+            judged = result.judgements.values() if result is not None else ()
+            reason = next((one.reason for one in judged if one.reason), None)
+            return Trial(problem=reason or "it was not measured")
+        hosts = measured.fingerprint.hosts if measured.fingerprint is not None else ()
+        return replace(self._of_measurement(measured), hosts=hosts)
+
+    def _of_measurement(self, measured: Measurement) -> Trial:
+        for run in measured.broken_runs:
+            return Trial(problem=f"{run.status.value}: {run.reason or 'no reason is known'}")
+        try:
+            samples = measured.samples(self._metric)
+        except KeyError:
+            known = ", ".join(metric.name for metric in measured.metrics)
+            return Trial(problem=f"there is no metric {self._metric!r}; there are: {known}")
+        if not samples.values:
+            why = "; ".join(run.missing.get(self._metric, "") for run in measured.runs)
+            return Trial(problem=f"the run has no {self._metric}{': ' * bool(why)}{why}")
+        return Trial(value=samples.values[0], metric=samples.metric)
+
+
+def _last_error(output: str) -> str:
+    found = _ERROR.findall(output)
+    return found[-1] if found else "pytest refused its arguments"

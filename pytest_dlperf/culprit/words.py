@@ -1,0 +1,148 @@
+"""What a hunt says: while it runs, and at its end as text and as Markdown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.culprit.hunt import Outcome
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.numbers import counted, interval, quantity, signed_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.culprit.axes import Candidate
+    from pytest_dlperf.culprit.hunting import Answer, Progress, Question
+
+_BAR: Final = 20
+_MAX_BARS: Final = 8
+_MIN_SHARE: Final = 0.01
+_MAX_PROBLEMS: Final = 3
+_SURE: Final = 0.999
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the largest unit that suits it."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.1f} h"
+
+
+def progress_lines(progress: Progress, question: Question, *, now: datetime) -> Iterator[str]:
+    """Say what a run has shown, and draw how probable each candidate is."""
+    trial, unit = progress.trial, question.metric.unit
+    number = f"run {progress.runs}"
+    if progress.runs_left is not None:
+        number += f" of about {progress.runs + progress.runs_left:.0f}"
+    name = question.named(progress.setting)
+    if trial.problem is not None:
+        yield f"{name}: {trial.problem.splitlines()[0]}"
+    else:
+        when = ""
+        if progress.runs_left is not None:
+            end = now + timedelta(seconds=progress.runs_left * progress.seconds_a_run)
+            when = f"; done about {end:%H:%M}"
+        yield f"{number}: {name} {quantity(trial.value, unit)}{when}"
+    if progress.posterior is not None:
+        yield from bars(progress.posterior.candidates, question.candidates)
+
+
+def bars(shares: Sequence[float], candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Draw a bar for each of the most probable candidates, in their own order."""
+    ranked = sorted(range(len(shares)), key=lambda one: -shares[one])[:_MAX_BARS]
+    shown = sorted(one for one in ranked if shares[one] >= _MIN_SHARE)
+    width = max((len(candidates[one].name) for one in shown), default=0)
+    for one in shown:
+        bar = "█" * max(1, round(_BAR * shares[one]))
+        title = f"  {candidates[one].title}" if candidates[one].title else ""
+        yield f"  {candidates[one].name:<{width}} {100 * shares[one]:3.0f} % {bar:<{_BAR}}{title}"
+
+
+def headline(answer: Answer) -> str:
+    """Say the answer in one sentence, as the next night's explanation quotes it."""
+    if answer.outcome is Outcome.FOUND:
+        return f"found: {named(answer)}, {_certainty(answer)}, {counted(answer.runs, 'run')}"
+    if answer.outcome is Outcome.PAIR:
+        acts = {"each": "each has a part", "both": "only together", "either": "each alone has all"}
+        how = acts.get(answer.together or "", "")
+        return (
+            f"found: {named(answer)} ({how}), {_certainty(answer)}, {counted(answer.runs, 'run')}"
+        )
+    if answer.outcome is Outcome.NONE:
+        where = (
+            f"{answer.good.name} is as bad now: look at driver, hosts and the night itself"
+            if answer.everywhere
+            else f"the change is gone: {answer.bad.name} is good now"
+        )
+        return f"none of these: {where}, {_certainty(answer)}, {counted(answer.runs, 'run')}"
+    why = "the budget is spent" if answer.is_out_of_budget else "what is left cannot be told apart"
+    return f"undecided: {why} after {counted(answer.runs, 'run')}"
+
+
+def named(answer: Answer) -> str:
+    """Name the culprits."""
+    joint = " and " if answer.outcome is Outcome.PAIR else " or "
+    return joint.join(one.name for one in answer.culprits)
+
+
+def _certainty(answer: Answer) -> str:
+    sure = answer.certainty
+    return f"{'over 99.9' if sure > _SURE else f'{100 * sure:.0f}'} % sure"
+
+
+def facts(answer: Answer) -> Iterator[tuple[str, str]]:
+    """List what belongs to the answer, by what it is called."""
+    for one in answer.culprits:
+        if one.title:
+            yield f"{answer.kind} {one.name}", f"{one.title} ({one.author}, {one.at[:10]})"
+    if answer.loss_percent is not None and answer.culprits:
+        text = signed_percent(-answer.loss_percent)
+        if answer.interval_percent is not None:
+            low, high = answer.interval_percent
+            text += f" (95 %: {interval((-high, -low))})"
+        yield answer.metric, f"{text} from {quantity(answer.ends.good, answer.unit)}"
+    yield (
+        "between",
+        f"{answer.good.name} and {answer.bad.name}, {counted(answer.candidates, answer.kind)}",
+    )
+    yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}"
+    if answer.problems:
+        told = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
+        yield "not measured", numbers.named(told, _MAX_PROBLEMS)
+
+
+def text_lines(answers: Sequence[Answer]) -> Iterator[str]:
+    """Tell a hunt, and what it went on in, for a terminal."""
+    for depth, answer in enumerate(answers):
+        if depth:
+            yield f"in {named(answers[depth - 1])}:"
+        yield f"{answer.case_id}: {headline(answer)}"
+        yield from (f"  {name}: {value}" for name, value in facts(answer))
+
+
+def markdown(answers: Sequence[Answer]) -> str:
+    """Tell a hunt, and what it went on in, as a comment or a page's part."""
+    lines = []
+    for depth, answer in enumerate(answers):
+        if depth:
+            lines += [f"In `{_code(named(answers[depth - 1]))}`:", ""]
+        lines += [f"**{_code(answer.case_id)}** {_plain(headline(answer))}", ""]
+        lines += [f"- {_plain(name)}: {_plain(value)}" for name, value in facts(answer)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _plain(text: str) -> str:
+    """Escape what Markdown and the forges would act on: titles of commits may hold anything."""
+    for one in "\\`*_{}[]<>#|!":
+        text = text.replace(one, f"\\{one}")
+    return text.replace("@", "@\u200b")

@@ -1,0 +1,131 @@
+"""A repository whose trainer gets slower in one of its commits; its work is a sleep per step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+CASE: Final = "own-net-fp32-b4-1n1g"
+
+TRAINER: Final = """\
+import os, random, sys, time
+from pytest_dlperf.trainers.steps import StepLog
+STEP_S = {seconds}
+NOISE = float(os.environ.get("NOISE", "0.01"))
+run_s = STEP_S * random.SystemRandom().gauss(1, NOISE)
+log = StepLog(batch_per_device=4, precision="fp32", world_size=1, nodes=1, devices_per_node=1)
+for _ in range(int(sys.argv[1])):
+    time.sleep(run_s)
+    log.step(loss=1.0)
+"""
+
+SYSTEM: Final = """\
+framework: own
+model: net
+unit: samples/s
+log: {{name: train, format: dlperf}}
+window: {{warmup_steps: 1, measured_steps: 6}}
+repeats: 1
+launch:
+  devices: cpu
+  working_directory: {folder}
+  command: ["{{python}}", train.py, "{{steps}}"]
+  time_limit_s: 60
+cases:
+  - {{precision: fp32, batch_per_device: {batch}, topologies: [1n1g]}}
+"""
+
+PEOPLE: Final = ("Ana Diaz", "Ben Okafor", "Chen Wei")
+
+
+@dataclass(slots=True)
+class HuntedRepository:
+    """A Git repository with suite and trainer; ``commits`` in the order in which they were made."""
+
+    folder: Path
+    commits: list[str] = field(default_factory=list)
+
+    def set_up(self, *, batch: int = 4) -> None:
+        """Make the repository, without a commit."""
+        systems = self.folder / "bench_tests" / "systems"
+        systems.mkdir(parents=True)
+        self.write_system(batch=batch)
+        (self.folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        (self.folder / ".gitignore").write_text(".dlperf/\n__pycache__/\n", encoding="utf-8")
+        self.trainer(0.05)
+        self.git("init", "-q", "-b", "main")
+
+    def write_system(self, *, batch: int = 4) -> None:
+        """Write the system file."""
+        file = self.folder / "bench_tests" / "systems" / "net.yaml"
+        text = SYSTEM.format(folder=self.folder, batch=batch)
+        file.write_text(text, encoding="utf-8")
+
+    def trainer(self, seconds: float) -> None:
+        """Have the trainer take so long for a step."""
+        text = TRAINER.format(seconds=seconds)
+        (self.folder / "train.py").write_text(text, encoding="utf-8")
+
+    def commit(self, title: str) -> str:
+        """Commit everything."""
+        with (self.folder / "NOTES.md").open("a", encoding="utf-8") as file:
+            file.write(f"{title}\n")
+        who = PEOPLE[len(self.commits) % len(PEOPLE)]
+        self.git("add", "-A")
+        self.git("-c", f"user.name={who}", "-c", "user.email=a@example.org",
+                 "commit", "-q", "-m", title)  # fmt: skip
+        self.commits.append(self.git("rev-parse", "HEAD"))
+        return self.commits[-1]
+
+    def fill(self, count: int, *, slow: int, seconds: float = 0.08, broken: int = 0) -> None:
+        """Make commits 0 to ``count``: from ``slow`` on a step takes ``seconds``.
+
+        One in ``broken`` does not build: it has a file ``broken``.
+        """
+        for number in range(count + 1):
+            if number == slow:
+                self.trainer(seconds)
+            flag = self.folder / "broken"
+            flag.unlink(missing_ok=True)
+            if broken and 0 < number < count and number % broken == 1:
+                flag.touch()
+            self.commit(f"Change number {number}")
+
+    def git(self, *words: str) -> str:
+        """Run Git here."""
+        done = subprocess.run(
+            ["git", "-C", str(self.folder), *words],  # noqa: S607 - the user's git
+            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start ``pytest-dlperf`` in a process of its own."""
+        code = "import sys; from pytest_dlperf.command.main import main; sys.exit(main())"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            cwd=self.folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        """Run ``pytest-dlperf``: its exit code, and what it printed."""
+        program = self.start(*arguments, **environment)
+        output = program.communicate()[0]
+        return program.returncode, output
+
+    def bisect(self, *arguments: str, good: int = 0, bad: int = -1) -> tuple[int, str]:
+        """Hunt between two commits."""
+        ends = f"{self.commits[good]}..{self.commits[bad]}"
+        return self.run("bisect", ends, "--case", CASE, *arguments)

@@ -1,0 +1,218 @@
+"""``pytest-dlperf bisect`` in repositories whose trainer sleeps longer from some commit on."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hunted_repository import CASE, HuntedRepository
+
+pytestmark = pytest.mark.usefixtures("own_environment")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HuntedRepository:
+    monkeypatch.chdir(tmp_path)
+    found = HuntedRepository(tmp_path / "repository")
+    found.set_up()
+    return found
+
+
+def journal(repository: HuntedRepository) -> list[dict[str, object]]:
+    [file] = repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
+    repository.fill(8, slow=5, seconds=0.08)
+    file = repository.folder / "found.md"
+    code, output = repository.bisect("--markdown", str(file))
+    assert code == 0, output
+    culprit = repository.commits[5][:12]
+    assert re.search(rf"{CASE}: found: {culprit}, .* % sure, \d+ runs", output), output
+    assert "Change number 5 (Chen Wei, " in output
+    assert re.search(r"throughput: -3\d\.\d % \(95 %: -3\d\.\d to -3\d\.\d %\) from ", output)
+    assert f"found: {culprit}" in file.read_text(encoding="utf-8")
+    # The same command has the answer without a run.
+    lines = len(journal(repository))
+    assert f"{CASE}: found: {culprit}" in repository.bisect()[1]
+    assert len(journal(repository)) == lines
+
+
+def test_commits_that_do_not_build_are_passed_over(repository: HuntedRepository) -> None:
+    repository.fill(8, slow=6, seconds=0.08, broken=4)
+    code, output = repository.bisect("--build", "echo building; test ! -e broken")
+    assert code in (0, 125), output
+    # Commit 5 does not build: 5 and 6 cannot be told apart.
+    found = re.search(r"found: ([0-9a-f]{12}) or ([0-9a-f]{12}),", output)
+    assert code == 125
+    assert found is not None, output
+    assert set(found.groups()) == {repository.commits[one][:12] for one in (5, 6)}
+    assert "the build failed with exit code 1" in output
+
+
+@pytest.mark.ci
+def test_a_killed_hunt_goes_on_and_finds_the_same(repository: HuntedRepository) -> None:
+    repository.fill(64, slow=41, seconds=0.08, broken=16)
+    ends = f"{repository.commits[0]}..{repository.commits[-1]}"
+    words = ("bisect", ends, "--case", CASE, "--build", "test ! -e broken")
+    for seconds in (3.0, 6.5, 4.0, 8.0):
+        program = repository.start(*words)
+        time.sleep(seconds)
+        program.send_signal(signal.SIGKILL)
+        program.communicate()
+    code, output = repository.run(*words)
+    assert code == 0, output
+    assert re.search(rf"found: {repository.commits[41][:12]}, ", output), output
+    assert "going on after" in output
+    trials = [line["trial"] for line in journal(repository) if line.get("trial")]
+    assert len({trial["sitting"] for trial in trials}) >= 2  # type: ignore[index]
+
+
+@pytest.mark.ci
+def test_a_merge_is_searched_inside(repository: HuntedRepository) -> None:
+    repository.fill(2, slow=99)
+    repository.git("checkout", "-q", "-b", "topic")
+    for number in range(3):
+        if number == 1:
+            repository.trainer(0.08)
+        repository.commit(f"Topic {number}")
+    culprit = repository.commits[-2][:12]
+    repository.git("checkout", "-q", "main")
+    (repository.folder / "other").write_text("1", encoding="utf-8")
+    repository.commit("Something else")
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    repository.git(*identity, "merge", "-q", "--no-ff", "-X", "ours", "-m", "Merge topic", "topic")
+    repository.commits.append(repository.git("rev-parse", "HEAD"))
+    repository.commit("After it")
+    merge = repository.commits[-2][:12]
+    code, output = repository.bisect()
+    assert code == 0, output
+    assert f"going on in {merge}: 4 commits" in output
+    assert f"in {merge}:" in output
+    assert output.count(f"found: {culprit}, ") == 1, output
+    code, output = repository.bisect("--first-parent")
+    assert code == 0
+    assert culprit not in output
+
+
+# ------------------------------------------------------------------------- bad input
+
+
+def test_ends_that_do_not_differ_are_told_with_numbers(repository: HuntedRepository) -> None:
+    repository.fill(3, slow=99)
+    code, output = repository.bisect()
+    assert code == 1
+    assert re.search(r"GOOD and BAD do not differ: \w+ has 7\d\.\d+ samples/s \(", output), output
+    assert "in 8 runs" in output
+
+
+def test_a_case_that_an_end_has_not_is_told(repository: HuntedRepository) -> None:
+    repository.write_system(batch=8)
+    repository.commit("Measure with 8")
+    repository.write_system(batch=4)
+    repository.commit("Measure with 4")
+    code, output = repository.bisect()
+    assert code == 1
+    assert "GOOD, " in output
+    assert f"no test measures the case {CASE}; did you mean 'own-net-fp32-b8-1n1g'" in output
+
+
+def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) -> None:
+    file = repository.folder / "bench_tests" / "systems" / "net.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.unlink()
+    repository.commit("Begin")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    repository.commit("Measure")
+    code, output = repository.bisect()
+    assert code == 1
+    assert "GOOD, " in output
+    assert "nothing was hunted" in output or "has no folder" in output, output
+
+
+def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
+    repository.fill(2, slow=1)
+    code, output = repository.bisect("--build", "sleep 100", "--build-limit", "1")
+    assert code == 1
+    assert "GOOD, " in output
+    assert "the build took longer than 1 s; --build-limit allows more" in output
+
+
+def test_a_budget_that_is_too_small_is_told(repository: HuntedRepository) -> None:
+    repository.fill(8, slow=5, seconds=0.08)
+    code, output = repository.bisect("--runs", "7")
+    assert code == 2
+    assert re.search(r"7 runs are too few to be 95 % sure: .* it takes some \d+; with", output)
+
+
+@pytest.mark.parametrize(
+    ("ends", "problem"),
+    [
+        ("HEAD", "'HEAD' is not GOOD..BAD"),
+        ("..HEAD", "'..HEAD' is not GOOD..BAD"),
+        ("HEAD..HEAD", "are the same commit"),
+        ("HEAD..HEAD~1", "HEAD is newer than HEAD~1; write the good commit first"),
+        ("no-such..HEAD", "there is no commit 'no-such' in "),
+    ],
+)
+def test_ends_that_are_none(repository: HuntedRepository, ends: str, problem: str) -> None:
+    repository.fill(2, slow=1)
+    code, output = repository.run("bisect", ends, "--case", CASE)
+    assert code == 2
+    assert problem in output
+
+
+def test_a_dirty_checkout_is_refused(repository: HuntedRepository) -> None:
+    repository.fill(2, slow=1)
+    repository.trainer(0.05)
+    code, output = repository.bisect()
+    assert code == 2
+    assert "has changes that no commit has: train.py; they would be in no candidate" in output
+
+
+def test_a_shallow_clone_is_told(repository: HuntedRepository) -> None:
+    repository.fill(4, slow=2)
+    shallow = HuntedRepository(repository.folder.with_name("shallow"), repository.commits)
+    repository.git(
+        "clone", "-q", "--depth", "2", f"file://{repository.folder}", str(shallow.folder)
+    )
+    code, output = shallow.bisect()
+    assert code == 2
+    assert "the clone is shallow: git fetch --unshallow" in output
+
+
+def test_another_case_is_refused_with_a_hint(repository: HuntedRepository) -> None:
+    repository.fill(2, slow=1)
+    code, output = repository.run("bisect", "HEAD~1..HEAD", "--case", "own-net-fp32-b4-1n1")
+    assert code == 2
+    assert f"there is no case 'own-net-fp32-b4-1n1'; did you mean '{CASE}'" in output
+
+
+def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> None:
+    repository.fill(16, slow=3)
+    code, output = repository.bisect("--dry-run")
+    assert code == 0
+    assert f"{CASE}, throughput: 16 commits" in output
+    assert re.search(r"runs to expect for a loss of 3 times the noise: 1\d", output)
+    assert not [*repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")]
+
+
+def test_one_hunt_at_a_time(repository: HuntedRepository) -> None:
+    repository.fill(4, slow=2)
+    ends = f"{repository.commits[0]}..{repository.commits[-1]}"
+    first = repository.start("bisect", ends, "--case", CASE)
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()  # it has begun
+        code, output = repository.bisect()
+    finally:
+        first.kill()
+        first.communicate()
+    assert code == 2
+    assert "this hunt is under way in another process" in output
