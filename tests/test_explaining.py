@@ -19,6 +19,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import level_began
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.commits import Checkout, Commit
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint
 from pytest_dlperf.model.metric import Better
@@ -77,6 +78,7 @@ def explained(  # noqa: PLR0913 - what differs between tests, by name
     baseline: Baseline | None = None,
     fingerprint: Fingerprint | None = None,
     started: str | None = None,
+    checkout: Checkout | None = None,
 ) -> Explanation | None:
     """Explain a judgement of that night."""
     measured = measurement(CASE, [judgement.measured or BAD] * 3)
@@ -87,7 +89,9 @@ def explained(  # noqa: PLR0913 - what differs between tests, by name
         baseline=baseline,
     )
     at = started or night(number)
-    tonight = Tonight(session=f"night-{number}", started=at, commit="tonights")
+    tonight = Tonight(
+        session=f"night-{number}", started=at, commit="tonights", checkout=checkout or Checkout()
+    )
     if file is None:
         return explain(None, subject, tonight)
     with History.read(file) as history:
@@ -298,6 +302,16 @@ def test_the_last_good_night_lies_before_those_that_were_red(
         "new tonight, Monday 2026-01-05, commit tonights; was red since Saturday 2026-01-03; "
         "last good Friday 2026-01-02, commit c1, 3 nights ago"
     )
+
+
+def test_the_commits_of_the_suite_that_came_with_it_are_listed(file: Path) -> None:
+    kept(file, {0: GOOD, 1: GOOD, 2: BAD})
+    names = ("tonights", "c2", "unknown", "c1", "c0")
+    commits = tuple(Commit(name=name, at=night(0), author="Ana", title=name) for name in names)
+    found = explained(file, 3, baseline=accepted(0), checkout=Checkout(commits=commits))
+    assert found is not None
+    (listed,) = found.commits
+    assert (listed.checkout, [one.name for one in listed.commits]) == ("suite", ["c2", "unknown"])
 
 
 def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:

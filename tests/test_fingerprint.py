@@ -331,6 +331,7 @@ def test_a_git_that_hangs_costs_the_commits_alone(
 ) -> None:
     tools = nvidia(tmp_path / "one")
     program(tools / "git", "sleep 600\n")
+    (tmp_path / ".git").mkdir()
     patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 3.0")
 
     found = taken_on({"one": tools}, "1n1g", checkouts={"code": str(tmp_path)})

@@ -5,12 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import re
 import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.files.ci import ENGINES, find_engine, is_scheduled
+from pytest_dlperf.files.ci import find_engine, is_scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,22 +19,6 @@ MAX_NAME_LENGTH: Final = 200
 """Characters of a person's name that are kept."""
 
 _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepaddle")
-# User and password stand before an @: neither gets into a link.
-_REMOTE: Final = re.compile(
-    r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?(?P<host>[\w.-]+)(?::\d+)?/|(?:[^@/:]+@)?(?P<ssh>[\w.-]+):)"
-    r"(?P<path>[\w.~/-]+?)(?:\.git)?/?",
-    re.ASCII,
-)
-_SERVER: Final = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?/?", re.ASCII)
-_COMMIT: Final = re.compile(r"([0-9a-f]{7,64})(?:\+changes)?", re.ASCII)
-_PUBLIC_FORGES: Final = {
-    "github.com": "commit",
-    "codeberg.org": "commit",
-    "gitea.com": "commit",
-    "gitlab.com": "-/commit",
-    "bitbucket.org": "commits",
-}
-"""Path of the commits' pages below a repository's own."""
 
 
 def describe_environment() -> dict[str, Any]:
@@ -92,25 +75,6 @@ def describe_commit(folder: Path) -> str | None:
     # Untracked files may be logs and baselines of this very session.
     changed = git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{head}+changes" if changed else head
-
-
-def describe_commit_page(
-    folder: Path, commit: str | None, environment: Mapping[str, str] = os.environ
-) -> str | None:
-    """Return the address of a commit's page, if the forge of the folder's remote is known."""
-    found = _COMMIT.fullmatch(commit or "")
-    if found is None:
-        return None
-    remote = _REMOTE.fullmatch(git(folder, "remote", "get-url", "origin"))
-    if remote is None:
-        return None
-    host = remote["host"] or remote["ssh"]
-    base, commits = f"https://{host}", _PUBLIC_FORGES.get(host)
-    for forge in filter(None, (engine.forge for engine in ENGINES)):
-        server = _SERVER.fullmatch(environment.get(forge.server, ""))
-        if server is not None and server["host"] == host:
-            base, commits = server[0].rstrip("/"), forge.commits
-    return f"{base}/{remote['path'].strip('/')}/{commits}/{found[1]}" if commits else None
 
 
 def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -33,8 +33,9 @@ from pytest_dlperf.history.nights import (
 )
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.triage import note_on
-from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.judgement import Explanation, PastNight, Verdict
+from pytest_dlperf.model.commits import Checkout, commits_between
+from pytest_dlperf.model.differences import SUITE, MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.judgement import DifferenceKind, Explanation, PastNight, Verdict
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import JudgedSession, Night, Series
     from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.commits import CommitRange
+    from pytest_dlperf.model.judgement import Difference, Judgement
     from pytest_dlperf.model.measurement import Measurement
 
 _MIN_NIGHTS_FOR_WEEKDAYS: Final = 10
@@ -57,13 +59,14 @@ _NIGHTS_FOR_ROTATION: Final = 15
 class Tonight(Struct, frozen=True, kw_only=True):
     """Tonight's session, whose own measurements are no earlier nights.
 
-    ``started`` is ISO 8601 with its zone; ``commit`` is the suite's and ``ci_run`` the address of
-    the CI's run, as far as known.
+    ``started`` is ISO 8601 with its zone; ``commit`` is the suite's, ``checkout`` what else is
+    known of that, and ``ci_run`` the address of the CI's run, as far as known.
     """
 
     session: str
     started: str
     commit: str | None = None
+    checkout: Checkout = Checkout()
     ci_run: str | None = None
 
 
@@ -336,6 +339,7 @@ class _Search:
             since=on_since,
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
+        found = differences_of(sides, hosts_rotate=self._hosts_rotate(since))
         return Explanation(
             since=since_night,
             red_since=red_night,
@@ -345,8 +349,23 @@ class _Search:
             or_earlier=self._may_be_earlier(change),
             unmeasured_nights=self._unmeasured_nights(change),
             is_gradual=change.is_gradual,
-            differences=differences_of(sides, hosts_rotate=self._hosts_rotate(since)),
+            differences=found,
+            commits=() if change.is_gradual else tuple(self._commits(found)),
         )
+
+    def _commits(self, differences: Iterable[Difference]) -> Iterator[CommitRange]:
+        """Yield the commits that came with the change, of each checkout."""
+        measurement = self._subject.measurement
+        checkouts = {
+            SUITE: self._tonight.checkout,
+            **(measurement.checkouts if measurement else {}),
+        }
+        for one in differences:
+            last = one.first_bad or one.tonight
+            if one.kind is DifferenceKind.COMMIT and one.came_with_it and one.last_good and last:
+                found = commits_between(checkouts, one.name, one.last_good, last)
+                if found is not None:
+                    yield found
 
     def _past_night(self, one: SessionPoint) -> tuple[PastNight, MeasuredOn | None]:
         """Describe an earlier session, and what it was measured on."""

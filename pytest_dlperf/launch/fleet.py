@@ -21,7 +21,7 @@ from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.commits import Checkout
     from pytest_dlperf.model.measurement import Fingerprint
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
@@ -103,6 +104,12 @@ class Fleet(ABC):
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> LaunchOutcome:
         """Run a case's nodes in their places."""
+
+    @abstractmethod
+    def checkouts(
+        self, case: Case, needed: Requirements, leases: Sequence[Lease]
+    ) -> Mapping[str, Checkout]:
+        """Describe the checkouts that a case ran from, by the names of their commits."""
 
     @abstractmethod
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
@@ -218,6 +225,13 @@ class HostFleet(Fleet):
             on_wait=self.say,
         ) as leases:
             yield leases * topology.nodes if on_one_machine else leases
+
+    def checkouts(
+        self, case: Case, needed: Requirements, leases: Sequence[Lease]
+    ) -> Mapping[str, Checkout]:
+        """Go by the look at the first host."""
+        del case
+        return self._looked_at(needed)[leases[0].host.name].checkouts
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
         """Go by the look at the hosts."""

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
+from pytest_dlperf.files.checkouts import described
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.masking.publishing import IN_REASONS
+from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import image, probe
+from pytest_dlperf.node import checkouts, image, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.launch.containers import ImageProbe
     from pytest_dlperf.launch.hosts import Host
@@ -80,7 +83,8 @@ class HostReport(Struct, frozen=True, kw_only=True):
     Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``, ``rocm``,
     ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``, ``kernel``,
     ``bios``, ``vbios`` and ``nic_firmware``, as far as they could be found out; those of
-    ``accelerators`` go before. ``commits`` are those of the checkouts, by what the user calls them.
+    ``accelerators`` go before. ``commits`` are those of the checkouts, by what the user calls them,
+    and ``checkouts`` what else is known of these.
     """
 
     fault: str | None
@@ -91,6 +95,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
     packages: Mapping[str, str] = {}
     facts: Mapping[str, str] = {}
     commits: Mapping[str, str] = {}
+    checkouts: Mapping[str, Checkout] = {}
 
     def fault_of(self, places: Collection[int] | None) -> str | None:
         """Say why a run on the devices at these places cannot use the host; ``None`` for all."""
@@ -153,6 +158,17 @@ def look_at_hosts(
     return _with_one_version(reports, (*needed.modules, IMAGE))
 
 
+def checkout_here(folder: Path) -> tuple[str | None, Checkout]:
+    """Return the commit of a folder of this machine, if it is a checkout, and what else is known.
+
+    The commit has ``+changes`` behind it where files differ.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    checkouts.find_checkouts({"": str(folder.absolute())}, found)
+    known = found.get("", {})
+    return (known["commit"] if "commits" in known else None), described(known)
+
+
 def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
     """Report on a host by what the look at it has found."""
     faults = list(_faults(host, needed, found))
@@ -173,7 +189,8 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
         versions=versions,
         packages=found["packages"],
         facts=_short(found["facts"]),
-        commits=found["commits"],
+        commits={name: one["commit"] for name, one in found["checkouts"].items()},
+        checkouts={name: described(one) for name, one in found["checkouts"].items()},
     )
 
 

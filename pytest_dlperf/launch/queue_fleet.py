@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.commits import Checkout
     from pytest_dlperf.model.measurement import Fingerprint
 
 EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
@@ -127,6 +128,14 @@ class QueueFleet(Fleet):
             queue_limit_s=self.queue_limit_s,
             check=check,
         )
+
+    def checkouts(
+        self, case: Case, needed: Requirements, leases: Sequence[Lease]
+    ) -> Mapping[str, Checkout]:
+        """Go by what the first node of its jobs has found."""
+        del leases
+        found = self._found.get((case.id, needed.key), {})
+        return next((report.checkouts for _, report in found.values()), {})
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
         """Describe what a case was measured on, by what its jobs have found where they ran."""

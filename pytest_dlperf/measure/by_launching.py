@@ -165,6 +165,7 @@ class LaunchMeasurer:
             estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=replace(taken_on, launch=facts),
+            checkouts=self.fleet.checkouts(launch.case, launch.needed, leases),
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:

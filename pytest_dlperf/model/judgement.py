@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.model.commits import CommitRange
 from pytest_dlperf.model.metric import Metric, RuleName
 
 
@@ -281,5 +282,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     night the one before."""
     differences: tuple[Difference, ...] = ()
     """What differs, the most suspicious first."""
+    commits: tuple[CommitRange, ...] = ()
+    """The commits that came with it, of each checkout whose commit did."""
     note: Note | None = None
     """The last note on the fault, also where it holds no longer."""

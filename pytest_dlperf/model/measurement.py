@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Protocol, final
 from msgspec import Meta, Struct
 
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 
 
@@ -133,7 +134,8 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     """Names, node 0 first."""
     commits: Mapping[str, str] = {}
     """Commits of the checkouts that the trainer runs from on node 0, with ``+changes`` where files
-    differ; by what the user calls the folder, which may lie elsewhere another night."""
+    differ, or a digest of what lies in none; by what the user calls the folder, which may lie
+    elsewhere another night, or by the package that is installed from there."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
 
@@ -191,6 +193,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """``None`` for logs that existed already: they may be of any machine."""
     available_runs: Count | None = None
     """How many runs were available; ``None`` for as many as wanted, where runs are launched."""
+    checkouts: Mapping[str, Checkout] = {}
+    """What the fingerprint's commits are of, by the same names; not kept."""
 
     def metric(self, name: str) -> Metric:
         """Return a metric by its name.

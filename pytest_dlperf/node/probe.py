@@ -15,6 +15,7 @@ import threading
 import time
 
 from pytest_dlperf.node.accelerators import NOTHING, Look
+from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
 from pytest_dlperf.node.image import ready
 from pytest_dlperf.node.placeholders import filled
@@ -27,14 +28,6 @@ NO_VERSION = "no version"
 
 _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
-_GIT = (
-    "env",
-    "-u",
-    "GIT_DIR",
-    "-u",
-    "GIT_WORK_TREE",
-    "git",
-)  # a hook of another checkout sets them
 
 _PACKAGES = (
     "accelerate",
@@ -108,9 +101,17 @@ def of_metadata(name):
                     return found.group(2)
         raise
     return str(version(name))
+def of_editables():
+    from importlib.metadata import distributions
+    from urllib.parse import unquote, urlparse
+    for one in distributions():
+        said = json.loads(one.read_text("direct_url.json") or "{}")
+        place = urlparse(said.get("url", ""))
+        if said.get("dir_info", {}).get("editable") and place.scheme == "file":
+            yield one.metadata["Name"], unquote(place.path)
 modules, names, folders, files, limit_s = json.loads(sys.argv[1])
 signal.alarm(limit_s)
-found, packages = {}, {}
+found, packages, editables = {}, {}, {}
 missing = [path for path in folders if not os.path.isdir(path)]
 missing += [path for path in files if not os.path.isfile(path)]
 for name in modules:
@@ -127,7 +128,11 @@ for name in names:
         packages[name] = of_metadata(name)
     except Exception:
         pass
-print("dlperf-versions", json.dumps([found, packages, missing]))
+try:
+    editables.update(of_editables())
+except Exception:
+    pass
+print("dlperf-versions", json.dumps([found, packages, missing, editables]))
 """
 
 
@@ -139,10 +144,11 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     """
     # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
     facts = {}  # type: dict[str, str]
-    commits = {}  # type: dict[str, str]
+    checkouts = {}  # type: dict[str, dict[str, Any]]
+    places = {**wanted["files"], **wanted["checkouts"]}
     looking = [
         threading.Thread(target=_find_facts, args=(facts,), daemon=True),
-        threading.Thread(target=_find_commits, args=(wanted["checkouts"], commits), daemon=True),
+        threading.Thread(target=find_checkouts, args=(places, checkouts), daemon=True),
     ]
     facts_until = time.monotonic() + _FACTS_LIMIT_S
     for one in looking:
@@ -154,6 +160,13 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     image_fault, image = (None, None) if inside is None else ready(inside)
     trainers = _Trainers() if image_fault is not None else _trainers(wanted)
     outside = [] if inside is None else _missing_outside(inside["outside"])
+    if inside is None and trainers.editables:
+        looking.append(
+            threading.Thread(
+                target=find_checkouts, args=(trainers.editables, checkouts), daemon=True
+            )
+        )
+        looking[-1].start()
     found = NOTHING if accelerators is None else accelerators.result(facts_until)
     for one in looking:
         one.join(max(0.0, facts_until - time.monotonic()))
@@ -173,7 +186,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         # By another run of this tool, it may be: that one is waited for.
         "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
         "facts": dict(facts, **found["facts"]),
-        "commits": dict(commits),
+        "checkouts": dict(checkouts),
     }
 
 
@@ -196,6 +209,7 @@ class _Trainers:
         self.versions = {}  # type: dict[str, str | None]
         self.packages = {}  # type: dict[str, str]
         self.missing = []  # type: list[str]
+        self.editables = {}  # type: dict[str, str]
 
 
 def _trainers(wanted: "dict[str, Any]") -> _Trainers:
@@ -230,7 +244,9 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
         last = [line for line in lines if line.strip()][-1:]
         return _Trainers("exit code {}: {}".format(done.returncode, "".join(last)))
     found = _Trainers()
-    found.versions, found.packages, found.missing = json.loads(match.group(1))
+    found.versions, found.packages, found.missing, editables = json.loads(match.group(1))
+    # What measures is no part of what is measured.
+    found.editables = {name: path for name, path in editables.items() if name != "pytest-dlperf"}
     return found
 
 
@@ -275,17 +291,6 @@ def _firmware_facts() -> "dict[str, str]":
     }
     named = {name: joined_names(texts) for name, texts in facts.items() if texts}
     return dict(named, kernel=os.uname().release)
-
-
-def _find_commits(checkouts: "dict[str, str]", found: "dict[str, str]") -> None:
-    """Find the commits of checkouts, with ``+changes`` where some files differ."""
-    for name, folder in checkouts.items():
-        # It only looks, also at the index: a user may work there.
-        git = (*_GIT, "--no-optional-locks", "-C", folder)
-        head = output(*git, "rev-parse", "--short=12", "HEAD")
-        if head:
-            changed = output(*git, "status", "--porcelain", "--untracked-files=no")
-            found[name] = head[0] + ("+changes" if changed else "")
 
 
 def _nccl_facts() -> "dict[str, str]":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from msgspec.structs import replace
 
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.files.environment import describe_commit
 from pytest_dlperf.gate.verdicts import excuse
+from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import (
@@ -220,14 +220,18 @@ class Explainer:
     @cached_property
     def _tonight(self) -> Tonight:
         from pytest_dlperf.history.explaining import Tonight
+        from pytest_dlperf.launch.preflight import checkout_here
 
         settings = self._suite.settings
         # Logs may be of any day and checkout.
-        commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
+        commit, checkout = None, Checkout()
+        if not settings.log_sources:
+            commit, checkout = checkout_here(settings.systems_directories[0])
         return Tonight(
             session=self._start.session,
             started=self._start.at,
             commit=commit,
+            checkout=checkout,
             ci_run=ci_run_page(),
         )
 

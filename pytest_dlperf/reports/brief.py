@@ -23,7 +23,7 @@ from pytest_dlperf.reports.case_status import (
     headline,
     status_of,
 )
-from pytest_dlperf.reports.explanation_markdown import differences, titled
+from pytest_dlperf.reports.explanation_markdown import commits, differences, titled
 from pytest_dlperf.reports.figures import alike
 from pytest_dlperf.reports.groups import CASES_NAMED, DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.reports.markdown_text import bullets, code, inline
@@ -229,6 +229,7 @@ def _text(content: _BriefContent) -> str:
     for group in content.groups:
         below = [group.names()] if len(group.cases) > 1 else []
         below += [*map(_cut, group.lines(content.tonight)), *_differences(group)]
+        below += [one.plain for one in words.told_commits(group.explanation)]
         below += filter(None, [_cut(group.accepted(content.tonight))])
         blocks.append("\n".join([_cut(group.title), *(f"  {line}" for line in below)]))
     places = (f"{name}: {place}" for name, place in content.places)
@@ -254,6 +255,7 @@ def _markdown(content: _BriefContent) -> str:
 
 def _item(group: Group, tonight: str) -> str:
     below = [*map(inline, group.lines(tonight)), *differences(group, most=DIFFERENCES_SHOWN)]
+    below += commits(group.explanation)
     below += filter(None, [inline(group.accepted(tonight))])
     return "\n".join([titled(group), *(f"  - {line}" for line in below)])
 

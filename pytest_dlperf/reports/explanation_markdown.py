@@ -12,7 +12,7 @@ from pytest_dlperf.reports.markdown_text import code, inline, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_dlperf.model.judgement import Difference, Judgement
+    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, MetricResult
     from pytest_dlperf.reports.groups import Group
 
@@ -38,6 +38,13 @@ def differences(group: Group, *, most: int) -> Iterator[str]:
         yield f"{code(told.name)}: {sides}{came}"
     if len(found) > most:
         yield f"and {numbers.counted(len(found) - most, 'more difference')}"
+
+
+def commits(explanation: Explanation | None) -> Iterator[str]:
+    """Yield a line for each commit that came with the change, with a link where there is one."""
+    for one in words.told_commits(explanation):
+        link = f" ([{'compare' if one.is_range else 'open'}]({one.address}))" if one.address else ""
+        yield f"{inline(one.line)}{link}"
 
 
 def since_lines(result: CaseResult, tonight: str) -> Iterator[str]:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 DIFFERENCES_SHOWN: Final = 5
 """Differences that a message lists; the results file has all of them."""
 
+COMMITS_SHOWN: Final = 5
+"""Commits of one checkout that a message lists."""
 UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
@@ -54,6 +56,7 @@ _DRIFTING: Final = "drifting "
 _OR_EARLIER: Final = " or earlier"
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
 _LONGEST_VALUE: Final = 48
+_LONGEST_TITLE: Final = 80
 _AROUND: Final = 12
 """Characters that stay before and behind what differs between long values."""
 
@@ -354,6 +357,40 @@ def _cut(text: str, begin: int, end: int) -> str:
     if len(middle) > _LONGEST_VALUE:
         middle, end = middle[:_LONGEST_VALUE].rstrip(), 0
     return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}"
+
+
+class ToldCommit(Struct, frozen=True, kw_only=True):
+    """A commit in words, or several of a checkout, and the address of its page."""
+
+    line: str
+    address: str | None
+    is_range: bool = False
+
+    @property
+    def plain(self) -> str:
+        """The line; that of several with their address."""
+        return f"{self.line}: {self.address}" if self.is_range and self.address else self.line
+
+
+def told_commits(
+    explanation: Explanation | None, *, most: int = COMMITS_SHOWN
+) -> Iterator[ToldCommit]:
+    """Put the commits into words that came with the change, ``most`` of each checkout."""
+    for known in explanation.commits if explanation is not None else ():
+        name = texts.cut(texts.printable(known.checkout), _LONGEST_VALUE)
+        for one in known.commits[:most]:
+            author, title = (
+                texts.cut(texts.printable(text), longest)
+                for text, longest in ((one.author, _LONGEST_VALUE), (one.title, _LONGEST_TITLE))
+            )
+            line = f"commit {short_commit(one.name)} of {name}, {author}: {title}"
+            yield ToldCommit(line=line, address=texts.address(one.address))
+        more = (known.count or 0) - most
+        ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
+        if more > 0 or not known.commits:
+            count = f"and {numbers.counted(more, 'more commit')}" if more > 0 else "commits"
+            line = f"{count} of {name}, {ends}"
+            yield ToldCommit(line=line, address=texts.address(known.compare), is_range=True)
 
 
 # --------------------------------------------------------------------------- who

@@ -126,6 +126,8 @@ def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: st
     differences = explanation.differences if explanation else ()
     for at, line in enumerate(words.difference_lines(differences, judgement)):
         yield f"  {'' if at else 'differs':10} {line}"
+    for at, commit in enumerate(words.told_commits(explanation)):
+        yield f"  {'' if at else 'commits':10} {commit.plain}"
 
 
 def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[str]:

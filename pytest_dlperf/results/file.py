@@ -341,8 +341,8 @@ def results_file(results: Results) -> ResultsFile:
 
 
 def _measurement(measured: Measurement) -> MeasurementEntry:
-    names = tuple(metric.name for metric in measured.metrics)
-    return MeasurementEntry(**{**asdict(measured), "metrics": names})
+    parts = {part: it for part, it in asdict(measured).items() if part != "checkouts"}
+    return MeasurementEntry(**{**parts, "metrics": tuple(one.name for one in measured.metrics)})
 
 
 def _case(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> CaseEntry:

@@ -9,11 +9,18 @@ from msgspec import Struct
 
 from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import decisive_metric, status_of
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
-from pytest_dlperf.reports.explanation_words import ToldDifference, came_with, told_difference
+from pytest_dlperf.reports.explanation_words import (
+    ToldCommit,
+    ToldDifference,
+    came_with,
+    told_commits,
+    told_difference,
+)
 from pytest_dlperf.reports.figures import arms_of, log_folder, named_runs, run_number
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
@@ -58,6 +65,8 @@ class CaseView(Struct, frozen=True, kw_only=True):
     shown: MetricView | None
     differences: tuple[ToldDifference, ...]
     """What is not as it was in the last good night, or when the number was accepted."""
+    commits: tuple[ToldCommit, ...]
+    """The commits that came with it."""
     came_with: str
     """What is said of a difference that began in the same night."""
     arms: tuple[Arm, ...]
@@ -109,6 +118,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         recorded=tuple(view for view in views if view not in judged),
         shown=min(judged, key=_severity, default=None),
         differences=tuple(map(told_difference, _differences(result, told))),
+        commits=tuple(told_commits(told.explanation if told else None, most=COMMITS_LISTED)),
         came_with=came_with(told.judgement) if told and told.judgement else "",
         arms=tuple(_arms(result)),
         surroundings=surroundings_of(result),

@@ -1,0 +1,111 @@
+"""What Git and a forge tell of commits: authors and titles may be any text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+COMMITS_LISTED: Final = 20
+"""Commits of one checkout that an explanation has."""
+
+_COMPARE: Final = {
+    "commit": "compare/{first}...{last}",
+    "-/commit": "-/compare/{first}...{last}",
+    "commits": "branches/compare/{last}..{first}",  # Bitbucket's, the new one first
+}
+"""Path of a comparison, by that of the commits' pages."""
+
+
+class Repository(Struct, frozen=True, kw_only=True):
+    """A repository of a forge that is known."""
+
+    address: str
+    """The address of its page."""
+    commits: str
+    """Path of the commits' pages below it."""
+
+    def commit(self, name: str) -> str:
+        """Return the address of a commit's page."""
+        return f"{self.address}/{self.commits}/{name}"
+
+    def compare(self, first: str, last: str) -> str | None:
+        """Return the address of what came after ``first``, up to ``last``; ``None`` without one."""
+        path = _COMPARE.get(self.commits)
+        return path and f"{self.address}/{path.format(first=first, last=last)}"
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """A commit."""
+
+    name: str
+    """Its first twelve digits."""
+    at: str
+    """When its author made it, ISO 8601."""
+    author: str
+    """The author's name."""
+    title: str
+    """The first line of its message."""
+    address: str | None = None
+    """The address of its page, if that is known."""
+
+
+class Checkout(Struct, frozen=True, kw_only=True):
+    """A checkout, beside the commit that it is at."""
+
+    commits: tuple[Commit, ...] = ()
+    """The last ones of its first parents, the last one first."""
+    repository: Repository | None = None
+
+
+class CommitRange(Struct, frozen=True, kw_only=True):
+    """The commits of a checkout that came with a change."""
+
+    checkout: str
+    """Its name, as in a difference; ``suite`` is that of the system files."""
+    first: str
+    """The commit of the last good night, which is not among them."""
+    last: str
+    """That of the first night that was not."""
+    commits: tuple[Commit, ...] = ()
+    """The last one first, at most ``COMMITS_LISTED``; empty where the checkout does not know
+    both."""
+    count: int | None = None
+    """How many there are; ``None`` where that is unknown."""
+    compare: str | None = None
+    """The address of the forge's view of them."""
+
+
+def commits_between(
+    checkouts: Mapping[str, Checkout], name: str, first: str, last: str
+) -> CommitRange | None:
+    """List what came to a checkout after one commit, up to another; ``None`` if nothing is known.
+
+    Both may have ``+changes`` behind them.
+    """
+    known = checkouts.get(name)
+    first, last = (commit.partition("+")[0] for commit in (first, last))
+    if known is None or first == last:
+        return None
+    repository = known.repository
+    names = [commit.name for commit in known.commits]
+    begin, end = (_place(names, commit) for commit in (last, first))
+    found = known.commits[begin:end] if begin is not None and end is not None else ()
+    compare = repository.compare(first, last) if repository is not None else None
+    if not (found or compare):
+        return None
+    return CommitRange(
+        checkout=name,
+        first=first,
+        last=last,
+        commits=found[:COMMITS_LISTED],
+        count=len(found) or None,
+        compare=compare,
+    )
+
+
+def _place(names: list[str], commit: str) -> int | None:
+    # Git may have written one of them with more digits.
+    places = (at for at, name in enumerate(names) if name[: len(commit)] == commit[: len(name)])
+    return next(places, None)

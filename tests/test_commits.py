@@ -1,0 +1,200 @@
+"""The commits that came with a change: found where the trainer ran, listed, linked, escaped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import results_makers as make
+from explained import SINCE_TUESDAY, moved_case
+from msgspec.structs import replace
+from trainers import checkout
+
+from pytest_dlperf.files.checkouts import described, repository_at
+from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
+from pytest_dlperf.node.checkouts import find_checkouts
+from pytest_dlperf.node.probe import look
+from pytest_dlperf.reports.brief import brief_of
+from pytest_dlperf.reports.explanation_words import told_commits
+from pytest_dlperf.reports.html.page import html_page
+
+FORGE = Repository(address="https://github.com/lab/models", commits="commit")
+
+
+def committed(folder: Path, title: str, *words: str) -> str:
+    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", title, *words], check=True)
+    head = [*git, "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def found_at(**paths: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    find_checkouts({name: str(path) for name, path in paths.items()}, found)
+    return found
+
+
+def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    first = checkout(folder)
+    last = committed(folder, "Fuse the optimizer\n\nIn detail.")
+    remote = "https://robot:secret@github.com/lab/models.git"
+    add = ["git", "-C", str(folder), "remote", "add", "origin", remote]
+    subprocess.run(add, check=True)
+
+    known = described(found_at(code=folder)["code"])
+
+    assert [(one.name, one.author, one.title) for one in known.commits] == [
+        (last, "A", "Fuse the optimizer"),
+        (first, "A", "Train"),
+    ]
+    assert known.repository == FORGE
+    assert known.commits[0].address == f"https://github.com/lab/models/commit/{last}"
+    assert "secret" not in str(known)
+
+
+def test_what_lies_in_no_checkout_is_told_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / ".cache").mkdir()
+    script, log = tmp_path / "train.py", tmp_path / "train.log"
+    script.write_text("step()\n", encoding="utf-8")
+    found = [found_at(code=tmp_path, script=script)]
+    log.touch()
+    (tmp_path / ".cache" / "kept.py").touch()
+    found.append(found_at(code=tmp_path, script=script))
+    script.write_text("slow_step()\n", encoding="utf-8")
+    found.append(found_at(code=tmp_path, script=script))
+
+    before, same, changed = ([one[name]["commit"] for name in ("code", "script")] for one in found)
+
+    assert before == same
+    assert all(one.startswith("content ") for one in changed)
+    assert not set(before) & set(changed)
+
+
+def test_a_folder_without_code_or_with_too_much_has_no_content(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "vocabulary.json").touch()
+    (tmp_path / "many").mkdir()
+    for number in range(4001):
+        (tmp_path / "many" / f"{number}.py").touch()
+    assert found_at(data=tmp_path / "data", many=tmp_path / "many") == {}
+
+
+def test_an_editable_package_is_a_checkout(tmp_path: Path) -> None:
+    commit = checkout(tmp_path / "with blank")
+    for name, said in {
+        "own_models": {"url": (tmp_path / "with blank").as_uri(), "dir_info": {"editable": True}},
+        "copied": {"url": tmp_path.as_uri(), "dir_info": {}},
+    }.items():
+        information = tmp_path / "site" / f"{name}-1.0.dist-info"
+        information.mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        (information / "METADATA").write_text(text, encoding="utf-8")
+        (information / "direct_url.json").write_text(json.dumps(said), encoding="utf-8")
+    python = tmp_path / "python"
+    added = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})"
+    run = f'exec {sys.executable} -I -S -c "{added}\n$code" "$@"'
+    python.write_text(f"#!/bin/sh\nshift\ncode=$1\nshift\n{run}\n", encoding="utf-8")
+    python.chmod(0o755)
+
+    found: Any = look(
+        {
+            "folders": {},
+            "files": {},
+            "checkouts": {},
+            "modules": [],
+            "python": str(python),
+            "inside": None,
+            "lock": "none",
+            "kind": None,
+            "accelerators": False,
+        }
+    )
+
+    assert {name: one["commit"] for name, one in found["checkouts"].items()} == {
+        "own_models": commit
+    }
+
+
+# --------------------------------------------------------------------------- between two nights
+
+
+def commit(number: int, title: str = "Tidy up") -> Commit:
+    return Commit(name=f"{number:012x}", at="2026-11-17T12:00:00+01:00", author="Ana", title=title)
+
+
+KNOWN = Checkout(commits=tuple(commit(number) for number in range(40, 0, -1)), repository=FORGE)
+
+
+def between(first: str, last: str, known: Checkout = KNOWN) -> CommitRange | None:
+    return commits_between({"models": known}, "models", first, last)
+
+
+def test_the_commits_after_the_last_good_one_are_listed_the_new_ones_first() -> None:
+    found = between(commit(2).name, f"{commit(4).name}+changes")
+    assert found is not None
+    assert found.commits == (commit(4), commit(3))
+    assert found.count == 2
+    assert found.compare == ("https://github.com/lab/models/compare/000000000002...000000000004")
+    many = between(commit(1).name, commit(30).name)
+    assert many is not None
+    assert (len(many.commits), many.count) == (20, 29)
+
+
+def test_of_commits_that_the_checkout_does_not_know_the_forge_has_the_list() -> None:
+    found = between("f" * 12, commit(4).name)
+    assert found is not None
+    assert (found.commits, found.count) == ((), None)
+    assert found.compare is not None
+    unknown = Checkout(commits=KNOWN.commits)
+    assert between("f" * 12, commit(4).name, unknown) is None
+    assert between(commit(4).name, f"{commit(4).name}+changes") is None
+    assert commits_between({}, "models", "1" * 12, "2" * 12) is None
+
+
+@pytest.mark.parametrize(
+    ("remote", "page"),
+    [
+        ("git@gitlab.com:lab/team/models.git", "lab/team/models/-/compare/aaa...bbb"),
+        ("https://codeberg.org/lab/models", "lab/models/compare/aaa...bbb"),
+        ("https://bitbucket.org/lab/models.git", "lab/models/branches/compare/bbb..aaa"),
+    ],
+)
+def test_each_forge_has_its_own_page_of_a_comparison(remote: str, page: str) -> None:
+    repository = repository_at(remote, {})
+    assert repository is not None
+    assert (repository.compare("aaa", "bbb") or "").endswith(f"/{page}")
+
+
+# --------------------------------------------------------------------------- told
+
+
+def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
+    evil = commit(2, "\x1b[31m::error::<script>alert(1)</script> [x](javascript:1)")
+    found = CommitRange(
+        checkout="models",
+        first="9f8e7d6c5b4a",
+        last="1a2b3c4d5e6f",
+        commits=(replace(evil, address="javascript:alert(1)"),),
+        count=7,
+        compare="https://github.com/lab/models/compare/a...b",
+    )
+    why = replace(SINCE_TUESDAY, commits=(found,))
+    results = make.session(moved_case("paddle-resnet50-fp32-b128-4n8g", -9.9, why))
+
+    brief, page = brief_of(results), html_page(results, {})
+
+    _, more = told_commits(why, most=1)
+    ends = "and 6 more commits of models, 9f8e7d6 to 1a2b3c4"
+    assert more.plain == f"{ends}: https://github.com/lab/models/compare/a...b"
+    assert "\x1b" not in brief.text
+    assert "\n::error" not in brief.text
+    assert "commit 0000000 of models, Ana: " in brief.text
+    assert "<script>alert" not in page
+    assert "javascript:alert" not in page
+    assert r"<script>alert(1)</script>` \[x\]" in brief.markdown  # code, and no link
+    assert "[compare](https://github.com/lab/models/compare/a...b)" in brief.markdown
