@@ -28,6 +28,13 @@ def test_both_ends_are_measured_whatever_direction_is_better(better: Better) -> 
     assert not turned.is_loss
 
 
+def test_a_loss_within_the_noise_is_none() -> None:
+    ends = ends_of(GOOD, [run * 0.995 for run in reversed(GOOD)], Better.HIGHER)
+    assert ends is not None
+    assert ends.loss == pytest.approx(0.005, abs=1e-4)
+    assert not ends.is_loss
+
+
 def test_one_gross_outlier_moves_no_end() -> None:
     ends = ends_of([*GOOD[:4], 60.0], [95.3, 94.2, 95.9, 94.7, 95.1], Better.HIGHER)
     assert ends is not None
