@@ -161,7 +161,6 @@ def test_new_numbers_of_all_metrics_are_one_row_each_case(suite: Suite) -> None:
             rf"{TWO} +throughput .* 3 pass, recorded; 1 pass$",
         ]
     )
-    result.stdout.re_match_lines([rf"{TWO} +peak_memory +MB +- +14212 +- +\S+ +first number"])
 
 
 def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nights: Nights) -> None:
@@ -173,8 +172,7 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nigh
 
     printed = result.stdout.str()
     assert re.search(rf"^{TWO} +throughput .* 4/5 +4 invalid$", printed, re.MULTILINE)
-    assert re.search(r"^    throughput in samples/s .* 3: invalid ", printed, re.MULTILINE)
-    assert re.search(r"^    run 3: .*loss.*nan", printed, re.MULTILINE)
+    assert len(re.findall(r"run 3: .*loss.*nan", printed)) == 4  # each test failed of it
     for test, metric in (
         (f"test_throughput[{TWO}]", "throughput"),
         (f"test_speedup[{TWO}]", "speedup"),

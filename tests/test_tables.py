@@ -51,11 +51,19 @@ def test_no_line_is_a_command_to_what_runs_the_session() -> None:
 
 
 def test_a_list_breaks_between_its_pieces() -> None:
-    assert list(listed("runs", ["1: 400.00", "2: 398.00", "3: 401.00"], 30)) == [
+    runs = ["1: 400.00", "2: 398.00", "3: 401.00", "4: 399.00"]
+    assert listed("runs", runs, 30) == [
         "runs 1: 400.00 2: 398.00",
-        "        3: 401.00",
+        "        3: 401.00 4: 399.00",
     ]
-    assert list(listed("runs", [], 30)) == []
+    assert listed("runs", [], 30) == []
+
+
+def test_no_piece_of_a_list_is_left_alone_where_there_is_room() -> None:
+    pieces = ["aaaa", "bbbb", "cccc", "dddd"]
+    assert listed("head", pieces, 20) == ["head aaaa bbbb", "        cccc dddd"]
+    assert listed("a long head", pieces[:2], 17) == ["a long head", "        aaaa bbbb"]
+    assert listed("a long head", pieces[:1], 12) == ["a long head", "        aaaa"]
 
 
 def test_of_many_things_the_first_are_named() -> None:

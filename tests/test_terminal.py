@@ -91,6 +91,21 @@ def lines(
     ]
 
 
+def test_what_a_failure_says_stands_below_its_row_only_where_there_is_none() -> None:
+    """What passes in spite of its loss has no failure above."""
+    loss = moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9)
+    shift = moved_case("paddle-resnet50-fp32-b1-2n8g", -9.9, verdict=Verdict.ENVIRONMENT_SHIFT)
+
+    def below(*, strict: bool) -> list[str]:
+        texts = summary_lines(
+            [loss, shift], [], tonight=STARTED, width=160, strict=strict, with_failures=False
+        )
+        return [line.text.strip()[:7] for line in texts if line.text.startswith("    ")]
+
+    assert below(strict=False) == ["since T", "--step-", "through"]
+    assert below(strict=True) == []
+
+
 def test_a_loss_has_below_its_row_since_when_and_what_came_with_it() -> None:
     text = "\n".join(lines(moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9), verbosity=0))
     below = text.partition("regressed\n")[2]
@@ -106,7 +121,7 @@ def test_a_loss_has_below_its_row_since_when_and_what_came_with_it() -> None:
 def rows(*results: CaseResult, width: int = 160) -> list[str]:
     """The rows of the cases without their head and what stands below them."""
     found = lines(*results, width=width, verbosity=0)
-    return [line for line in found if line.startswith(ID[:7]) and " scaling  " not in line]
+    return [line for line in found if line.startswith(ID[:7]) and " scaling: " not in line]
 
 
 def test_a_row_has_all_numbers_of_its_metric() -> None:
@@ -117,7 +132,7 @@ def test_a_row_has_all_numbers_of_its_metric() -> None:
     assert row.split() == [
         ID, "throughput", "8781.78", "9000.00", "-2.4", "%", "2.8", "%", "8730.10", "3", "2", "pass"
     ]  # fmt: skip
-    assert scaling.endswith("  speedup, weak scaling  4n8g 24.00 of 32 (75 %)")
+    assert scaling.endswith("workers8, weak scaling:  4n8g 24.00 of 32 (75 %)")
     assert legend == "throughput in images/s"
 
 
@@ -164,8 +179,7 @@ def test_strong_scaling_and_another_reference_topology_are_named() -> None:
     )
     strong = replace(result(Verdict.PASS), case=case)
     assert (
-        "megatron-llama-bf16-gb128-s4096-tp2  speedup over 1n8g, strong scaling  "
-        "4n8g 24.00 of 4 (600 %)"
+        "megatron-llama-bf16-gb128-s4096-tp2 over 1n8g, strong scaling:  4n8g 24.00 of 4 (600 %)"
     ) in lines(strong, verbosity=0)
 
 
@@ -176,7 +190,7 @@ def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     assert head.split()[5] == "sees"
     assert "5.3 %" in row
     assert legend == (
-        "throughput in images/s; sees: the minimum detectable change, found 9 times out of 10"
+        "throughput in images/s; sees: the minimum detectable change (9 times out of 10)"
     )
 
 
@@ -407,7 +421,7 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
     name = "paddle-resnet50-fp32-b128"
     told = [line for line in lines(*training, width=100, verbosity=0) if " of " in line]
     assert told == [
-        f"{name}  speedup, weak scaling  1n2g 1.83 of 2 (92 %)  1n4g 3.85 of 4 (96 %)",
+        f"{name}, weak scaling:  1n2g 1.83 of 2 (92 %)  1n4g 3.85 of 4 (96 %)",
         "         2n8g 14.10 of 16 (88 %)  4n8g 26.50 of 32 (83 %)",
     ]
 
@@ -444,6 +458,32 @@ def test_the_summary_ends_with_the_counts(suite: Suite) -> None:
         ]
     )
     result.stdout.re_match_lines([r"logs: ", r"1 case: 1 recorded$"])
+    # A first number stands in the table of cases.
+    result.stdout.no_re_match_line("case +metric +unit +old")
+
+
+def test_a_failure_is_said_once_and_its_number_stands_before_the_name_of_its_test(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short summary is cut to the terminal, and names of cases are long."""
+    monkeypatch.delenv("CI", raising=False)
+    nights = Nights(suite)
+    nights.accept(nights.numbers("first"))
+    arguments = nights.usual("second", of_1n1g=0.8, of_1n2g=0.8)
+    [log] = (suite.path / "nights" / "second" / "1n2g").glob("*_2.log")
+    log.write_text("\n".join(log.read_text().splitlines()[:-6]))
+
+    said = suite.run(*arguments, "--dlperf-cluster", "local")
+    short = [line for line in said.outlines if line.startswith("FAILED ")]
+    assert [line.partition("::")[0] for line in short] == [
+        "FAILED (invalid) bench_tests/test_speedup.py",
+        "FAILED (-19.3 %) bench_tests/test_throughput.py",
+        "FAILED (invalid) bench_tests/test_throughput.py",
+    ]
+    assert said.stdout.str().count("too few steps") == 2  # two tests failed of it
+    assert said.stdout.str().count("run 2: invalid") == 2
+    without = suite.run(*arguments, "--dlperf-cluster", "local", "--tb=no")
+    without.stdout.fnmatch_lines(["    run 2: * too few steps*"])
 
 
 @pytest.mark.parametrize(

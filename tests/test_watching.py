@@ -158,7 +158,7 @@ def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str,
 
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "hung"
     assert re.match(told, results["cases"][0]["runs"][0]["reason"])
-    assert re.search(f"  reason     {CASES[1]}, run 1: {told}", result.stdout.str())
+    assert re.search(f"hung[^:]*: throughput; run 1: {told}", result.stdout.str())
 
 
 def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite) -> None:
@@ -195,9 +195,8 @@ def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
             "*= dlperf: *",
         ]
     )
-    # The summary says it on wrapped lines.
-    summary = " ".join(result.stdout.str().partition("= dlperf: ")[2].split())
-    assert "ends with: MemoryError: node 1 has no more" in summary
+    # The failure says it in its first line and in full; the summary not again.
+    assert "MemoryError" not in result.stdout.str().partition("= dlperf: ")[2]
 
 
 def test_a_death_after_the_window_is_noted_and_the_run_counts(suite: Suite) -> None:

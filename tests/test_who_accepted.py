@@ -49,7 +49,7 @@ def test_two_people_one_after_the_other_are_told_everywhere(
     repository: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite, nights = repository, Nights(repository, ["1n1g"])
-    first = suite.run(*nights.usual("first"), CREATE)
+    first = suite.run(*nights.usual("first"), CREATE, "-v")
     first.stdout.re_match_lines([rf"{CASE} +throughput .* Ana Díaz +first number"])
     assert acceptance_of(nights.file)["by"] == ANA
 

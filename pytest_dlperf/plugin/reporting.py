@@ -190,8 +190,10 @@ class Reporting:
                 self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
                 from pytest_dlperf.reports.failure import FailureText
+                from pytest_dlperf.reports.figures import decisive
 
-                report.longrepr = FailureText(report.longrepr, report.location)  # type: ignore[assignment]
+                text, judgement = report.longrepr, decisive(record)
+                report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
             if type(report) is pytest.TestReport:  # a part of a test has words of its own
                 self._current = report, record
         elif report.failed and not self._is_worker:
@@ -202,13 +204,14 @@ class Reporting:
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> Generator[None, Any, Any]:
-        """Show the status of a test's case in place of pytest's, but in the summary."""
+        """Show the status of a test's case in place of pytest's; in the summary beside it."""
         given = yield
-        if self._current is None or report is not self._current[0] or self._reports is None:
-            return given
         category, letter, word = given
-        if not isinstance(word, str):
+        if self._reports is None or not isinstance(word, str):
             return given  # another plugin has a word and a colour of its own
+        if self._current is None or report is not self._current[0]:
+            gist = getattr(report.longrepr, "gist", "")
+            return (category, letter, f"{word} ({gist})") if gist else given
         status = self._reports.status(self._current[1], TestStatus(category, letter, word))
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
 
-_LONGEST_REASON: Final = 120
+_LONGEST_REASON: Final = 200
 """Characters of a reason in the first line."""
 
 
@@ -47,8 +47,12 @@ class _Crash(Struct, frozen=True):
 class FailureText:
     """A failure's message as pytest's reports take it: its first line alone, or as a whole."""
 
-    def __init__(self, text: str, location: tuple[str, int | None, str]) -> None:
+    def __init__(
+        self, text: str, location: tuple[str, int | None, str], judgement: Judgement | None = None
+    ) -> None:
         """Keep the text; ``location`` is the test's: file, line from 0 on, and name."""
+        self.gist = "" if judgement is None else words.moved(judgement) or judgement.verdict.value
+        """How far the number has moved, or the verdict: what has room before a test's name."""
         # A log's lines stand in it, and a line may be a command to what runs the session.
         self._text = text = texts.plain(text)
         path, line, _ = location
@@ -77,8 +81,10 @@ def failure_message(
     judgement, gate_input = result.judgement, result.input
     metric = judgement.metric
     lines = [headline(judgement, explanation, tonight, case_id=gate_input.case.measurement.case_id)]
-    if judgement.reason:
-        lines.append(f"  reason     {texts.in_full(judgement.reason, 15)}")
+    reason = judgement.reason or ""
+    # A reason of several lines ends with those of a log.
+    if "\n" in reason or _in_head(reason, gate_input.case.measurement.case_id) not in lines[0]:
+        lines.append(f"  reason     {texts.in_full(reason, 15)}")
     lines += why_lines(judgement, explanation, tonight)
     lines += _comparison(result, cluster, tonight)
     lines += _scaling(judgement, gate_input)
@@ -104,8 +110,7 @@ def headline(
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
     said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
     if judgement.reason and not words.moved(judgement):
-        reason = texts.in_short(judgement.reason).removeprefix(case_id).lstrip(", :")
-        return f"{said}; {texts.cut(reason, _LONGEST_REASON)}"
+        return f"{said}; {texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)}"
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it:
         return said
@@ -114,6 +119,11 @@ def headline(
     is_commit = suspect.kind is DifferenceKind.COMMIT
     what = f"a new {told.name}" if is_commit else f"{told.name} {told.tonight}"
     return f"{said}; {what} {words.came_with(judgement)}"
+
+
+def _in_head(reason: str, case_id: str) -> str:
+    """Write a reason in one line, without the case, which the test's id names."""
+    return texts.in_short(reason).removeprefix(case_id).lstrip(", :")
 
 
 def why_lines(judgement: Judgement, explanation: Explanation | None, tonight: str) -> Iterator[str]:

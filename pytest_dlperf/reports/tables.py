@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.reports.texts import columns, inert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 GAP: Final = "  "
 """What stands between two columns."""
 
+_BELOW: Final = " " * 7
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}%"
 
 
@@ -83,14 +84,27 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
     return [line.replace(_NO_BREAK, " %") for line in lines]
 
 
-def listed(head: str, pieces: Iterable[str], width: int) -> Iterator[str]:
-    """Yield a head and what belongs to it, broken before the pieces; nothing without pieces."""
-    line, is_empty = head, True
+def listed(head: str, pieces: Iterable[str], width: int) -> list[str]:
+    """Break a head and what belongs to it before the pieces; no line of one piece, if possible."""
+    pieces = list(pieces)
+    lines = _packed(head, pieces, width)
+    if len(lines) > 1 and lines[-1][1] == 1:
+        narrower = [_packed(head, pieces, room) for room in range(width - 1, width // 2, -1)]
+        below = [(head, 0), *_packed(_BELOW, pieces, width)]
+        for others in (*narrower, below):
+            if len(others) == len(lines) and others[-1][1] > 1:
+                lines = others
+                break
+    return [line for line, _ in lines] if pieces else []
+
+
+def _packed(head: str, pieces: Sequence[str], width: int) -> list[tuple[str, int]]:
+    """Fill lines with pieces, and count those of each."""
+    lines = [(head, 0)]
     for piece in pieces:
-        if len(line) + 1 + len(piece) > width:
-            yield line
-            line = " " * 7
-        line += f" {piece}"
-        is_empty = False
-    if not is_empty:
-        yield line
+        line, count = lines[-1]
+        if len(line) + 1 + len(piece) > width and line != _BELOW:
+            line, count = _BELOW, 0
+            lines.append((line, count))
+        lines[-1] = (f"{line} {piece}", count + 1)
+    return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -82,6 +81,8 @@ class TerminalReport(Report):
         cases, strict = results.cases, results.strict
         width = self._config.get_terminal_writer().fullwidth
         verbosity = self._config.get_verbosity()
+        option = self._config.option
+        has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
         yield from summary_lines(
             cases,
             results.ignored_logs,
@@ -89,6 +90,7 @@ class TerminalReport(Report):
             width=width,
             verbosity=verbosity,
             strict=strict,
+            with_failures=verbosity > 0 or not has_failures,
         )
         if verbosity >= 0:
             for text in suspicion_lines(cases):
@@ -97,8 +99,10 @@ class TerminalReport(Report):
         if verbosity >= 0:
             for text in to_be_expected(cases):
                 yield from map(Line, wrapped(text, width, indent=4))
-        if results.baseline_changes:
-            rows = [CHANGE_HEADINGS, *map(change_row, results.baseline_changes)]
+        changes = results.baseline_changes
+        # First numbers stand in the table above.
+        if verbosity > 0 or any(change.old is not None for change in changes):
+            rows = [CHANGE_HEADINGS, *map(change_row, changes)]
             yield from map(Line, aligned(rows, "lllrrrll"))
         yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
@@ -161,12 +165,14 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     width: int,
     verbosity: int = 0,
     strict: bool = False,
+    with_failures: bool = True,
 ) -> Iterator[Line]:
     """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
 
     ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
     with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
     a skipped case is as bad as one that failed. ``tonight`` is when the session began, ISO 8601.
+    Without ``with_failures`` what a failure's message says above is not said again below its row.
     """
     judged = [result for result in results if result.judgements or result.measurement]
     skipped = [result for result in judged if _only_skipped(result)]
@@ -175,7 +181,20 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if verbosity < 0:
         shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
-        yield from _table(shown, tonight, width=width, verbosity=verbosity, strict=strict)
+        cases = [(result, case_rows(result, every=verbosity > 0)) for result in shown]
+        (head, *lines), legend = case_table(cases, width)
+        yield from (Line(text, ("bold",)) for text in head)
+        left = iter(lines)
+        for result, rows in cases:
+            for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
+                colour = _colour(row.status, strict=strict)
+                yield from (Line(text, (colour,)) for text in lines_of_row)
+            if verbosity >= 0:
+                told = [row for row in rows if with_failures or not _is_told(result, row, strict)]
+                for text in _below(result, told, tonight, width, with_runs=verbosity > 0):
+                    yield from map(Line, wrapped(text, width, indent=6))
+        if legend and verbosity >= 0:
+            yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
     if verbosity >= 0:
         yield from map(Line, scaling_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
@@ -187,24 +206,20 @@ def _only_skipped(result: CaseResult) -> bool:
     return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
 
 
-def _table(
-    results: Sequence[CaseResult], tonight: str, *, width: int, verbosity: int, strict: bool
-) -> Iterator[Line]:
-    cases = [(result, case_rows(result, every=verbosity > 0)) for result in results]
-    (head, *lines), legend = case_table(cases, width)
-    yield from (Line(text, ("bold",)) for text in head)
-    left = iter(lines)
-    for result, rows in cases:
-        for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next cases stay
-            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
-        if verbosity >= 0:
-            has_broken = result.measurement is not None and result.measurement.broken_runs
-            with_runs = verbosity > 0 or bool(has_broken)
-            why = _why(result, {row.metric for row in rows}, tonight)
-            for text in chain(why, _details(result, rows, width, with_runs=with_runs)):
-                yield from map(Line, wrapped(text, width, indent=6))
-    if legend and verbosity >= 0:
-        yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
+def _is_told(result: CaseResult, row: Row, strict: bool) -> bool:
+    """Whether a failure's message has what there is to say of a row."""
+    judgement = result.judgements.get(row.metric)
+    return judgement is not None and judgement.fails(strict=strict) and not judgement.excused
+
+
+def _below(
+    result: CaseResult, rows: Sequence[Row], tonight: str, width: int, *, with_runs: bool
+) -> Iterator[str]:
+    """Yield what is to be said of the rows of a case."""
+    if rows:
+        broken = result.measurement is not None and result.measurement.broken_runs
+        yield from _why(result, {row.metric for row in rows}, tonight)
+        yield from _details(result, rows, width, with_runs=with_runs or bool(broken))
 
 
 def _colour(status: CaseStatus, *, strict: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import SPEEDUP
 from pytest_dlperf.reports import texts
 from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
 from pytest_dlperf.reports.figures import FIGURES, by_training, metric_cells, scaling_of
@@ -22,7 +23,7 @@ _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", 
 """What makes room for the rest, the least important first."""
 _SIMPLY: Final = (CaseStatus.PASS, CaseStatus.RECORDED)
 _LEFT: Final = ("case", "metric", "unit", "verdict")
-_LEGEND: Final = "sees: the minimum detectable change, found 9 times out of 10"
+_LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -127,7 +128,9 @@ def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]
                 percent = known.efficiency_percent
                 reached = numbers.number(known.median, known.metric.unit)
                 of = f" of {case.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
-                head = f"{known.metric.name}{scaling_of(case)}"
+                name = known.metric.name
+                of_other = "" if name == SPEEDUP else f", {name}"
+                head = f"{training}{of_other}{scaling_of(case)}:"
                 pieces.setdefault(head, []).append(f" {case.topology} {reached}{of}")
         for head, told in pieces.items():
-            yield from listed(f"{training}  {head}", told, width)
+            yield from listed(head, told, width)
