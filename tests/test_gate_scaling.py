@@ -130,10 +130,17 @@ def test_the_ideal_is_the_ratio_of_devices_to_those_of_the_reference() -> None:
     one, node, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
     throughputs = {one: 110.0, node: 800.0, many: 3300.0}
     # One device reaches more than an eighth of a node: only what is larger can be super-linear.
-    (found,) = oddities(throughputs, {one: 0.1375, many: 4.125}, reference=node)
-    assert found.startswith("4n8g: speedup 4.12 over 1n8g is above the ideal 4 (super-linear)")
+    (found,) = oddities(throughputs, {one: 0.1375, many: 4.24}, reference=node)
+    assert found.startswith("4n8g: speedup 4.24 over 1n8g is above the ideal 4 (super-linear)")
     assert oddities(throughputs, {one: 0.1375, many: 3.9}, reference=node) == []
     assert oddities(throughputs, {}, reference=None) == []
+
+
+def test_a_speedup_a_little_above_the_ideal_is_odd_only_for_who_asks() -> None:
+    eight, many = Topology(1, 8), Topology(4, 8)
+    known = {eight: 100.0, many: 410.0}, {many: 4.1}
+    assert oddities(*known, reference=eight) == []
+    assert len(oddities(*known, reference=eight, super_linear=1.0)) == 1
 
 
 def judged(false_alarm: float | None, rule: RuleName | None = RuleName.SEQUENTIAL) -> Judgement:

@@ -315,7 +315,6 @@ def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:
         for told in (
             "host node7 cannot be used",
             "the loss of throughput comes from between nodes",
-            "is above the ideal",
             "drifts -0.2 % a week",
             "false alarms to expect",
         )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from datetime import date
 
 import pytest
 from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
 from msgspec import to_builtins
 from msgspec.structs import replace
 from nights import Nights
+from results_makers import STARTED
 from suites import Suite
 
+from pytest_dlperf.model.judgement import Note
 from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.reports.junit import JUnitReport
 
@@ -133,7 +136,8 @@ def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> 
 
 def test_programs_are_told_since_when_and_what_differs() -> None:
     odd = replace(TORCH, name="a, b\n##[error]; c", tonight='"\u00fc"')
-    explanation = replace(SINCE_TUESDAY, differences=(DELAY, odd))
+    note = Note(text="known, #812", until=date(2026, 12, 1), at=STARTED, by="Ana Diaz")
+    explanation = replace(SINCE_TUESDAY, differences=(DELAY, odd), note=note)
     result = moved_case(TWO, -9.9, explanation)
     assert result.measurement is not None
     record = TestRecord(
@@ -146,7 +150,16 @@ def test_programs_are_told_since_when_and_what_differs() -> None:
     pairs = dict(JUnitReport("office").properties(record))
     told = {
         name: pairs.pop(f"dlperf.throughput.{name}")
-        for name in ("since", "since_commit", "last_good", "last_good_commit", "nights")
+        for name in (
+            "since",
+            "since_commit",
+            "last_good",
+            "last_good_commit",
+            "nights",
+            "note",
+            "note_by",
+            "note_until",
+        )
     }
     assert told == {
         "since": "2026-11-17T22:00:00+01:00",
@@ -154,6 +167,9 @@ def test_programs_are_told_since_when_and_what_differs() -> None:
         "last_good": "2026-11-16T22:00:00+01:00",
         "last_good_commit": "9f8e7d6c5b4a",
         "nights": "4",
+        "note": "known, #812",
+        "note_by": "Ana Diaz",
+        "note_until": "2026-12-01",
     }
     differences = pairs["dlperf.throughput.differences"]
     assert "##[" not in differences

@@ -553,7 +553,8 @@ def test_remarks_keep_to_the_terminal(
     monkeypatch.setenv("COLUMNS", width)
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
-    result = suite.run(*nights.usual("tonight"))
+    assert "false alarms" not in suite.run(*nights.usual("green")).stdout.str()
+    result = suite.run(*nights.usual("tonight", of_1n1g=0.8))
     told = result.stdout.str()
     assert "false alarms to expect" in told
     [line, below] = [n for n in told.splitlines() if "to expect, by" in n or "verdicts" in n][:2]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+SUPER_LINEAR: Final = 1.05
+"""Times the ideal up to which a speedup may be noise, or caches that hold more."""
 
 
 def where_lost(
@@ -58,11 +62,13 @@ def oddities(
     *,
     reference: Topology | None = SINGLE_DEVICE,
     unit: str | None = None,
+    super_linear: float = SUPER_LINEAR,
 ) -> list[str]:
     """Find oddities in the scaling of a training that change no verdict.
 
-    They are a speedup above the ideal, and a topology slower than one with fewer devices.
-    ``throughputs`` are medians in the unit, ``speedups`` are over the reference topology.
+    They are a speedup of more than ``super_linear`` times the ideal, and a topology slower than one
+    with fewer devices. ``throughputs`` are medians in the unit, ``speedups`` are over the reference
+    topology.
     """
     found = [
         f"{topology}: speedup {speedup:.2f} over {reference} is above the ideal {ideal:g} "
@@ -70,7 +76,7 @@ def oddities(
         for topology, speedup in sorted(speedups.items())
         if reference is not None
         and topology > reference
-        and speedup > (ideal := topology.ideal_speedup(reference))
+        and speedup > super_linear * (ideal := topology.ideal_speedup(reference))
     ]
     for topology, throughput in sorted(throughputs.items()):
         faster = [

@@ -16,7 +16,7 @@ from pytest_dlperf.results.file import metric_entry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.judgement import Explanation, Judgement
+    from pytest_dlperf.model.judgement import Explanation, Judgement, Note
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import MetricResult, TestRecord
 
@@ -112,7 +112,12 @@ def _of_explanation(explanation: Explanation) -> dict[str, Any]:
         **{f"{name}_commit": night.commit for name, night in nights if night},
         "nights": explanation.nights,
         "differences": _json(differences) if differences else None,
+        **({} if explanation.note is None else _of_note(explanation.note)),
     }
+
+
+def _of_note(note: Note) -> dict[str, Any]:
+    return {"note": note.text, "note_by": note.by, "note_at": note.at, "note_until": note.until}
 
 
 def _json(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.scaling import oddities, where_lost
+from pytest_dlperf.gate.scaling import SUPER_LINEAR, oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
@@ -27,21 +27,27 @@ def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
     yield from to_be_expected(results)
 
 
-def suspicion_lines(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Yield remarks that may need action: where losses come from, then odd scaling."""
+def suspicion_lines(
+    results: Iterable[CaseResult], *, super_linear: float = SUPER_LINEAR
+) -> Iterator[str]:
+    """Yield remarks that may need action: where losses come from, then odd scaling.
+
+    A speedup is odd from ``super_linear`` times the ideal on.
+    """
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
     trainings = by_training(whole).items()
     for name, members in trainings:
         yield from _places_of_losses(name, members)
     for name, members in trainings:
-        yield from _oddities(name, members)
+        yield from _oddities(name, members, super_linear)
 
 
-def to_be_expected(results: Iterable[CaseResult]) -> Iterator[str]:
+def to_be_expected(results: Iterable[CaseResult], *, with_alarms: bool = True) -> Iterator[str]:
     """Yield what is so every night: nothing has seen some logs, and some alarms are false."""
     results = list(results)
     yield from _unwitnessed(results)
-    yield from _alarms(results)
+    if with_alarms:
+        yield from _alarms(results)
 
 
 def _places_of_losses(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
@@ -63,7 +69,7 @@ def _places_of_losses(name: str, results: Sequence[CaseResult]) -> Iterator[str]
             yield f"{name}: the loss of {metric} comes from {place}"
 
 
-def _oddities(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
+def _oddities(name: str, results: Sequence[CaseResult], super_linear: float) -> Iterator[str]:
     medians: dict[str, dict[Topology, float]] = {}
     unit = None
     for result in results:
@@ -75,7 +81,7 @@ def _oddities(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     reference = results[0].case.reference_topology
     work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
     ratios = medians.get(SPEEDUP_METRIC.name, {})
-    for oddity in oddities(work, ratios, reference=reference, unit=unit):
+    for oddity in oddities(work, ratios, reference=reference, unit=unit, super_linear=super_linear):
         yield f"{name}: {texts.printable(oddity)}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.gate.scaling import SUPER_LINEAR
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, merge
@@ -93,11 +94,13 @@ class TerminalReport(Report):
             with_failures=verbosity > 0 or not has_failures,
         )
         if verbosity >= 0:
-            for text in suspicion_lines(cases):
+            super_linear = 1.0 if verbosity > 0 else SUPER_LINEAR
+            for text in suspicion_lines(cases, super_linear=super_linear):
                 yield from map(Line, wrapped(text, width, indent=4))
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
         if verbosity >= 0:
-            for text in to_be_expected(cases):
+            is_red = any(status_of(result).fails(strict=strict) for result in cases)
+            for text in to_be_expected(cases, with_alarms=is_red or verbosity > 0):
                 yield from map(Line, wrapped(text, width, indent=4))
         changes = results.baseline_changes
         # First numbers stand in the table above.
