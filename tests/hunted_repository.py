@@ -13,9 +13,15 @@ CASE: Final = "own-net-fp32-b4-1n1g"
 
 TRAINER: Final = """\
 import os, random, sys, time
+try:
+    import tokenizers  # a version of it is slow
+except ImportError:
+    tokenizers = None
 from pytest_dlperf.trainers.steps import StepLog
 STEP_S = {seconds}
 NOISE = float(os.environ.get("NOISE", "0.01"))
+STEP_S += float(os.environ.get("SLOW_S", "0")) + 0.03 * ("--slow" in sys.argv)
+STEP_S += getattr(tokenizers, "SECONDS", 0)
 run_s = STEP_S * random.SystemRandom().gauss(1, NOISE)
 log = StepLog(batch_per_device=4, precision="fp32", world_size=1, nodes=1, devices_per_node=1)
 for _ in range(int(sys.argv[1])):
@@ -33,7 +39,7 @@ repeats: 1
 launch:
   devices: cpu
   working_directory: {folder}
-  command: ["{{python}}", train.py, "{{steps}}"]
+  command: ["{{python}}", train.py, "{{steps}}"{more}]
   time_limit_s: 60
 cases:
   - {{precision: fp32, batch_per_device: {batch}, topologies: [1n1g]}}
@@ -49,20 +55,20 @@ class HuntedRepository:
     folder: Path
     commits: list[str] = field(default_factory=list)
 
-    def set_up(self, *, batch: int = 4) -> None:
+    def set_up(self) -> None:
         """Make the repository, without a commit."""
         systems = self.folder / "bench_tests" / "systems"
         systems.mkdir(parents=True)
-        self.write_system(batch=batch)
+        self.write_system()
         (self.folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (self.folder / ".gitignore").write_text(".dlperf/\n__pycache__/\n", encoding="utf-8")
         self.trainer(0.05)
         self.git("init", "-q", "-b", "main")
 
-    def write_system(self, *, batch: int = 4) -> None:
-        """Write the system file."""
+    def write_system(self, *, batch: int = 4, more: str = "") -> None:
+        """Write the system file; ``more`` goes behind the trainer's arguments."""
         file = self.folder / "bench_tests" / "systems" / "net.yaml"
-        text = SYSTEM.format(folder=self.folder, batch=batch)
+        text = SYSTEM.format(folder=self.folder, batch=batch, more=more)
         file.write_text(text, encoding="utf-8")
 
     def trainer(self, seconds: float) -> None:
@@ -124,6 +130,27 @@ class HuntedRepository:
         program = self.start(*arguments, **environment)
         output = program.communicate()[0]
         return program.returncode, output
+
+    def session(self, *arguments: str, output: Path | None = None) -> int:
+        """Run a session; its exit code. What it prints goes to ``output``."""
+        words = [sys.executable, "-m", "pytest", "bench_tests", "-q", "-p", "no:cacheprovider"]
+        words += ["-p", "pytest_dlperf.plugin"] * ("PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ)
+        done = subprocess.run(
+            [*words, "--dlperf-repeats=3", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if output is not None:
+            output.write_text(done.stdout + done.stderr, encoding="utf-8")
+        return done.returncode
+
+    def good_nights(self) -> None:
+        """Have two nights, the first of which is accepted."""
+        self.session("--dlperf-create-baselines")
+        if self.session():
+            raise AssertionError("a night is not as good as the one before")
 
     def bisect(self, *arguments: str, good: int = 0, bad: int = -1) -> tuple[int, str]:
         """Hunt between two commits."""

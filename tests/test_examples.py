@@ -31,7 +31,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 COMMENT, WATCH = "github-pull-request-comment.yml", "github-watch.yml"
-GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH)
+WHY = "github-why.yml"
+GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH, WHY)
 PIPELINES = (*GITHUB, "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile")
 SCRIPTS = ("slurm-nightly.sh",)
 PLUGINS = ("ray_launcher.py",)
@@ -260,30 +261,33 @@ def test_every_option_that_they_give_exists(suite: Suite) -> None:
 def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name: str) -> None:
     document = load(name)
     text = (EXAMPLES / name).read_text(encoding="utf-8")
-    [job] = document["jobs"].values()
-
     # YAML 1.1 takes the word "on" for true.
-    assert ("workflow_dispatch" in document[True]) is (name != COMMENT)
+    assert ("workflow_dispatch" in document[True]) is (name not in (COMMENT, WHY))
     writes = {
         COMMENT: {"actions": "read", "pull-requests": "write"},
         WATCH: {"actions": "read", "issues": "write"},
+        "tell": {"actions": "read", "issues": "write"},
     }
+    reads = {"why": {"contents": "read", "actions": "read"}}
     assert document["permissions"] == ({} if name in writes else {"contents": "read"})
-    assert job.get("permissions") == writes.get(name)
     assert document["concurrency"]["group"].startswith("dlperf-")
-    assert "concurrency" not in job
-    assert "runs-on" in job
-    assert 0 < job["timeout-minutes"] <= 720
-    for step in job["steps"]:
-        assert ("uses" in step) != ("run" in step), step
-        if step.get("uses", "").startswith("actions/checkout@"):
-            assert name not in writes, "what may write runs no code of others"
-            assert step["with"]["persist-credentials"] is False
-        # What others may choose, as the name of a branch, would be run as part of a script.
-        assert "${{" not in step.get("run", "")
-    # What trains runs the code of a branch: the step that tells of it has secrets of its own.
+    with_secrets = []
     named = re.compile(r"\$\{\{[^}]*secrets")
-    with_secrets = [step["name"] for step in job["steps"] if named.search(str(step))]
+    for who, job in document["jobs"].items():
+        own = writes.get(who, writes.get(name))
+        assert job.get("permissions") == (own or reads.get(who))
+        assert "concurrency" not in job
+        assert "runs-on" in job
+        assert 0 < job["timeout-minutes"] <= 720
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step), step
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert own is None, "what may write runs no code of others"
+                assert step["with"]["persist-credentials"] is False
+            # What others may choose, as the name of a branch, would be run as part of a script.
+            assert "${{" not in step.get("run", "")
+        # What trains runs the code of a branch: the step that tells of it has secrets of its own.
+        with_secrets += [step["name"] for step in job["steps"] if named.search(str(step))]
     assert len(named.findall(text)) == len(with_secrets)
     assert with_secrets == (["Tell the team"] if name == GITHUB[0] else [])
 

@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from pytest_dlperf.command.hunted_case import (
+    ABORTED,
     HuntedCase,
+    add_building,
     add_hunting,
     hunt,
+    hunt_inside,
     hunted_case,
+    packages_of,
     tell,
-    work_folder,
+    workshop_of,
 )
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
@@ -22,15 +24,13 @@ from pytest_dlperf.command.shell import (
     Style,
     file_argument,
     folder_argument,
-    integer_argument,
     text_argument,
 )
-from pytest_dlperf.culprit.axes import Axis, Commits, Images, PackageSource, followed
-from pytest_dlperf.culprit.checkouts import Checkout, Workshop
+from pytest_dlperf.culprit.axes import Axis, Commits, Images
+from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
 from pytest_dlperf.culprit.hunting import MIN_END_RUNS, NotFoundError, Question
-from pytest_dlperf.culprit.journal import named_by
 from pytest_dlperf.culprit.trial import AbortedError
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError
@@ -40,13 +40,10 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
 
-    from pytest_dlperf.culprit.hunting import Answer
 
 NOT_TOLD_APART: Final = 125
 """Only what cannot be built or measured is left between the suspects."""
-ABORTED: Final = 128
 _WEIGHT_OF_TOUCHED: Final = 5.0
-_MAX_DEPTH: Final = 4
 _LISTED: Final = 12
 
 
@@ -64,25 +61,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("range", nargs="?", type=text_argument, metavar="GOOD..BAD")
     parser.add_argument("--case", required=True, type=text_argument, metavar="CASE")
     parser.add_argument(
-        "--build", type=text_argument, metavar="CMD", help="build a worktree: a shell's command"
-    )
-    parser.add_argument(
-        "--build-limit",
-        type=integer_argument(1),
-        default=3600,
-        metavar="SECONDS",
-        help="end a build that takes longer (default: %(default)s)",
-    )
-    parser.add_argument(
         "--repository",
         type=folder_argument,
         default=".",
         metavar="DIR",
         help="the checkout with these commits (default: this folder's); sessions see a worktree "
         "in its place",
-    )
-    parser.add_argument(
-        "--first-parent", action="store_true", help="do not go on inside a merge that is at fault"
     )
     parser.add_argument(
         "--prior-paths",
@@ -110,13 +94,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME==OLD..NEW",
         help="look along the versions of a package",
     )
-    parser.add_argument(
-        "--source",
-        action="append",
-        type=text_argument,
-        metavar="NAME=DIR",
-        help="the checkout of a package: look along its commits; may be given several times",
-    )
+    add_building(parser)
     add_hunting(parser)
 
 
@@ -127,30 +105,20 @@ def run(options: Namespace) -> int:
     if sum(one is not None for one in given) != 1:
         raise UsageError("name what to look along: GOOD..BAD, --images FILE or --package")
     hunted = hunted_case(options, options.case)
-    packages = _packages(options, hunted)
-    axis = _axis(options, hunted, packages)
+    axis = _axis(options, hunted)
     question = _question(options, hunted, axis)
     if options.dry_run:
         style.show(_plan(question, options))
         return FINE
-    answers: list[Answer] = []
     try:
-        answers.append(hunt(options, hunted, question, style))
-        while (inner := _inner(answers[-1], axis, options, packages)) and len(answers) < _MAX_DEPTH:
-            axis = inner
-            question = _within(question, answers[-1], axis)
-            found = counted(len(axis.candidates), axis.kind)
-            style.show([f"going on in {answers[-1].culprits[0].name}: {found}"])
-            answers.append(hunt(options, hunted, question, style))
+        answers = [hunt(options, hunted, question, style)]
+        answers += hunt_inside(options, hunted, question, answers[0], axis, style)
     except NotFoundError as error:
-        if not answers:
-            style.show([style(str(error), "bold", "red")])
-            return FAULTS
+        style.show([style(str(error), "bold", "red")])
+        return FAULTS
     except AbortedError as error:
         style.show([f"aborted: {error}. The same command goes on from here"])
         return ABORTED
-    if len(answers) > 1 and answers[-1].outcome is not Outcome.FOUND:
-        answers.pop()  # what it went on in is not to blame by itself
     tell(answers, options, style)
     first = answers[0]
     if first.outcome is Outcome.FOUND:
@@ -158,33 +126,20 @@ def run(options: Namespace) -> int:
     return FINE if first.outcome is Outcome.PAIR else FAULTS
 
 
-def _packages(options: Namespace, hunted: HuntedCase) -> PackageSource:
-    checkouts = {}
-    for text in options.source or ():
-        name, equals, folder = text.partition("=")
-        if not equals or not Path(folder).is_dir():
-            raise UsageError(f"--source: {text!r} is not NAME=DIR with an existing folder")
-        checkouts[name.lower()] = Path(folder)
-    folder = work_folder(options, "packages")
-    python = options.python or hunted.python
-    return PackageSource(python, folder, checkouts, options.build_limit)
-
-
-def _axis(options: Namespace, hunted: HuntedCase, packages: PackageSource) -> Axis:
+def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
     suite = Path.cwd()
     if options.images is not None:
         option = f"{hunted.case.system}.{options.image_option}"
         return Images.of_file(Path(options.images), option, suite)
     if options.package is not None:
-        return packages.of_text(options.package, suite)
+        return packages_of(options, hunted).of_text(options.package, suite)
     good, dots, bad = options.range.partition("..")
     if not dots or not good or bad.startswith("."):
         raise UsageError(f"{options.range!r} is not GOOD..BAD: two commits, the good one first")
     checkout = Checkout(Path(options.repository))
     checkout.check_clean()
     commits = checkout.between(good, bad or "HEAD")
-    trees = work_folder(options, f"trees-{named_by({'build': options.build})}")
-    workshop = Workshop(checkout, trees, options.build, options.build_limit)
+    workshop = workshop_of(options, checkout)
     return Commits(workshop, checkout, commits, good=checkout.commit(good), suite=suite)
 
 
@@ -213,36 +168,6 @@ def _weights(options: Namespace, axis: Axis) -> tuple[float, ...]:
     names = [one.name for one in axis.commits[1:]] if isinstance(axis, Commits) else ()
     return tuple(_WEIGHT_OF_TOUCHED if one in touched else 1.0 for one in names) or tuple(
         1.0 for _ in axis.candidates
-    )
-
-
-def _inner(answer: Answer, axis: Axis, options: Namespace, packages: PackageSource) -> Axis | None:
-    """Return where to go on: inside the one culprit that was found."""
-    if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
-        return None
-    place = 1 + list(axis.candidates).index(answer.culprits[0])
-    if isinstance(axis, Commits) and len(axis.commits[place].parents) > 1:
-        is_last = place == len(axis.candidates)
-        if options.first_parent or (axis.ends_in_merge and is_last):
-            return None
-    return followed(axis, place, packages)
-
-
-def _within(question: Question, answer: Answer, axis: Axis) -> Question:
-    """Ask for the culprit within a culprit, by the levels that are known of it."""
-    weights = tuple(1.0 for _ in axis.candidates)
-    known = answer.ends.hunt
-    # Another build may have a slightly other level.
-    error = max(known.level_error, known.spread)
-    ends = replace(answer.ends, hunt=replace(known, weights=weights, level_error=error))
-    return replace(
-        question,
-        kind=axis.kind,
-        good=axis.good,
-        candidates=tuple(axis.candidates),
-        weights=weights,
-        setup=axis.setup,
-        known=ends,
     )
 
 

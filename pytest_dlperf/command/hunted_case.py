@@ -25,26 +25,33 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
-from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, Progress, Question
+from pytest_dlperf.culprit.axes import Commits, PackageSource, followed
+from pytest_dlperf.culprit.checkouts import Checkout, Workshop
+from pytest_dlperf.culprit.hunt import Outcome, Shape
+from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, NotFoundError, Progress, Question
 from pytest_dlperf.culprit.journal import Journal, named_by
 from pytest_dlperf.culprit.trial import Trials
-from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import machines_of, runs_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import THROUGHPUT, Metric
+from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from pytest_dlperf.culprit.axes import Axis
     from pytest_dlperf.model.case import Case
 
+ABORTED: Final = 128
 ANSWER: Final = "answer.json"
 HUNTS: Final = ".dlperf/hunts"
+_MAX_DEPTH: Final = 4
 _PERCENT: Final = 100
 _NIGHTS: Final = 90
 """So many of the last ones show the noise."""
@@ -127,6 +134,30 @@ def add_hunting(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--markdown", type=file_argument, metavar="FILE", help="write the answer as Markdown"
+    )
+
+
+def add_building(parser: ArgumentParser) -> None:
+    """Declare how candidates are made."""
+    parser.add_argument(
+        "--build", type=text_argument, metavar="CMD", help="build a worktree: a shell's command"
+    )
+    parser.add_argument(
+        "--build-limit",
+        type=integer_argument(1),
+        default=3600,
+        metavar="SECONDS",
+        help="end a build that takes longer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--source",
+        action="append",
+        type=text_argument,
+        metavar="NAME=DIR",
+        help="the checkout of a package: look along its commits; may be given several times",
+    )
+    parser.add_argument(
+        "--first-parent", action="store_true", help="do not go on inside a merge that is at fault"
     )
 
 
@@ -249,8 +280,83 @@ def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
             file.write(text)
 
 
-def work_folder(options: Namespace, name: str) -> Path:
-    """Make a folder of a hunt's own."""
-    folder = Path(options.work) / name
-    make_folder(folder)
-    return folder
+# ------------------------------------------------------------------------- going on inside
+
+
+def workshop_of(options: Namespace, checkout: Checkout) -> Workshop:
+    """Make worktrees of a checkout as the options build them."""
+    name = named_by({"build": options.build, "root": str(checkout.root)})
+    folder = Path(options.work) / f"trees-{name}"
+    return Workshop(checkout, folder, options.build, options.build_limit)
+
+
+def packages_of(options: Namespace, hunted: HuntedCase) -> PackageSource:
+    """Install packages for the trainer's Python."""
+    checkouts = {}
+    for text in options.source or ():
+        name, equals, folder = text.partition("=")
+        if not equals or not Path(folder).is_dir():
+            raise UsageError(f"--source: {text!r} is not NAME=DIR with an existing folder")
+        checkouts[name.lower()] = Path(folder)
+    folder = Path(options.work) / "packages"
+    return PackageSource(options.python or hunted.python, folder, checkouts, options.build_limit)
+
+
+def hunt_inside(  # noqa: PLR0913, PLR0917 - all that a hunt has
+    options: Namespace,
+    hunted: HuntedCase,
+    question: Question,
+    answer: Answer,
+    axis: Axis,
+    style: Style,
+) -> Iterator[Answer]:
+    """Go on inside a culprit that holds others: a merge, a submodule, a package's version."""
+    packages = packages_of(options, hunted)
+    for _ in range(_MAX_DEPTH):
+        if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
+            return
+        place = 1 + list(axis.candidates).index(answer.culprits[0])
+        if isinstance(axis, Commits) and len(axis.commits[place].parents) > 1:
+            is_last = place == len(axis.candidates)
+            if options.first_parent or (axis.ends_in_merge and is_last):
+                return
+        inner = followed(axis, place, packages)
+        if inner is None:
+            return
+        style.show([f"going on in {answer.culprits[0].name}: {_counted(inner)}"])
+        axis, question = inner, within(question, answer, inner)
+        try:
+            answer = hunt(options, hunted, question, style)
+        except NotFoundError as error:
+            style.show([f"not gone on: {error}"])
+            return
+        if answer.outcome is not Outcome.FOUND:
+            return  # nothing in it is to blame by itself
+        yield answer
+
+
+def within(question: Question, answer: Answer, axis: Axis) -> Question:
+    """Ask for the culprit within a culprit, by the levels that are known of it."""
+    weights = tuple(1.0 for _ in axis.candidates)
+    known = answer.ends.hunt
+    # Another build may have a slightly other level.
+    hunt = replace(
+        known,
+        weights=weights,
+        shape=Shape.ORDERED,
+        level_error=max(known.level_error, known.spread),
+        measured_in=None,
+    )
+    return replace(
+        question,
+        kind=axis.kind,
+        good=axis.good,
+        candidates=tuple(axis.candidates),
+        weights=weights,
+        setup=axis.setup,
+        known=replace(answer.ends, hunt=hunt),
+    )
+
+
+def _counted(axis: Axis) -> str:
+    return counted(len(axis.candidates), axis.kind)

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "compare two results files",
     "bisect": "find the commit, image or version that changed a number",
+    "why": "try apart what differs tonight, until it is known what changed a number",
     "history": "fill, show and check the database of sessions",
     "notify": "send what a results file says, by chat, mail or comment",
     "completion": "print a script for completion in a shell",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.notices import Target
-    from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
+    from pytest_dlperf.config.values import ControlArm, HuntBudget, NamedLogs, NotifyOn
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
@@ -250,6 +250,18 @@ class Settings(NamedTuple):
         "accepted number stays",
     )
     strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
+    why: bool = flag(
+        "why",
+        "after a red session, try apart what differs from the last good night, as `pytest-dlperf "
+        "why` does, and say what changed the number",
+    )
+    why_budget: HuntBudget = option(
+        "why-budget",
+        "N",
+        "what that may cost for all red cases together: runs, or a time such as `90m`",
+        read=values.hunt_budget,
+        default="20",
+    )
     html_file: Path | None = option(
         "html", "FILE", "the results as a page that opens offline", read=values.file_to_write
     )

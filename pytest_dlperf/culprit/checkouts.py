@@ -227,7 +227,7 @@ class Workshop:
 
     def __init__(self, checkout: Checkout, folder: Path, build: str | None, limit_s: float) -> None:
         """Build with a shell's command, which may take so many seconds."""
-        self._checkout, self._folder = checkout, folder.absolute()
+        self.checkout, self._folder = checkout, folder.absolute()
         self._build, self._limit_s = build, limit_s
 
     def tree(self, commit: str, pins: Mapping[str, str] | None = None) -> Path:
@@ -254,7 +254,7 @@ class Workshop:
 
     def _make(self, tree: Path, commit: str, pins: Mapping[str, str]) -> None:
         make_folder(self._folder)
-        git = self._checkout.git
+        git = self.checkout.git
         with suppress(GitError):  # what a kill has left
             git("worktree", "remove", "--force", "--force", str(tree))
         git("worktree", "prune")
@@ -269,7 +269,7 @@ class Workshop:
 
     def _add_submodules(self, tree: Path) -> None:
         """Fill submodules from the checkout's own, so that no network is needed."""
-        git, root = self._checkout.git, self._checkout.root
+        git, root = self.checkout.git, self.checkout.root
         named = git(
             "config", "-f", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", folder=tree
         )
@@ -285,7 +285,7 @@ class Workshop:
         if self._build is None:
             return ""
         # The node or the user may tell trees apart, and link to data that no commit has.
-        environment = {**os.environ, "DLPERF_CHECKOUT": str(self._checkout.root)}
+        environment = {**os.environ, "DLPERF_CHECKOUT": str(self.checkout.root)}
         with log.open("wb") as file:
             program = subprocess.Popen(  # noqa: S602 - the user's own command
                 self._build, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,

@@ -108,7 +108,7 @@ class Trials:
         words = [
             *(sys.executable, "-m", "pytest", *self._arguments, *setup.arguments),
             *("-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate"),
-            *(f"--dlperf-candidate={order}", f"--dlperf-json={results}", "--dlperf-history=none"),
+            *(f"--candidate-order={order}", f"--dlperf-json={results}", "--dlperf-history=none"),
             *(
                 f"--dlperf-run-dir={place / 'logs'}",
                 "--dlperf-repeats=1",

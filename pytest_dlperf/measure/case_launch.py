@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
+from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, node_inside
 from pytest_dlperf.launch.gang import RunOrder
@@ -18,8 +19,9 @@ from pytest_dlperf.launch.step_lines import step_files
 from pytest_dlperf.logs.tree import log_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.config.slurm_container import Container
@@ -159,3 +161,26 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         uses_own = self.spec.uses("system_directory", self.case)
         own = (str(self.system.file.parent.absolute()),) if uses_own else ()
         return VisiblePaths(always=own, unless_said=unless_said)
+
+
+def checkouts_of(
+    system: System, case: Case, sources: Sequence[Sequence[Assignment]]
+) -> Mapping[str, str]:
+    """Return the folders that a case's trainer runs from, by the names of fingerprints.
+
+    Raises:
+        CannotMeasureError: A variable is not set.
+    """
+    if system.launch is None:
+        return {}
+    launch = CaseLaunch(
+        system=system,
+        spec=system.launch,
+        case=case,
+        variables=resolve(system.launch, system.id, sources, case=case),
+        container=None,
+        python="",
+        folder=Path(),
+        scratch="/",
+    )
+    return launch.needed.checkouts

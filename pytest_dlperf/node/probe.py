@@ -29,7 +29,7 @@ NO_VERSION = "no version"
 _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
 
-_PACKAGES = (
+PACKAGES = (
     "accelerate",
     "apex",
     "bitsandbytes",
@@ -217,7 +217,7 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
     modules = wanted["modules"]
     paths = [list(wanted[kind].values()) for kind in ("folders", "files")]
     # Where a container's service has started it, nothing else ends it.
-    asked = json.dumps([modules, _PACKAGES, *paths, int(_IMPORT_LIMIT_S)])
+    asked = json.dumps([modules, PACKAGES, *paths, int(_IMPORT_LIMIT_S)])
     unique = f"pytest-dlperf-look-{os.getpid()}-{int(time.time() * 1000)}"
     inside = wanted["inside"]
     around = [] if inside is None else filled(inside["run"], unique)

@@ -1,6 +1,6 @@
 """One run of a hunt: a session that measures one case as a candidate has it, and reports nothing.
 
-``pytest -p pytest_dlperf.plugin.candidate --dlperf-candidate FILE …`` is started by
+``pytest -p pytest_dlperf.plugin.candidate --candidate-order FILE …`` is started by
 ``culprit.trial`` with the arguments of the user's own sessions.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the file with the order."""
-    parser.addoption("--dlperf-candidate", metavar="FILE", help=argparse.SUPPRESS)
+    parser.addoption("--candidate-order", metavar="FILE", help=argparse.SUPPRESS)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -44,7 +44,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select one test that measures the case, and launch the candidate."""
-    text = Path(config.getoption("--dlperf-candidate")).read_text(encoding="utf-8")
+    text = Path(config.getoption("--candidate-order")).read_text(encoding="utf-8")
     order = convert(json.loads(text), TrialOrder)
     known: dict[str, pytest.Item] = {}
     for item in items:

@@ -1,0 +1,260 @@
+"""``pytest-dlperf why``: which of tonight's differences changed a case's number."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.command.hunted_case import (
+    ABORTED,
+    HuntedCase,
+    add_building,
+    add_hunting,
+    hunt,
+    hunt_inside,
+    hunted_case,
+    packages_of,
+    tell,
+    within,
+    workshop_of,
+)
+from pytest_dlperf.command.main import FAULTS, FINE
+from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
+from pytest_dlperf.culprit.axes import Candidate, Commits
+from pytest_dlperf.culprit.checkouts import Checkout
+from pytest_dlperf.culprit.cost import forecast
+from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
+from pytest_dlperf.culprit.hunt import Hunt, Outcome, Shape, worse_by
+from pytest_dlperf.culprit.hunting import NotFoundError, Question
+from pytest_dlperf.culprit.journal import KnownEnds
+from pytest_dlperf.culprit.trial import AbortedError, Setup
+from pytest_dlperf.gate.noise import pooled_noise
+from pytest_dlperf.history.nights import judged_sessions, nights_of, origin_of
+from pytest_dlperf.history.store import History
+from pytest_dlperf.measure.case_launch import checkouts_of
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.numbers import quantity
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from pytest_dlperf.culprit.hunting import Answer
+    from pytest_dlperf.model.measurement import Fingerprint
+    from pytest_dlperf.model.results import Origin
+
+_MAX_SUSPECTS: Final = 8
+_USUAL_NOISE: Final = 0.01
+_GOOD: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = (
+        "Put what differs between the last good night and tonight back, in halves, until it is "
+        "known what changed a number: variables, arguments, the image, versions of packages, the "
+        "commit of the trainer's checkout. If it is the commit, the commits are searched."
+    )
+    parser.epilog = (
+        f"{PYTEST_ARGUMENTS} Exit codes: 0 found, 1 nothing found, 2 misused, 128 aborted: give "
+        "the command again."
+    )
+    parser.add_argument("case", type=text_argument, metavar="CASE")
+    add_building(parser)
+    add_hunting(parser)
+
+
+class Nights:
+    """The last good night of a case, and tonight, as the history has them."""
+
+    def __init__(self, hunted: HuntedCase) -> None:
+        """Find them.
+
+        Raises:
+            NotFoundError: The last session has no number, passed, or no good night is known.
+        """
+        case = hunted.case.id
+        file = hunted.suite.settings.history_file
+        with History.read_if_there(file, busy_s=10) as history:
+            if history is None:
+                raise UsageError(f"there is no history {file}; what differs tonight is not known")
+            found = judged_sessions(history, hunted.series, until=math.inf, besides="")
+            if not found:
+                raise UsageError(f"the history has no session that judged {case}")
+            if not found[0].is_whole:
+                word = found[0].verdict_word or "not judged"
+                raise NotFoundError(
+                    f"{case}: {word} in the last session ({found[0].started}), so there is no "
+                    "number to ask about. Hosts and what they lack are not settable"
+                )
+            nights = nights_of(history, hunted.series, until=math.inf)
+            self.tonight, *before = reversed(nights)
+            verdict = self.tonight.verdict_word
+            if verdict == Verdict.PASS.value:
+                raise NotFoundError(f"{case}: the last session passed; there is nothing to explain")
+            wanted = [word for word in _GOOD if word != verdict]
+            good = next((one for one in before if one.verdict_word in wanted), None)
+            if good is None:
+                raise NotFoundError(f"{case}: the history has no good night before the last one")
+            self.good = good
+            self.origins: tuple[Origin, Origin]
+            self.prints: tuple[Fingerprint | None, Fingerprint | None]
+            ids = (good.measurement_id, self.tonight.measurement_id)
+            self.origins, self.prints = zip(*(origin_of(history, one) for one in ids), strict=True)
+
+
+def run(options: Namespace) -> int:
+    """Try the differences apart, and return the exit code."""
+    style = Style(sys.stdout)
+    hunted = hunted_case(options, options.case)
+    try:
+        nights = Nights(hunted)
+        answers = _hunted(options, hunted, nights, style)
+    except NotFoundError as error:
+        style.show([str(error)])
+        return FAULTS
+    except AbortedError as error:
+        style.show([f"aborted: {error}. The same command goes on from here"])
+        return ABORTED
+    if not answers:
+        return FINE if options.dry_run else FAULTS
+    tell(answers, options, style)
+    return FINE if answers[0].outcome in (Outcome.FOUND, Outcome.PAIR) else FAULTS
+
+
+def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style) -> list[Answer]:
+    good, tonight = nights.prints
+    case, settings = hunted.case, hunted.suite.settings
+    if good is None or tonight is None:
+        raise NotFoundError(f"{case.id}: what both nights were measured on is not known")
+    sources = (settings.assignments, hunted.suite.cluster.assignments)
+    checkouts = checkouts_of(hunted.suite.systems[case.system], case, sources)
+    suspects = suspects_of(good, tonight, checkouts, case.system)
+    trees = {s.root: workshop_of(options, Checkout(Path(s.root))) for s in suspects if s.root}
+    putting_back = PuttingBack(Path.cwd(), packages_of(options, hunted), trees)
+    style.show([_nights_line(hunted, nights)])
+    settable = []
+    for suspect in suspects:
+        why_not = suspect.why_not if options.dry_run else putting_back.why_not(suspect)
+        style.show([f"  {suspect.words}; {f'not settable: {why_not}' if why_not else 'settable'}"])
+        settable += [] if why_not else [suspect]
+    if not settable:
+        what = "nothing that differs can be put back" if suspects else "nothing recorded differs"
+        raise NotFoundError(f"{case.id}: {what}; look at hosts, data and the night itself")
+    groups = _groups(settable)
+    question = _question(hunted, nights, groups, putting_back, options)
+    if options.dry_run:
+        if question.known is not None:
+            style.show([f"runs to expect: {forecast(question.known.hunt).runs:.0f}"])
+        return []
+    answer = hunt(options, hunted, question, style)
+    while (one := _culprit(answer, groups)) is not None and len(one) > 1:
+        # Of many a group was found, whose members are tried apart.
+        groups = _groups(one)
+        question = _question(hunted, nights, groups, putting_back, options)
+        answer = hunt(options, hunted, question, style)
+    answers = [answer]
+    if one is not None and (root := one[0].root) is not None:
+        checkout = trees[root].checkout
+        axis = Commits(
+            trees[root],
+            checkout,
+            checkout.between(one[0].then, one[0].tonight),
+            good=checkout.commit(one[0].then),
+            suite=Path.cwd(),
+        )
+        question = within(question, answer, axis)
+        answers.append(hunt(options, hunted, question, style))
+        answers += hunt_inside(options, hunted, question, answers[-1], axis, style)
+    return answers
+
+
+def _culprit(answer: Answer, groups: Sequence[tuple[Suspect, ...]]) -> tuple[Suspect, ...] | None:
+    if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
+        return None
+    return groups[[_name(group) for group in groups].index(answer.culprits[0].name)]
+
+
+def _groups(suspects: Sequence[Suspect]) -> list[tuple[Suspect, ...]]:
+    """Have groups where there are more than can be tried in all combinations."""
+    size = math.ceil(len(suspects) / _MAX_SUSPECTS)
+    return [tuple(suspects[at : at + size]) for at in range(0, len(suspects), size)]
+
+
+def _name(group: Sequence[Suspect]) -> str:
+    return ", ".join(one.words for one in group)
+
+
+def _question(
+    hunted: HuntedCase,
+    nights: Nights,
+    groups: Sequence[tuple[Suspect, ...]],
+    putting_back: PuttingBack,
+    options: Namespace,
+) -> Question:
+    good, tonight = nights.good, nights.tonight
+    metric, spread = hunted.metric, hunted.spread
+    pooled = pooled_noise(hunted.sessions)
+    noise = pooled.deviation if pooled is not None else _USUAL_NOISE
+    errors = [math.hypot(spread or noise, noise / math.sqrt(one.runs)) for one in (good, tonight)]
+    weights = tuple(1.0 for _ in groups)
+    hunt = Hunt(
+        weights=weights,
+        shape=Shape.SUBSETS,
+        loss=abs(worse_by(tonight.median, good.median, metric.better or Better.HIGHER)),
+        loss_error=math.hypot(*errors),
+        noise=noise,
+        noise_dof=pooled.dof if pooled is not None else 2,
+        level_error=errors[0],
+        spread=spread or noise,
+        error=1 - options.certainty,
+    )
+    if hunt.loss <= hunt.noise / 10:
+        raise NotFoundError(
+            f"{hunted.case.id}: the number is that of the last good night; look at a longer time"
+        )
+
+    def setup(setting: int) -> Setup:
+        is_back = [not setting >> bit & 1 for bit, group in enumerate(groups) for _ in group]
+        return putting_back.setup([one for group in groups for one in group], is_back)
+
+    return Question(
+        case_id=hunted.case.id,
+        metric=metric,
+        kind="difference",
+        good=Candidate(name=f"the night of {good.started[:10]}"),
+        candidates=tuple(_candidate(group, nights) for group in groups),
+        weights=weights,
+        setup=setup,
+        sessions=hunted.sessions,
+        spread=spread,
+        hosts=nights.prints[1].hosts if nights.prints[1] is not None else (),
+        known=KnownEnds(hunt=hunt, good=good.median, bad=tonight.median),
+    )
+
+
+def _candidate(group: Sequence[Suspect], nights: Nights) -> Candidate:
+    """Name a group; of a single one, with the commit of the suite that brought it."""
+    commits = [origin.commit for origin in nights.origins]
+    came = came_with(Path.cwd(), commits[0], commits[1], group[0]) if len(group) == 1 else None
+    if came is None:
+        return Candidate(name=_name(group))
+    return Candidate(
+        name=_name(group),
+        title=f"by commit {came.short} of the suite, {came.title}",
+        author=came.author,
+        at=came.at,
+    )
+
+
+def _nights_line(hunted: HuntedCase, nights: Nights) -> str:
+    unit = hunted.metric.unit
+    return (
+        f"{hunted.case.id}, {hunted.metric.name}: {quantity(nights.good.median, unit)} on "
+        f"{nights.good.started[:10]}, {quantity(nights.tonight.median, unit)} on "
+        f"{nights.tonight.started[:10]}; what differs:"
+    )

@@ -1,0 +1,221 @@
+"""Which of the differences between two nights can be put back, and how.
+
+The suite's own commit is none of them: what it changes of a run stands in the launch.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.culprit.axes import with_packages
+from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout
+from pytest_dlperf.culprit.trial import Setup
+from pytest_dlperf.measure.launch_change import ArgumentEdit, LaunchChange, combined
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.node.probe import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_dlperf.culprit.axes import PackageSource
+    from pytest_dlperf.culprit.checkouts import Commit, Workshop
+    from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
+
+_IMAGE: Final = "container.image"
+_MASKED: Final = "***"
+_PLACEHOLDER: Final = re.compile(r"\{[a-z_0-9]+\}")
+
+
+class Suspect(Struct, frozen=True, kw_only=True):
+    """One difference, and what puts it back."""
+
+    name: str
+    then: str
+    """How it was in the good night; empty where it was not there."""
+    tonight: str
+    change: LaunchChange = LaunchChange()
+    arguments: tuple[str, ...] = ()
+    """Of pytest."""
+    package: str | None = None
+    """A requirement to install in its place."""
+    root: str | None = None
+    """Of the checkout whose commit it is; ``then`` and ``tonight`` are whole names."""
+    why_not: str | None = None
+    """Why it cannot be put back; then there is nothing else."""
+
+    @property
+    def words(self) -> str:
+        """The difference for people."""
+        then, now = (
+            text[:SHORT] if self.root else text or "not there" for text in (self.then, self.tonight)
+        )
+        return f"{self.name}: {then}, now {now}"
+
+
+def suspects_of(
+    good: Fingerprint, tonight: Fingerprint, checkouts: Mapping[str, str], system: str
+) -> list[Suspect]:
+    """List what differs; ``checkouts`` are folders by the names that fingerprints know them by."""
+    found = []
+    if good.launch is not None and tonight.launch is not None:
+        found += [*_of_launch(good.launch, tonight.launch, system)]
+    is_contained = tonight.launch is not None and _IMAGE in tonight.launch.options
+    found += _of_commits(good.commits, tonight.commits, checkouts)
+    for name, then, now in _changed(good.software, tonight.software):
+        suspect = Suspect(name=name, then=then, tonight=now)
+        if name not in PACKAGES:
+            suspect = replace(suspect, why_not="it belongs to the hosts")
+        elif is_contained:
+            suspect = replace(suspect, why_not="it lies in the image")
+        elif " + " in then:
+            suspect = replace(suspect, why_not="hosts had several")
+        else:
+            suspect = replace(suspect, package=f"{name}=={then}")
+        found.append(suspect)
+    for name, then, now in _changed(good.machine, tonight.machine):
+        found.append(Suspect(name=name, then=then, tonight=now, why_not="it belongs to the hosts"))
+    if good.hosts and tonight.hosts and set(good.hosts) != set(tonight.hosts):
+        found.append(
+            Suspect(
+                name="hosts",
+                then=", ".join(good.hosts),
+                tonight=", ".join(tonight.hosts),
+                why_not="runs stay on tonight's hosts; --dlperf-hosts names others",
+            )
+        )
+    return found
+
+
+def _changed(good: Mapping[str, str], tonight: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield what both sides know and is not the same."""
+    for name, now in tonight.items():
+        if name in good and good[name] != now:
+            yield name, good[name], now
+
+
+def _of_launch(good: LaunchFacts, tonight: LaunchFacts, system: str) -> Iterator[Suspect]:
+    steps = SequenceMatcher(a=tonight.arguments, b=good.arguments, autojunk=False)
+    for kind, start, stop, first, last in steps.get_opcodes():
+        if kind == "equal":
+            continue
+        words, others = good.arguments[first:last], tonight.arguments[start:stop]
+        suspect = Suspect(name="argument", then=" ".join(words), tonight=" ".join(others))
+        edit = ArgumentEdit(start, stop, words)
+        yield _unless_hidden(replace(suspect, change=LaunchChange(arguments=(edit,))))
+    for name in dict.fromkeys((*tonight.environment, *good.environment)):
+        value = good.environment.get(name)
+        if value != tonight.environment.get(name):
+            now = tonight.environment.get(name, "")
+            suspect = Suspect(name=name, then=value or "", tonight=now)
+            change = LaunchChange(environment={name: value})
+            yield _unless_hidden(replace(suspect, change=change))
+    sides = [
+        {"launcher": one.launcher, "working directory": one.working_directory or "", **one.options}
+        for one in (good, tonight)
+    ]
+    for name in dict.fromkeys((*sides[1], *sides[0])):
+        then, now = (side.get(name, "") for side in sides)
+        if then == now:
+            continue
+        suspect = Suspect(name=name, then=then, tonight=now)
+        if name == _IMAGE and then and now:
+            setting = ("--dlperf-set", f"{system}.{_IMAGE}={then}")
+            yield _unless_hidden(replace(suspect, arguments=setting))
+        else:
+            yield replace(suspect, why_not="it is set where the launch is declared")
+
+
+def _unless_hidden(suspect: Suspect) -> Suspect:
+    """Give up what was masked, or differs between folders, in what a fingerprint keeps."""
+    if _MASKED in suspect.then:
+        why = "its value of then is not kept; public_environment in the system file keeps it"
+        return Suspect(name=suspect.name, then=suspect.then, tonight=suspect.tonight, why_not=why)
+    if _PLACEHOLDER.search(suspect.then):
+        why = "it names a folder or host that differs from run to run"
+        return Suspect(name=suspect.name, then=suspect.then, tonight=suspect.tonight, why_not=why)
+    return suspect
+
+
+def _of_commits(
+    good: Mapping[str, str], tonight: Mapping[str, str], checkouts: Mapping[str, str]
+) -> Iterator[Suspect]:
+    roots = set()
+    for name, then, now in _changed(good, tonight):
+        suspect = Suspect(name=name, then=then, tonight=now)
+        if "+" in then + now:
+            yield replace(suspect, why_not="it had changes that no commit has")
+            continue
+        try:
+            checkout = Checkout(Path(checkouts.get(name, "")))
+            ends = [checkout.commit(one).name for one in (then, now)]
+        except UsageError as error:
+            yield replace(suspect, why_not=str(error))
+            continue
+        if str(checkout.root) not in roots:
+            roots.add(str(checkout.root))
+            yield Suspect(name=name, then=ends[0], tonight=ends[1], root=str(checkout.root))
+
+
+class PuttingBack:
+    """Sets up sessions with some of the differences put back."""
+
+    def __init__(
+        self, folder: Path, packages: PackageSource, trees: Mapping[str, Workshop]
+    ) -> None:
+        """Start sessions in a folder; ``trees`` make worktrees of checkouts, by root."""
+        self._folder, self._packages, self._trees = folder, packages, trees
+
+    def setup(self, suspects: Sequence[Suspect], back: Sequence[bool]) -> Setup:
+        """Put those back for which ``back`` is true.
+
+        Raises:
+            BuildError: A package cannot be installed, or a commit not built.
+        """
+        found = Setup(folder=str(self._folder))
+        changes = []
+        for suspect, is_back in zip(suspects, back, strict=True):
+            if suspect.root is not None:
+                # Both sides are worktrees: what no commit has is in neither.
+                commit = suspect.then if is_back else suspect.tonight
+                tree = self._trees[suspect.root].tree(commit)
+                changes.append(LaunchChange(folders={suspect.root: str(tree)}))
+            elif is_back and suspect.package is not None:
+                found = with_packages(found, self._packages.installed(suspect.package))
+            elif is_back:
+                changes.append(suspect.change)
+                found = replace(found, arguments=(*found.arguments, *suspect.arguments))
+        return replace(found, change=combined([found.change, *changes]))
+
+    def why_not(self, suspect: Suspect) -> str | None:
+        """Return why a difference cannot be put back, after trying what takes no run."""
+        if suspect.why_not is not None:
+            return suspect.why_not
+        try:
+            self.setup([suspect], [True])
+        except BuildError as error:
+            return str(error)
+        return None
+
+
+def came_with(
+    suite: Path, good: str | None, tonight: str | None, suspect: Suspect
+) -> Commit | None:
+    """Find the commit of the suite that brought an argument or value; ``None`` where none did."""
+    words = (suspect.tonight or suspect.then).split()
+    if good is None or tonight is None or suspect.root is not None or not words:
+        return None
+    if _MASKED in words[0]:
+        words = [suspect.name]
+    ends = "..".join(one.partition("+")[0] for one in (good, tonight))
+    try:
+        checkout = Checkout(suite)
+        name = checkout.git("log", "-1", "--format=%H", f"-S{words[0]}", ends, "--", ".")
+        return checkout.commit(name) if name else None
+    except UsageError:
+        return None
