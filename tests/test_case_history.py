@@ -31,7 +31,7 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.reports import history_words
+from pytest_dlperf.night import history_words
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from trainers import checkout
 
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
+from pytest_dlperf.night.explanation_words import told_commits
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.reports.brief import brief_of
-from pytest_dlperf.reports.explanation_words import told_commits
 from pytest_dlperf.reports.html.page import html_page
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")

@@ -16,7 +16,7 @@ from pytest_dlperf.model.judgement import (
     PastNight,
     Verdict,
 )
-from pytest_dlperf.reports import explanation_words as words
+from pytest_dlperf.night import explanation_words as words
 
 TONIGHT = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""

@@ -18,7 +18,7 @@ from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.reports import texts
+from pytest_dlperf.night import texts
 from pytest_dlperf.reports.github import StepSummary, annotation_lines
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import Note

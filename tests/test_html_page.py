@@ -20,9 +20,9 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.night.remarks import to_be_expected
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
-from pytest_dlperf.reports.remarks import to_be_expected
 
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 VOID = {"meta", "input", "br", "link", "img", "hr"}

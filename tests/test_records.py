@@ -10,9 +10,9 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
+from pytest_dlperf.night.case_status import CaseStatus, status_of
+from pytest_dlperf.night.remarks import remark_lines
 from pytest_dlperf.plugin.records import SessionRecords, TestNotes
-from pytest_dlperf.reports.case_status import CaseStatus, status_of
-from pytest_dlperf.reports.remarks import remark_lines
 
 ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
 CASE = Case.from_id(TWO)

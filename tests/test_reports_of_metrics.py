@@ -15,7 +15,7 @@ from suites import Suite
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import Accepted
-from pytest_dlperf.reports.environment import surroundings_of
+from pytest_dlperf.night.environment import surroundings_of
 
 pytestmark = pytest.mark.in_process
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_dlperf.model.numbers import named
+from pytest_dlperf.night.texts import columns
 from pytest_dlperf.reports.tables import aligned, listed, padded, stacked, wrapped
-from pytest_dlperf.reports.texts import columns
 
 ROWS = [("case", "median", "verdict"), ("one", "399.98", "pass"), ("another", "7", "regressed")]
 

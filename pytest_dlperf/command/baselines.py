@@ -22,7 +22,7 @@ from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, UsageError
-from pytest_dlperf.reports.explanation_words import accepted_by
+from pytest_dlperf.night.explanation_words import accepted_by
 from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from pytest_dlperf.command.shell import Style, file_argument, text_argument, wri
 from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
+from pytest_dlperf.night.texts import printable
 from pytest_dlperf.reports.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
@@ -23,7 +24,6 @@ from pytest_dlperf.reports.comparison import (
     side_names,
 )
 from pytest_dlperf.reports.tables import GAP, stacked, wrapped
-from pytest_dlperf.reports.texts import printable
 from pytest_dlperf.results.comparison import Conclusion, compare_results
 from pytest_dlperf.results.reading import read_results
 

@@ -40,9 +40,9 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.night import explanation_words, history_words, texts
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.overdue import is_overdue, overdue_notice, session_line
-from pytest_dlperf.reports import explanation_words, history_words, texts
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 

@@ -23,7 +23,7 @@ from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.reports.texts import printable
+from pytest_dlperf.night.texts import printable
 from pytest_dlperf.survey.drafting import (
     BY_THREE_LINES,
     PRINTED_BY_US,

@@ -55,7 +55,7 @@ def _run(given: list[str]) -> int:
         code: int = _module(options.command).run(options)
         sys.stdout.flush()
     except DlperfError as error:
-        from pytest_dlperf.reports.texts import plain
+        from pytest_dlperf.night.texts import plain
 
         print(f"pytest-dlperf {options.command}: {plain(str(error))}", file=sys.stderr)  # noqa: T201
         return MISUSE
@@ -127,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
     """Prints errors in plain text, whatever the arguments hold."""
 
     def error(self, message: str) -> NoReturn:
-        from pytest_dlperf.reports.texts import plain
+        from pytest_dlperf.night.texts import plain
 
         super().error(plain(message))
 

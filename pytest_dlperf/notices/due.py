@@ -11,8 +11,8 @@ from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.night.case_status import CaseStatus, is_measured, of_judgement, status_of
 from pytest_dlperf.notices.summary import is_red
-from pytest_dlperf.reports.case_status import CaseStatus, is_measured, of_judgement, status_of
 
 if TYPE_CHECKING:
     from pathlib import Path

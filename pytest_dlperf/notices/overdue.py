@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.night.explanation_words import dated, short_commit
+from pytest_dlperf.night.texts import address, printable
 from pytest_dlperf.notices.notice import Notice
-from pytest_dlperf.reports.explanation_words import dated, short_commit
 from pytest_dlperf.reports.markdown_text import bullets, inline
-from pytest_dlperf.reports.texts import address, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

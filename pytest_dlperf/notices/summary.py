@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.notices.notice import Notice
-from pytest_dlperf.notices.posting import clipped
-from pytest_dlperf.reports.brief import brief_of
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night.case_status import (
     counts,
     is_measured,
     metric_words,
     status_of,
     worst_first,
 )
+from pytest_dlperf.night.texts import address, plain
+from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.notices.posting import clipped
+from pytest_dlperf.reports.brief import brief_of
 from pytest_dlperf.reports.markdown_text import inline
-from pytest_dlperf.reports.texts import address, plain
 from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:

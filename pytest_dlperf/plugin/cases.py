@@ -141,6 +141,6 @@ def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
 
 
 def _plain(text: object) -> str:
-    from pytest_dlperf.reports.texts import plain
+    from pytest_dlperf.night.texts import plain
 
     return plain(str(text))

@@ -22,8 +22,8 @@ from pytest_dlperf.gate.verdicts import detectable_percent, is_outside_tolerance
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
-from pytest_dlperf.reports.case_status import NOTHING_MEASURED, case_counts, status_of
-from pytest_dlperf.reports.explanation_words import since_words
+from pytest_dlperf.night.case_status import NOTHING_MEASURED, case_counts, status_of
+from pytest_dlperf.night.explanation_words import since_words
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:

@@ -189,8 +189,8 @@ class Reporting:
             if report.when == "teardown":
                 self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
+                from pytest_dlperf.night.figures import decisive
                 from pytest_dlperf.reports.failure import FailureText
-                from pytest_dlperf.reports.figures import decisive
 
                 text, judgement = report.longrepr, decisive(record)
                 report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
@@ -289,8 +289,8 @@ class Reporting:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
+        from pytest_dlperf.night.texts import plain
         from pytest_dlperf.reports.terminal import note_lines
-        from pytest_dlperf.reports.texts import plain
 
         if self._reports is None or self._results is None or not self._any_report:
             lines = note_lines(self._notes)

@@ -265,8 +265,8 @@ class DlperfSession:
         launching = self._launching
         if not self._settings.dry_run or launching is None:
             return None
+        from pytest_dlperf.night.texts import plain
         from pytest_dlperf.reports.nothing_run import dry_run_lines
-        from pytest_dlperf.reports.texts import plain
 
         cases = []
         for case, metric in tests_of(session.items):
@@ -329,8 +329,8 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not self._deselected:
             return
+        from pytest_dlperf.night.texts import plain
         from pytest_dlperf.reports.nothing_run import selection_lines
-        from pytest_dlperf.reports.texts import plain
 
         names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option

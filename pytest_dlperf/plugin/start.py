@@ -87,7 +87,7 @@ def ending_session() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        from pytest_dlperf.reports.texts import plain
+        from pytest_dlperf.night.texts import plain
 
         raise pytest.UsageError(plain(str(error))) from error
 

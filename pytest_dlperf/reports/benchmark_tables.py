@@ -16,7 +16,7 @@ from pytest_dlperf.model import numbers, statistics
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports.figures import by_training
+from pytest_dlperf.night.figures import by_training
 from pytest_dlperf.reports.markdown_text import code, fenced, inline, table
 
 if TYPE_CHECKING:

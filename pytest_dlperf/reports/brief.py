@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import history_words, texts
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import history_words, texts
+from pytest_dlperf.night.case_status import (
     CaseStatus,
     decisive_metric,
     headline,
     status_of,
 )
+from pytest_dlperf.night.figures import alike
+from pytest_dlperf.night.groups import CASES_NAMED, DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.reports.explanation_markdown import commits, differences, titled
-from pytest_dlperf.reports.figures import alike
-from pytest_dlperf.reports.groups import CASES_NAMED, DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.reports.markdown_text import bullets, code, inline
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import Drift, Series
     from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.reports.groups import Group
+    from pytest_dlperf.night.groups import Group
 
 LONGEST_TEXT: Final = 3000
 """Characters of the plain text; what chats show of one message at the least."""

@@ -73,7 +73,7 @@ class HistoryReport(Report):
         """Add the session, and look for slow changes."""
         from pytest_dlperf.history.case_history import drifts_of
         from pytest_dlperf.history.store import History
-        from pytest_dlperf.reports import history_words
+        from pytest_dlperf.night import history_words
 
         with History.open(self._file) as history:
             history.add(results)

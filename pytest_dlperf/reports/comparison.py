@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.explanation_words import told_difference
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.explanation_words import told_difference
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
 from pytest_dlperf.results.comparison import (
     DECIMALS,

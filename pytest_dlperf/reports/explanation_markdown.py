@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports.case_status import of_judgement
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night.case_status import of_judgement
 from pytest_dlperf.reports.markdown_text import code, inline, table
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, MetricResult
-    from pytest_dlperf.reports.groups import Group
+    from pytest_dlperf.night.groups import Group
 
 DIFFERENCES_IN_TABLE: Final = 20
 _HEADINGS: Final = ("what differs", "accepted", "last good", "tonight", "")

@@ -10,9 +10,9 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.statistics import difference_percent
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.figures import (
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.figures import (
     interleaved_arms,
     listed_runs,
     log_folder,

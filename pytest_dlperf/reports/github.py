@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import (
     CaseStatus,
     headline,
     of_judgement,
@@ -17,8 +17,8 @@ from pytest_dlperf.reports.case_status import (
     word_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import difference_percent, rule_view
-from pytest_dlperf.reports.groups import DIFFERENCES_SHOWN
+from pytest_dlperf.night.figures import difference_percent, rule_view
+from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from pytest_dlperf.model.results import CaseResult, merge
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.figures import decisive, difference_percent
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.figures import decisive, difference_percent
 from pytest_dlperf.reports.report import Report
 from pytest_dlperf.results.file import metric_entry
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.model import numbers
-from pytest_dlperf.reports import texts
+from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

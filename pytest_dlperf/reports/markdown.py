@@ -13,7 +13,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night.case_status import (
     CaseStatus,
     counts,
     headline,
@@ -23,16 +23,9 @@ from pytest_dlperf.reports.case_status import (
     word_of,
     worst_first,
 )
-from pytest_dlperf.reports.environment import environment_facts, session_facts
-from pytest_dlperf.reports.explanation_markdown import (
-    accepted_lines,
-    difference_tables,
-    differences,
-    since_lines,
-    titled,
-)
-from pytest_dlperf.reports.explanation_words import case_named, case_subject
-from pytest_dlperf.reports.figures import (
+from pytest_dlperf.night.environment import environment_facts, session_facts
+from pytest_dlperf.night.explanation_words import case_named, case_subject
+from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
     accepted,
     alike,
@@ -48,7 +41,15 @@ from pytest_dlperf.reports.figures import (
     summed_up,
     with_unit,
 )
-from pytest_dlperf.reports.groups import bad_groups
+from pytest_dlperf.night.groups import bad_groups
+from pytest_dlperf.night.remarks import remark_lines
+from pytest_dlperf.reports.explanation_markdown import (
+    accepted_lines,
+    difference_tables,
+    differences,
+    since_lines,
+    titled,
+)
 from pytest_dlperf.reports.markdown_text import (
     Part,
     assembled,
@@ -59,7 +60,6 @@ from pytest_dlperf.reports.markdown_text import (
     inline,
     table,
 )
-from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.results.comparison import measured_facts
 
 if TYPE_CHECKING:

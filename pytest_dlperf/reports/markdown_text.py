@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.reports import texts
+from pytest_dlperf.night import texts
 from pytest_dlperf.reports.tables import padded
 
 if TYPE_CHECKING:

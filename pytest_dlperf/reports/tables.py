@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports.texts import columns, inert
+from pytest_dlperf.night.texts import columns, inert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

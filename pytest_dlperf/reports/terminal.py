@@ -11,16 +11,16 @@ from pytest_dlperf.gate.scaling import SUPER_LINEAR
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, merge
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import (
     CaseStatus,
     case_counts,
     of_judgement,
     status_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import (
+from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
     accepted,
     alike,
@@ -32,7 +32,7 @@ from pytest_dlperf.reports.figures import (
     run_number,
     with_unit,
 )
-from pytest_dlperf.reports.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
 from pytest_dlperf.reports.terminal_table import Row, case_rows, case_table, scaling_lines

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import SPEEDUP
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
-from pytest_dlperf.reports.figures import FIGURES, by_training, metric_cells, scaling_of
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import CaseStatus, metric_words, status_of
+from pytest_dlperf.night.figures import FIGURES, by_training, metric_cells, scaling_of
 from pytest_dlperf.reports.tables import listed, stacked
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import decisive_metric, status_of
-from pytest_dlperf.reports.environment import Surroundings, surroundings_of
-from pytest_dlperf.reports.explanation_words import (
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import decisive_metric, status_of
+from pytest_dlperf.night.environment import Surroundings, surroundings_of
+from pytest_dlperf.night.explanation_words import (
     ToldCommit,
     ToldDifference,
     came_with,
     told_commits,
     told_difference,
 )
-from pytest_dlperf.reports.figures import arms_of, log_folder, named_runs, run_number
+from pytest_dlperf.night.figures import arms_of, log_folder, named_runs, run_number
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.reports.case_status import CaseStatus
+from pytest_dlperf.night.case_status import CaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,20 +9,20 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import Origin, parse_time
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import history_words, texts
-from pytest_dlperf.reports.case_status import CaseStatus, status_of, worst_first
-from pytest_dlperf.reports.environment import environment_facts, session_facts
-from pytest_dlperf.reports.groups import bad_groups, groups_of
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import history_words, texts
+from pytest_dlperf.night.case_status import CaseStatus, status_of, worst_first
+from pytest_dlperf.night.environment import environment_facts, session_facts
+from pytest_dlperf.night.groups import bad_groups, groups_of
+from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
-from pytest_dlperf.reports.remarks import suspicion_lines, to_be_expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.reports.groups import Group
+    from pytest_dlperf.night.groups import Group
 
     Histories = Mapping[str, Mapping[str, CaseHistory]]
 

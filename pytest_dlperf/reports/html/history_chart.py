@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.reports import history_words
-from pytest_dlperf.reports.case_status import CaseStatus
-from pytest_dlperf.reports.explanation_words import dated
+from pytest_dlperf.night import history_words
+from pytest_dlperf.night.case_status import CaseStatus
+from pytest_dlperf.night.explanation_words import dated
 from pytest_dlperf.reports.html.drawing import (
     Chart,
     Frame,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports.case_status import counts, headline, worst_first
-from pytest_dlperf.reports.figures import CHANGE_HEADINGS, change_row
+from pytest_dlperf.night.case_status import counts, headline, worst_first
+from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.head import head_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.reports.figures import by_training
+from pytest_dlperf.night.figures import by_training
 from pytest_dlperf.reports.html.drawing import (
     Badge,
     Chart,

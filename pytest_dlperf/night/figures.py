@@ -8,7 +8,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import RuleName
-from pytest_dlperf.reports import texts
+from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.reports.figures import lost
+from pytest_dlperf.night.figures import lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

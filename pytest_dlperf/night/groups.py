@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import DifferenceKind
-from pytest_dlperf.reports import explanation_words as words
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import (
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import (
     CaseStatus,
     decisive_metric,
     of_judgement,
     status_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import alike, difference_percent
+from pytest_dlperf.night.figures import alike, difference_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

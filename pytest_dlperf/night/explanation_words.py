@@ -17,9 +17,9 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.differences import ABSENT
 from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.case_status import CaseStatus, decisive_metric, of_judgement, status_of
-from pytest_dlperf.reports.figures import difference_percent, lost
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
+from pytest_dlperf.night.figures import difference_percent, lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

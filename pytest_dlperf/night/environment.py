@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from pytest_dlperf.model.numbers import ABSENT
-from pytest_dlperf.reports.explanation_words import accepted_by
-from pytest_dlperf.reports.figures import detectable_losses
+from pytest_dlperf.night.explanation_words import accepted_by
+from pytest_dlperf.night.figures import detectable_losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

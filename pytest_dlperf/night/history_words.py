@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.explanation_words import short_commit
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.explanation_words import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Source
-from pytest_dlperf.reports import texts
-from pytest_dlperf.reports.figures import by_training
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.figures import by_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
