@@ -126,7 +126,7 @@ class Gate:
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:
     """Word a verdict without its explanation, which only the test's report has."""
-    from pytest_dlperf.reports.failure import headline
+    from pytest_dlperf.night.failure import headline
 
     return headline(judgement, None, "", case_id=case_id)
 

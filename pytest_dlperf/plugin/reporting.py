@@ -145,18 +145,20 @@ class Reporting:
 
     def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        from pytest_dlperf.reports.failure import failure_message, why_lines
+        from pytest_dlperf.night.failure import failure_of, why_facts
+        from pytest_dlperf.reports.failure import fact_lines, failure_message
 
         record, tonight = notes.record, self._start.at
         if isinstance(failure, VerdictError):
             result = failure.result
             explanation = record.explanations.get(result.judgement.metric.name)
             cluster = self._suite.cluster.name
-            return failure_message(result, explanation, cluster=cluster, tonight=tonight)
+            told = failure_of(result, explanation, cluster=cluster, tonight=tonight)
+            return failure_message(told)
         judgement = record.judgements.get(notes.metric.name)
         explanation = record.explanations.get(notes.metric.name)
-        why = why_lines(judgement, explanation, tonight) if judgement is not None else ()
-        return "\n".join([str(failure), *why])
+        why = why_facts(judgement, explanation, tonight) if judgement is not None else ()
+        return "\n".join([str(failure), *fact_lines(why)])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_to_serializable(

@@ -9,12 +9,12 @@ from msgspec import Struct
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
 from pytest_dlperf.night.explanation_words import accepted_by, since_line
+from pytest_dlperf.night.failure import sees
 from pytest_dlperf.night.figures import (
     accepted,
     difference_percent,
     rule_view,
 )
-from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 from pytest_dlperf.reports.html.runs_chart import runs_chart

@@ -1,0 +1,282 @@
+"""What a failed test has to say: its verdict, the numbers, what may be the cause, the runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import DifferenceKind, Verdict
+from pytest_dlperf.model.statistics import difference_percent
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.figures import (
+    interleaved_arms,
+    listed_runs,
+    log_folder,
+    rule_view,
+    run_number,
+    summed_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.gate.verdicts import GateInput, GateResult, MeasuredCase
+    from pytest_dlperf.model.judgement import Explanation, Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
+
+_LONGEST_REASON: Final = 200
+"""Characters of a reason in the first line."""
+
+
+class Fact(Struct, frozen=True):
+    """One thing to know about a failure; without a label it belongs to the one before.
+
+    A text may have several lines: those of a log.
+    """
+
+    label: str
+    text: str
+
+
+class RunLine(Struct, frozen=True, kw_only=True):
+    """A run: its number, what was measured or what kept it from that, and its log."""
+
+    label: str
+    number: str
+    reason: str
+    """Empty where the failure says it already."""
+    log: str
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """The runs of one measurement, broken ones before others where not all are listed."""
+
+    title: str
+    folder: str
+    """Where all logs are; empty where they have no folder in common."""
+    runs: tuple[RunLine, ...]
+    left_out: int
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """All that a reader needs to act on a verdict, without ``-vv`` or another file.
+
+    The head is for pytest's short summary, JUnit and the like, where the test's id stands before
+    it: it leaves out the case.
+    """
+
+    head: str
+    facts: tuple[Fact, ...]
+    runs: tuple[Runs, ...]
+
+
+def failure_of(
+    result: GateResult, explanation: Explanation | None, *, cluster: str, tonight: str
+) -> Failure:
+    """Put a verdict into words; ``tonight`` is when the session began, ISO 8601."""
+    judgement, gate_input = result.judgement, result.input
+    case_id = gate_input.case.measurement.case_id
+    head = headline(judgement, explanation, tonight, case_id=case_id)
+    reason = judgement.reason or ""
+    # A reason of several lines ends with those of a log.
+    is_whole = "\n" not in reason and _in_head(reason, case_id) in head
+    metric = judgement.metric
+    interleaved = {
+        both.candidate.case_id: both
+        for both in (result.control.interleaved if result.control else ())
+    }
+    of_runs = metric.ratio_of or metric.name
+    runs = []
+    for measured in (end.measurement for end in gate_input.ends):
+        runs.append(_runs(measured, measured.case_id, of_runs, told=reason))
+        for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
+            runs.append(_runs(arm, name, of_runs, told=""))
+    return Failure(
+        head=head,
+        facts=(
+            *([] if is_whole else [Fact("reason", reason)]),
+            *why_facts(judgement, explanation, tonight),
+            *_comparison(result, cluster, tonight),
+            *_scaling(judgement, gate_input),
+            *(Fact(metric.ratio_of or "", end) for end in judgement.ends),
+            *_beside(metric, gate_input.case),
+            *(Fact("note", note) for note in judgement.notes),
+            *_way_out(judgement),
+        ),
+        runs=tuple(runs),
+    )
+
+
+def headline(
+    judgement: Judgement, explanation: Explanation | None, tonight: str, *, case_id: str
+) -> str:
+    """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
+    said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
+    if judgement.reason and not words.moved(judgement):
+        return f"{said}; {texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)}"
+    suspect = explanation.differences[0] if explanation and explanation.differences else None
+    if suspect is None or not suspect.came_with_it:
+        return said
+    told = words.told_difference(suspect)
+    # Tonight's commit may be a later one than that which it came with.
+    is_commit = suspect.kind is DifferenceKind.COMMIT
+    what = f"a new {told.name}" if is_commit else f"{told.name} {told.tonight}"
+    return f"{said}; {what} {words.came_with(judgement)}"
+
+
+def _in_head(reason: str, case_id: str) -> str:
+    """Write a reason in one line, without the case, which the test's id names."""
+    return texts.in_short(reason).removeprefix(case_id).lstrip(", :")
+
+
+def why_facts(
+    judgement: Judgement, explanation: Explanation | None, tonight: str
+) -> Iterator[Fact]:
+    """Say since when it is so, and what differs."""
+    since = words.since_line(explanation, tonight)
+    labels = ("last good", "noted")
+    label = next((label for label in labels if since.startswith(f"{label} ")), "since")
+    if since:
+        yield Fact(label, since.removeprefix(f"{label} "))
+    differences = explanation.differences if explanation else ()
+    for at, line in enumerate(words.difference_lines(differences, judgement)):
+        yield Fact("" if at else "differs", line)
+
+
+def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
+    judgement, measurement = result.judgement, result.input.case.measurement
+    metric = judgement.metric
+    if judgement.measured is not None:
+        better = f"; {metric.better.value} is better" if metric.better else ""
+        measured = numbers.quantity(judgement.measured, metric.unit)
+        yield Fact("measured", f"{measured} ({measurement.estimator.value}{better})")
+    if judgement.accepted is not None:
+        yield from _judged(result, cluster, tonight)
+    elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
+        yield Fact(
+            "baseline",
+            f"cluster {cluster} has none of this metric of this case; "
+            "--dlperf-create-baselines records what is measured and passes",
+        )
+
+
+def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
+    """Say what was compared with what, who accepted that, and how small a change is found."""
+    judgement = result.judgement
+    accepted, reference = judgement.accepted, judgement.reference
+    if accepted is None or reference is None or judgement.measured is None:
+        yield from _accepted(result, tonight)
+        return
+    unit, allowed = judgement.metric.unit, judgement.tolerance_percent
+    tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
+    view = rule_view(judgement)
+    of = "" if reference == accepted else ", of the last sessions"
+    held = f"{numbers.quantity(reference, unit)} of cluster {cluster}{of}"
+    far = _how_far(judgement, reference)
+    yield Fact("reference", f"{held}: {far}{'' if view else tolerance}")
+    yield from _accepted(result, tonight)
+    if view is not None:
+        is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
+        limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
+        yield Fact("compared", f"{view}{limit}")
+    if judgement.rule is not None:
+        yield Fact("gate", f"{judgement.rule.value}: {sees(judgement)}")
+
+
+def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:
+    """Say the accepted number where tonight was held against another, and who accepted it."""
+    judgement, baseline = result.judgement, result.input.baseline
+    accepted = judgement.accepted
+    by = words.accepted_by(baseline.acceptance if baseline else None, tonight)
+    is_other = accepted is not None and judgement.reference not in (None, accepted)
+    number = ""
+    if accepted is not None and is_other:
+        far = "" if judgement.measured is None else f": {_how_far(judgement, accepted)}"
+        number = f"{numbers.quantity(accepted, judgement.metric.unit)}{far}"
+    if number or by:
+        yield Fact("accepted", "; ".join(filter(None, (number, by))))
+
+
+def _scaling(judgement: Judgement, gate_input: GateInput) -> Iterator[Fact]:
+    """Say how much of the ideal a ratio is, and over which topology."""
+    if gate_input.reference is None or judgement.measured is None:
+        return
+    case, over = (Case.from_id(end.measurement.case_id) for end in gate_input.ends)
+    ideal = case.topology.ideal_speedup(over.topology)
+    efficiency = numbers.percent(100 * judgement.measured / ideal)
+    yield Fact(
+        "scaling",
+        f"{efficiency} of the ideal {ideal:g} over {over.topology}, {case.scaling.value} scaling",
+    )
+
+
+def _how_far(judgement: Judgement, held: float) -> str:
+    """Say how far the measured number lies from another, and which way that is."""
+    if judgement.measured is None or not held:
+        return numbers.ABSENT
+    percent = difference_percent(judgement.measured, held)
+    told, better = numbers.signed_percent(percent), judgement.metric.better
+    if told == "+0.0 %" or better is None:
+        return told
+    word = "better" if percent * better.sign > 0 else "worse"
+    return f"{word} by {numbers.percent(abs(percent))}"
+
+
+def sees(judgement: Judgement) -> str:
+    """Say the minimum detectable change."""
+    visible = judgement.min_detectable_percent
+    if visible is None:
+        return "what it sees cannot be said from so few runs"
+    if visible >= 100:  # noqa: PLR2004 - percent
+        return "sees no loss at all: the runs differ too much"
+    return f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
+
+
+def _way_out(judgement: Judgement) -> Iterator[Fact]:
+    is_worse = (judgement.loss_percent or 0.0) > 0
+    if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
+        yield Fact(
+            "accept",
+            "if this is how it is from now on: --dlperf-update-baselines --dlperf-reason 'TEXT'",
+        )
+
+
+def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
+    """Say how far the case's other metrics moved: what moves together often has one cause."""
+    told = []
+    for metric in case.measurement.metrics:
+        name, there = metric.name, case.baselines.get(metric.name)
+        if there is None or name in (judged.name, judged.ratio_of) or not there.accepted:
+            continue
+        median = case.measurement.samples(name).median
+        if median is not None and there.why_incomparable(metric, case.measurement) is None:
+            moved = numbers.signed_percent(difference_percent(median, there.accepted))
+            told.append(f"{name} {numbers.quantity(median, metric.unit)} ({moved})")
+    if told:
+        yield Fact("beside", ", ".join(told))
+
+
+def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Runs:
+    """List a metric of the runs with their logs; a reason that stands above is not repeated."""
+    samples = measurement.samples(metric)
+    folder = log_folder(measurement)
+    runs, left_out = listed_runs(measurement)
+    return Runs(
+        title=f"{name}: {metric} {summed_up(samples)}",
+        folder=folder,
+        runs=tuple(
+            RunLine(
+                label=label,
+                number=run_number(run, samples.metric),
+                reason=run.reason if run.reason and run.reason not in told else "",
+                log=(run.log or "").removeprefix(folder),
+            )
+            for label, run in runs
+        ),
+        left_out=left_out,
+    )

@@ -1,0 +1,99 @@
+"""What a failed test has to say, and how it is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from explained import ACCEPTANCE, DELAY, SINCE_TUESDAY, TORCH
+from gate_values import EVEN, METRIC, TIME, accepted, end, judge, measured
+from msgspec.structs import replace
+from results_makers import STARTED
+
+from pytest_dlperf.gate.rules import Terms
+from pytest_dlperf.gate.verdicts import GateInput, GateResult
+from pytest_dlperf.model.judgement import DifferenceKind, Explanation
+from pytest_dlperf.model.measurement import Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.night.failure import Fact, Failure, failure_of, why_facts
+from pytest_dlperf.reports.failure import FailureText, failure_message
+
+GOLDEN = Path(__file__).parent / "data" / "failure.txt"
+LOSS = measured(*(0.9 * one for one in EVEN))
+
+
+def failure(
+    measurement: Measurement, explanation: Explanation | None, *, metric: Metric = METRIC
+) -> Failure:
+    """The failure by runs that were accepted as 1000, by Ana."""
+    baseline = replace(accepted(EVEN, metric=metric), acceptance=ACCEPTANCE)
+    gate_input = GateInput(metric, end(measurement, baseline), Terms(tolerance_percent=5.0))
+    settled = GateResult(
+        input=gate_input, judgement=judge(measurement, baseline, tolerance_percent=5.0)
+    )
+    return failure_of(settled, explanation, cluster="office", tonight=STARTED)
+
+
+def test_a_failure_has_all_that_is_needed_to_act() -> None:
+    """Exactly this is printed; the test's id names the case, so the first line does not."""
+    runs = tuple(replace(run, log=f"logs/tonight/{run.run}.log") for run in LOSS.runs)
+    said = failure_message(failure(replace(LOSS, runs=runs), SINCE_TUESDAY))
+    assert said == GOLDEN.read_text(encoding="utf-8").rstrip("\n")
+
+
+def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() -> None:
+    slower = measured(*(1.06 * one for one in EVEN), metric=TIME)
+    said = failure(slower, SINCE_TUESDAY, metric=TIME).head
+    assert said.startswith("regressed +6.0 % since Tuesday: step_time;")
+
+
+def test_the_first_line_does_not_blame_tonights_commit_for_tuesdays_loss() -> None:
+    commit = replace(DELAY, kind=DifferenceKind.COMMIT, name="suite", tonight="c4196e5a9b78")
+    said = failure(LOSS, replace(SINCE_TUESDAY, differences=(commit,))).head
+    assert said.endswith("; a new commit of suite came with the loss")
+
+
+def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line() -> None:
+    known = replace(SINCE_TUESDAY, differences=(TORCH, replace(DELAY, came_with_it=False)))
+    assert failure(LOSS, known).head == "regressed -10.0 % since Tuesday: throughput"
+
+
+def broken(reason: str) -> Failure:
+    whole = measured(*EVEN)
+    run = Run(run=6, status=RunStatus.FAILED, reason=reason)
+    return failure(replace(whole, runs=(*whole.runs, run)), SINCE_TUESDAY)
+
+
+def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all_of_it() -> None:
+    short = broken("exited with 3")
+    assert short.head == "failed since Tuesday: throughput; run 6: exited with 3"
+    assert "reason" not in {fact.label for fact in short.facts}
+    assert short.runs[0].runs[-1].reason == ""
+
+    of_a_log = broken("exited with 3\nthe last line\nof a log")
+    assert of_a_log.head == "failed since Tuesday: throughput; run 6: exited with 3 of a log"
+    assert of_a_log.facts[0].label == "reason"
+    assert of_a_log.facts[0].text.endswith("run 6: exited with 3\nthe last line\nof a log")
+
+    long = broken(f"exited with {'3' * 300}")
+    assert long.head.endswith("3...")
+    assert long.facts[0].text.endswith("3" * 300)
+
+
+def test_a_text_of_its_own_is_followed_by_since_when() -> None:
+    judgement = judge(measured(900.0), accepted(EVEN), tolerance_percent=5.0)
+    assert list(why_facts(judgement, None, STARTED)) == []
+    [since] = why_facts(judgement, Explanation(last_good=SINCE_TUESDAY.last_good), STARTED)
+    assert since == Fact("last good", "Monday 2026-11-16, commit 9f8e7d6")
+
+
+def test_no_line_of_it_is_a_command_to_a_ci() -> None:
+    odd = replace(DELAY, name="::error::x", tonight="a\n::error::y ##[error]z")
+    run = Run(
+        run=6, status=RunStatus.FAILED, reason="::error::x\n##[error]y", log="::a/##[error]z\x1b"
+    )
+    for measurement in (measured(900.0), replace(LOSS, runs=(*LOSS.runs, run))):
+        said = failure_message(failure(measurement, replace(SINCE_TUESDAY, differences=(odd,))))
+        text = str(FailureText(said, ("test_x.py", 3, "test_x")))
+        assert "##[" not in text
+        assert "\x1b" not in text
+        assert not [line for line in text.split("\n") if line.lstrip().startswith("::")]
