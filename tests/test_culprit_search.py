@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,8 +75,8 @@ def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
     total = sum(prior[i] * prior[j] for i, j in together)
     for i, j in together:
         masses[i, j] = 0.0
-        for part in (0.3, 0.5, 0.7):
-            mass = 0.7 * 0.2 * prior[i] * prior[j] / total / 3
+        for part in (0.4, 0.6):
+            mass = 0.7 * 0.2 * prior[i] * prior[j] / total / 2
             shares = {s: 1.0 if s > j else part if s > i else 0.0 for s, _ in runs}
             masses[i, j] += mass * math.exp(log_likelihood(shares))
     whole = sum(masses.values())
@@ -180,3 +181,42 @@ def test_the_sitting_of_the_ends_needs_no_run_of_the_good_end() -> None:
     hunt = msgspec.structs.replace(COMMITS, spread=0.02, measured_in=4)
     assert Search(hunt).next_query(4) == 8
     assert Search(hunt).next_query(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"weights": ()}, "weights above 0"),
+        ({"weights": (1.0, 0.0)}, "weights above 0"),
+        ({"weights": (1.0,) * 9, "shape": Shape.SUBSETS}, "9 differences are too many"),
+        ({"loss": 0.0}, "loss and noise are above 0"),
+        ({"noise": -0.01}, "loss and noise are above 0"),
+    ],
+)
+def test_a_hunt_that_cannot_begin_is_refused(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Hunt(**{"weights": (1.0, 1.0), "loss": 0.03, "noise": 0.01, **wrong})
+
+
+def test_a_second_culprit_that_is_expected_is_looked_for() -> None:
+    search = hunted(msgspec.structs.replace(COMMITS, loss=0.05), {3: 0.03, 10: 0.02}, seed=4)
+    finding = search.finding()
+    assert (finding.outcome, finding.culprits) == (Outcome.PAIR, (3, 10))
+    stopped = next(
+        at.finding()
+        for at in (Search(search.hunt, search.observations[:n]) for n in range(30))
+        if at.finding().outcome is Outcome.FOUND
+    )
+    assert stopped.second > 0.5
+    assert set(stopped.culprits) < {3, 10}
+
+
+def test_fewer_runs_are_left_the_more_is_known() -> None:
+    search = hunted(COMMITS, {11: 0.03})
+    left = [
+        Search(COMMITS, search.observations[:n]).finding().runs_left
+        for n in range(len(search.observations) + 1)
+    ]
+    assert 5 < left[0] < 11
+    assert left[-1] == 0
+    assert left[len(left) // 2] < left[0]

@@ -15,6 +15,9 @@ GOOD_END: Final = 0
 """The setting that has none of the candidates."""
 
 
+MOST_DIFFERENCES: Final = 8
+"""More cannot be tried apart: settings double with each."""
+
 _MIN_CLEAR: Final = 1.5
 """A loss of fewer deviations between runs is faint."""
 
@@ -58,7 +61,18 @@ class Hunt(Struct, frozen=True, kw_only=True):
     """Prior of no candidate being at fault: half for a loss that the good end has as well, half
     for one that is gone."""
     pairs: float | None = None
-    """Prior of two at fault, of what ``none`` leaves; by default 0.05 if ordered, else 0.3."""
+    """Prior of two at fault, of what ``none`` leaves; by default 0.1 if ordered, else 0.5."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no search can begin with: a ``ValueError``."""
+        if not self.weights or min(self.weights) <= 0:
+            raise ValueError(f"candidates have weights above 0, not {self.weights}")
+        if self.shape is Shape.SUBSETS and len(self.weights) > MOST_DIFFERENCES:
+            raise ValueError(
+                f"{len(self.weights)} differences are too many to try apart: {MOST_DIFFERENCES}"
+            )
+        if self.loss <= 0 or self.noise <= 0:
+            raise ValueError(f"loss and noise are above 0, not {self.loss:g} and {self.noise:g}")
 
     @property
     def bad_end(self) -> int:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
 
-SHARES: Final = (0.0, 0.3, 0.5, 0.7, 1.0)
+SHARES: Final = (0.0, 0.4, 0.6, 1.0)
 """Shares of the loss that a setting can have: 0 at the good end, a part of it after one of two
 culprits, 1 at the bad end."""
 _LAST: Final = len(SHARES) - 1
 _PARTS: Final = range(1, _LAST)
 
-_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.05, Shape.SUBSETS: 0.3}
+_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.5}
 
 
 class Classes(NamedTuple):
@@ -66,8 +66,11 @@ class Hypotheses(Protocol):
     def ends(self, masses: Array) -> tuple[float, float]:
         """Probability of a loss that the good end has as well, and of one that is gone."""
 
-    def predicted(self, masses: Array) -> tuple[Indices, Array]:
-        """List the settings that can be run, and the probability of each share there."""
+    def information(self, masses: Array, outcomes: Array) -> tuple[Indices, Array]:
+        """List the settings that can be run, and the bits that one run of each would tell.
+
+        ``outcomes`` has the probability of each outcome of a run, by share.
+        """
 
     def best(self, masses: Array) -> Answer:
         """Name the most probable candidate."""
@@ -167,8 +170,8 @@ class _Ordered:
         alone = self._split(masses)[0]
         return float(alone[0]), float(alone[-1])
 
-    def predicted(self, masses: Array) -> tuple[Indices, Array]:
-        """List the settings that can be run, and the probability of each share there."""
+    def information(self, masses: Array, outcomes: Array) -> tuple[Indices, Array]:
+        """List the settings that can be run, and the bits that one run of each would tell."""
         alone, first, second, _ = self._split(masses)
         zero = np.zeros((len(_PARTS), 1))
         firsts = np.concatenate((zero, np.cumsum(first, 1)), 1)
@@ -176,7 +179,8 @@ class _Ordered:
         whole = np.cumsum(alone)[:-1] + seconds.sum(0)
         parts = np.maximum(firsts - seconds, 0.0)
         none = np.maximum(1 - whole - parts.sum(0), 0.0)
-        return self.settings, np.stack((none, *parts, whole), 1)
+        shares = np.stack((none, *parts, whole), 1)
+        return self.settings, entropy(shares @ outcomes) - shares @ entropy(outcomes)
 
     def _members(self, group: int) -> tuple[int, ...]:
         return tuple(int(i) for i in np.flatnonzero(self._group == group))
@@ -272,11 +276,11 @@ class _Subsets:
         """Probability of a loss that is everywhere, and of one that is gone."""
         return float(masses[0]), float(masses[1])
 
-    def predicted(self, masses: Array) -> tuple[Indices, Array]:
-        """List the settings that can be run, and the probability of each share there."""
+    def information(self, masses: Array, outcomes: Array) -> tuple[Indices, Array]:
+        """List the settings that can be run, and the bits that one run of each would tell."""
         rows = self._rows[:, self.settings]
-        each = [masses @ (rows == index) for index in range(len(SHARES))]
-        return self.settings, np.stack(each, 1)
+        shares = np.stack([masses @ (rows == index) for index in range(len(SHARES))], 1)
+        return self.settings, entropy(shares @ outcomes) - shares @ entropy(outcomes)
 
     def best(self, masses: Array) -> Answer:
         """Name the candidate that is the most probable to be at fault alone."""
@@ -297,3 +301,9 @@ class _Subsets:
         within = np.array([float(of == culprits) for of in self._of])
         kind = self._together[int(np.argmax(masses * within))]
         return Answer(culprits, by_answer[culprits], within, np.ones(len(masses)), together=kind)
+
+
+def entropy(probabilities: Array) -> Array:
+    """Bits, over the last axis."""
+    bits: Array = -(probabilities * np.log2(probabilities + 1e-300)).sum(-1)
+    return bits

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, Posterior, Shape
-from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
+from pytest_dlperf.culprit.hypotheses import SHARES, entropy, hypotheses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,16 @@ _MIN_SPREAD: Final = 0.5
 _AS_GOOD: Final = 0.95
 """A setting that was run before is run again if it tells so much of what the best one would."""
 
-_OUTCOMES: Final = np.linspace(-3.5, 3.5, 29)
+_EXPECTED: Final = 0.5
+"""A second culprit of this probability is looked for."""
+
+_WASTE: Final = 1.15
+"""Runs that a hunt takes, in those that its information would take."""
+
+_TAIL: Final = 3.5
+_POINTS: Final = 3
+"""Outcomes that are expected of a run: so many deviations around the levels, in so many steps each.
+"""
 _REPORTED: Final = 1.96
 
 
@@ -203,9 +212,29 @@ class Search:
             return self._found(Outcome.PAIR, pair)
         if best.probability >= sure:
             return self._found(Outcome.FOUND, best)
+        certainty = max(none, pair.probability, best.probability)
         return Finding(
-            outcome=Outcome.UNDECIDED, certainty=max(none, pair.probability, best.probability)
+            outcome=Outcome.UNDECIDED, certainty=certainty, runs_left=self._runs_left(certainty)
         )
+
+    def _runs_left(self, certainty: float) -> float:
+        """Runs to expect: what is open by what a run can tell, and the odds that are missing.
+
+        Burnashev, "Data transmission over a discrete channel with feedback" (1976).
+        """
+        hunt = self.hunt
+        answers = self._masses
+        if hunt.shape is Shape.ORDERED:
+            _, alone = self._hypotheses.marginals(self._masses)
+            answers = np.array([*alone, *self._hypotheses.ends(self._masses)])
+            answers = np.append(answers, max(1 - answers.sum(), 0.0))
+        # Where levels are not known a part of the runs goes to them.
+        levels = math.hypot(hunt.spread, hunt.level_error, hunt.loss_error / 2) / hunt.noise
+        outcomes, deviations = self._outcomes(1 / math.sqrt(1 + levels**2 / 2))
+        capacity = float(entropy((outcomes[0] + outcomes[-1]) / 2) - entropy(outcomes[0]))
+        missing = math.log2(1 / hunt.error - 1) - max(math.log2(certainty / (1 - certainty)), 0.0)
+        divergence = deviations**2 / 2 / math.log(2)
+        return _WASTE * (float(entropy(answers)) / capacity + max(missing, 0.0) / divergence)
 
     def _found(self, outcome: Outcome, answer: Answer) -> Finding:
         weights = (self._masses * answer.within)[:, None] * (
@@ -230,8 +259,12 @@ class Search:
         )
 
     def next_query(self, sitting: int) -> int | None:
-        """Return the setting to run next in this sitting; ``None`` when all is decided."""
-        if self.finding().outcome is not Outcome.UNDECIDED:
+        """Return the setting to run next in this sitting; ``None`` when all is decided.
+
+        A hunt that has found one and rather expects a second one goes on.
+        """
+        finding = self.finding()
+        if finding.outcome is not Outcome.UNDECIDED and finding.second < _EXPECTED:
             return None
         hunt = self.hunt
         tables = self._tables.get(sitting, {})
@@ -250,19 +283,19 @@ class Search:
 
     def _information(self) -> tuple[NDArray[np.intp], Array]:
         """Bits that one run of each setting would tell of the answer, the levels taken as known."""
-        settings, shares = self._hypotheses.predicted(self._masses)
+        return self._hypotheses.information(self._masses, self._outcomes()[0])
+
+    def _outcomes(self, part: float = 1.0) -> tuple[Array, float]:
+        """Probability of each outcome of a run, by share; and the loss in deviations.
+
+        Of the loss, or of a part of it.
+        """
         weights = self._joint.sum(0)
-        loss = float(weights.sum(1) @ self._grid.loss)
         noise = float(weights.sum(0) @ self._grid.noise)
-        low, high = _OUTCOMES[0] * noise, loss + _OUTCOMES[-1] * noise
-        step = noise / 3
-        outcomes = np.arange(low, high + step, step)
-        away = (outcomes - np.array(SHARES)[:, None] * loss) / noise
-        density = np.exp(-(away**2) / 2)
-        density /= density.sum(1, keepdims=True)
-        mixed = shares @ density
-        own = (density * np.log2(density + 1e-300)).sum(1)
-        return settings, shares @ own - (mixed * np.log2(mixed + 1e-300)).sum(1)
+        loss = part * float(weights.sum(1) @ self._grid.loss) / noise
+        at = np.linspace(-_TAIL, loss + _TAIL, math.ceil((loss + 2 * _TAIL) * _POINTS))
+        outcomes = np.exp(-((at - np.array(SHARES)[:, None] * loss) ** 2) / 2)
+        return outcomes / outcomes.sum(1, keepdims=True), loss
 
 
 def _log_sum(logs: Array, axis: int) -> Array:
