@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from msgspec.structs import replace
+from published_session import HOSTS as FOUR
 from published_session import (
     PEAK_MEMORY,
     PLENTY,
@@ -53,8 +54,8 @@ NCCL: Final = Difference(
 HOSTS: Final = Difference(
     kind=DifferenceKind.HOSTS,
     name="hosts",
-    accepted="node1, node2, node3, node4",
-    last_good="node1, node2, node3, node4",
+    accepted="node1, node2, node3, node7",
+    last_good="node1, node2, node3, node7",
     tonight="node1, node2, node3, node9",
 )
 XLA: Final = Difference(
@@ -106,14 +107,17 @@ def nights_of(results: Results) -> dict[str, dict[str, CaseHistory]]:
     for result in results.cases:
         for name, explanation in result.explanations.items():
             known, since = histories.get(result.case.id, {}).get(name), explanation.since
-            if known is None or since is None:
+            good = explanation.last_good
+            if known is None or since is None or good is None:
                 continue
-            level = known.nights[-1].median
+            level, word = known.nights[-1].median, known.nights[-1].verdict_word
+            low, high = level * 0.996, level * 1.004
             nights = (
-                night._replace(median=level, lowest=level * 0.996, highest=level * 1.004)
+                night._replace(median=level, lowest=low, highest=high, verdict_word=word)
                 if night.started >= since.at
                 else night
                 for night in known.nights
+                if night.started <= good.at or night.started >= since.at
             )
             histories[result.case.id][name] = replace(known, nights=tuple(nights))
     return histories
@@ -123,7 +127,8 @@ def _explained(result: CaseResult) -> CaseResult:
     if result.case.id in ALIKE:
         why = explained(0, XLA)
     elif result.case.id.startswith("paddle-resnet50-fp32-b128"):
-        why = explained(3, ALGORITHM, HOSTS, NCCL, unmeasured=1)
+        hosts = [HOSTS] if result.case.topology.nodes == len(FOUR) else []
+        why = explained(3, ALGORITHM, *hosts, NCCL, unmeasured=1)
     else:
         why = explained(9)
     passed = (Verdict.PASS, Verdict.NO_BASELINE, Verdict.SKIPPED)

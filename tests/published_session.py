@@ -80,6 +80,8 @@ class Happening:
     software: Mapping[str, str] = field(default_factory=dict)
 
 
+HOSTS: Final = ("node1", "node2", "node3", "node9")
+"""Tonight's; ``node7``, the usual fourth one, is unfit (``with_all_else``)."""
 PLENTY: Final = {
     "paddle-resnet50-fp32-b128-4n8g": Happening(factor=0.936, software={"nccl": "2.22.3"}),
     "paddle-resnet50-fp32-b128-2n8g": Happening(factor=0.957, software={"nccl": "2.22.3"}),
@@ -248,7 +250,7 @@ def _measured(
         fingerprint=Fingerprint(
             machine=MACHINE,
             software={**SOFTWARE, **happening.software},
-            hosts=tuple(f"node{n}" for n in range(1, case.topology.nodes + 1)),
+            hosts=HOSTS[: case.topology.nodes],
         ),
     )
 
@@ -272,7 +274,7 @@ def _result(
         skipped = Judgement(
             metric=throughput(known[THROUGHPUT].unit),
             verdict=Verdict.SKIPPED,
-            reason="it needs 4 hosts of 8 devices, and 3 are there; --dlperf-hosts names more",
+            reason="unconditional skip: its data are being moved",
         )
         return replace(result, judgements={THROUGHPUT: skipped})
     end = MeasuredCase(measurement, known)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import browser as pages
 import pytest
+import results_makers as make
 from bad_night import bad_night, nights_of
+from explained import DELAY, SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Locator, Page
 from published_session import (
@@ -21,6 +25,7 @@ from published_session import (
 )
 
 from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.metric import SPEEDUP, Metric
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
@@ -272,6 +277,51 @@ def test_a_bad_night_fits_and_can_be_read(
         assert seen.nothing, seen
 
 
+def copied(page: Page, case_id: str) -> str:
+    """What a case of the page, which is open, is as an issue."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(f"[id='case-{case_id}']").get_by_role("button", name="Copy as issue").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_a_case_is_copied_as_an_issue(chromium: Browser, morning: Path) -> None:
+    with pages.opened(chromium, morning, fragment=f"#case-{SLOWER}") as (page, seen):
+        said = copied(page, SLOWER)
+        assert said.startswith(
+            f"**regressed**: `{SLOWER}`\n\n- `throughput 8750.19 images/s -6.4 %`"
+        )
+        when = "since Tuesday 2026-11-17, commit 1a2b3c4; last good Sunday 2026-11-15, "
+        assert f"  - when: `{when}" in said
+        assert "| --- | --- | --- | --- |" in said
+        assert (
+            "| `environment NCCL_ALGO came with the loss` | `not set` | `not set` | `Tree` |"
+            in said
+        )
+        assert "([open](https://git.example.org/lab/bench/commit/1a2b3c4d5e6f))" in said
+        assert seen.nothing, seen
+
+
+EVIL: Final = "``` | a\\| @team #1 <b>x</b> [x](https://evil.example) `` end"
+
+
+def test_an_issue_has_what_others_have_written_in_code(chromium: Browser, tmp_path: Path) -> None:
+    commit = Commit(name="0" * 12, at="2026-11-17", author="@ana", title=EVIL)
+    found = CommitRange(checkout=EVIL, first="1" * 12, last="2" * 12, commits=(commit,))
+    evil = replace(DELAY, name=EVIL, last_good=EVIL, tonight="a | b")
+    why = replace(SINCE_TUESDAY, differences=(evil,), commits=(found,))
+    file = tmp_path / "page.html"
+    results = make.session(moved_case(SLOWER, -9.9, why))
+    file.write_text(html_page(results, {}), encoding="utf-8")
+    with pages.opened(chromium, file, fragment=f"#case-{SLOWER}") as (page, _):
+        said = copied(page, SLOWER)
+    assert "evil.example" in said
+    plain = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", said)
+    assert not re.search(r"[@<#]|\]\(", plain.replace("&#124;", "")), plain
+    (row,) = [line for line in said.splitlines() if line.startswith("| ") and "evil" in line]
+    assert row.count("|") == len(["what", "accepted", "last good", "tonight"]) + 1
+
+
 def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, _):
         told = page.locator("main").aria_snapshot()
@@ -390,7 +440,7 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
         page.get_by_role("button", name="Change to dark colours").click()
         assert page.evaluate("window.bad") is None
         assert page.locator("body img, [onload], [onerror], [onmouseover]").count() == 0
-        assert page.locator("script, style").count() == 2
+        assert page.locator("script, style").count() == 3
         assert page.locator("a:not([href^='#'])").count() == 0
         assert page.locator("body").is_visible()
         text = page.locator("main").inner_text()

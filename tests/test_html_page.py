@@ -156,7 +156,7 @@ def test_a_case_tells_all_that_is_known(whole: Page) -> None:
         "Other than when the number was accepted: nccl.",
         "2.22.3 2.21.5 (differs)",
         "commit 9f2c4e1: new driver 535.161.08",
-        "Hosts: node1, node2, node3, node4",
+        "Hosts: node1, node2, node3, node9",
     ):
         assert told in text, told
 
@@ -463,8 +463,8 @@ def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     assert re.fullmatch(r"'sha256-\S{43}='", rules["style-src"])
-    assert re.fullmatch(r"'sha256-\S{43}=' ?", rules["script-src"])
-    assert len(whole.all("script")) == len(whole.all("style")) == 1
+    assert re.fullmatch(r"('sha256-\S{43}=' ?){2}", rules["script-src"])
+    assert (len(whole.all("script")), len(whole.all("style"))) == (2, 1)
     assert not [e for e in whole.elements if {"style", "src"} & set(e.attributes)]
     assert not [e for e in whole.elements for name in e.attributes if name.startswith("on")]
 

@@ -39,10 +39,14 @@ _SIGNS: Final = {
 
 
 class Tick(Struct, frozen=True):
-    """A mark of an axis: its place in the drawing and its label."""
+    """A mark of an axis: its place in the drawing and its label, which may be empty.
+
+    The label stands around the mark (``m``), or ends there (``e``).
+    """
 
     at: int
     label: str
+    style: str = "m"
 
 
 class Scale(Struct, frozen=True, kw_only=True):

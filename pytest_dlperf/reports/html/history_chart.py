@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
-    from pytest_dlperf.model.judgement import Explanation
+    from pytest_dlperf.model.judgement import Explanation, PastNight
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -45,7 +45,13 @@ FAR_OFF: Final = 3
 LATELY: Final = 7
 """The last sessions, whose medians lie within the chart wherever they are."""
 MAX_TICKS: Final = 4
-"""Dates along the axis: more run into each other on a telephone."""
+"""Dates along the axis, beside tonight and the change: more run into each other on a telephone."""
+DATE_WIDTH: Final = 200
+"""Units of the drawing that a date takes there."""
+MIN_STEP: Final = 0.01
+"""A smaller step, as a part of the level, is none."""
+MIN_LEVEL: Final = 4
+"""Sessions of a level that change points are found by."""
 _DAY: Final = 86400.0
 
 
@@ -88,14 +94,16 @@ def history_chart(
     changes = [_seconds(change.at) for change in history.change_points]
     changed = [along.at(time) for time in changes if along.holds(time)]
     beyond = sum(point.lowest < up.low or point.highest > up.high for point in points)
-    facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
+    since = explanation.since if explanation is not None else None
+    stepped = None if explanation is not None and explanation.is_gradual else since
+    facts = tuple(_facts(history, stepped, drawn=len(points), beyond=beyond))
     chart = Chart(
         title=f"History of {history.case_id}: {history.metric} in {history.unit}",
         description=". ".join(facts),
         frame=FRAME,
         style="nights",
         up=up.ticks(4),
-        along=_date_ticks(times, along),
+        along=_date_ticks(times, along, _changed_at(points, changes, since)),
         shapes=(
             *_since(points, xs, explanation),
             *_series(points, xs, up, name),
@@ -241,13 +249,40 @@ def _usual_ends(values: Sequence[float]) -> tuple[float, float]:
     return values[first], values[-1 - last]
 
 
-def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
+def _changed_at(
+    points: Sequence[Night], changes: Sequence[float], since: PastNight | None
+) -> float | None:
+    """Find when tonight's level began: by the verdict, else by the last change point."""
+    at = _place_of(since.at, points) if since is not None else None
+    return _seconds(points[at].started) if at is not None else max(changes, default=None)
+
+
+def _date_ticks(times: Sequence[float], along: Scale, changed: float | None) -> tuple[Tick, ...]:
+    """Mark tonight and the day of the change, then as many round dates as have room beside them."""
+    tonight = Tick(along.at(max(times)), _date(max(times)), "e")
+    marks, taken = [tonight], [tonight.at - DATE_WIDTH // 2]
+    if changed is not None and along.holds(changed) and _date(changed) != tonight.label:
+        at, label = along.at(changed), _date(changed)
+        if tonight.at - at < DATE_WIDTH * 3 // 2:
+            both = Tick(tonight.at, f"{label} … {tonight.label[5:]}", "e")
+            marks = [both, Tick(at, "")]
+            taken.append(tonight.at - DATE_WIDTH * 5 // 4)
+        else:
+            marks.append(Tick(at, label))
+            taken.append(at)
     first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
-    days = (last - first).days
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    dates = [midnight + timedelta(days=day) for day in range(0, days + 2, days // MAX_TICKS + 1)]
-    at = {date: date.timestamp() for date in dates if along.holds(date.timestamp())}
-    return tuple(Tick(along.at(time), f"{date:%Y-%m-%d}") for date, time in at.items())
+    every = (last - first).days // MAX_TICKS + 1
+    for day in range(0, (last - first).days + 1, every):
+        time = (midnight + timedelta(days=day)).timestamp()
+        at = along.at(time)
+        if along.holds(time) and all(abs(at - other) >= DATE_WIDTH for other in taken):
+            marks.append(Tick(at, _date(time)))
+    return tuple(sorted(marks, key=lambda tick: tick.at))
+
+
+def _date(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, timezone.utc):%Y-%m-%d}"
 
 
 def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
@@ -297,11 +332,13 @@ def _day(date: str) -> int:
     return datetime.fromisoformat(date).toordinal()
 
 
-def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:
+def _facts(
+    history: CaseHistory, since: PastNight | None, *, drawn: int, beyond: int
+) -> Iterator[str]:
     points = history.nights
     count = len(points)
-    since = "" if count == 1 else f" since {points[0].started[:10]}"
-    yield f"{numbers.counted(count, 'session')}{since}"
+    begin = "" if count == 1 else f" since {points[0].started[:10]}"
+    yield f"{numbers.counted(count, 'session')}{begin}"
     if drawn < count:
         yield f"the last {drawn} are drawn"
     noise = history_words.noise(history)
@@ -311,6 +348,31 @@ def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:
         yield history_words.drift(history.drift)
     yield from map(history_words.other_machine, history.other_machines)
     if not history.change_points:
-        yield "no change point"
+        yield _no_change_point(points, since)
     if beyond:
         yield f"runs of {numbers.counted(beyond, 'point')} lie beyond the chart"
+
+
+def _no_change_point(points: Sequence[Night], since: PastNight | None) -> str:
+    """Say that there is none: not so below a step that everybody sees."""
+    at = _place_of(since.at, points) if since is not None else _last_step(points)
+    if at is None:
+        return "no change point"
+    is_short = len(points) - at < MIN_LEVEL
+    why = f"a change point takes {MIN_LEVEL} sessions" if is_short else "no change point is certain"
+    return f"a step on {points[at].started[:10]}; {why}"
+
+
+def _last_step(points: Sequence[Night]) -> int | None:
+    """Find the last session from which on the next ones lie apart from those before."""
+    medians = [point.median for point in points]
+    reach = 2 * MIN_LEVEL
+    for at in range(len(points) - 1, MIN_LEVEL - 1, -1):
+        least = MIN_STEP * abs(medians[at - 1])
+        if abs(medians[at] - medians[at - 1]) <= least:
+            continue
+        before, after = medians[max(at - reach, 0) : at], medians[at : at + reach]
+        width = max(max(before) - min(before), least)
+        if min(after) > max(before) + width or max(after) < min(before) - width:
+            return at
+    return None
