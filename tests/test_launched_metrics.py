@@ -79,6 +79,7 @@ def test_what_follows_from_steps_and_clock_is_recorded(suite: Suite) -> None:
         ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
         ("NVIDIA H100 PCIe", "bf16", 756),
         ("NVIDIA H200", "bf16", 989.4),
+        ("NVIDIA H20", "bf16", None),
         ("NVIDIA L40S", "bf16", 362),
         ("AMD Instinct MI300X", "bf16", 1307.4),
         ("TPU v5e", "bf16", 197),

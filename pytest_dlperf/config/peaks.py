@@ -21,7 +21,8 @@ _FAR: Final = 0.1
 class Peak(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The dense peaks of a device in TFLOP/s, by precision.
 
-    ``device`` is an expression for all of its name, as the vendor's tool prints it.
+    ``device`` is an expression for all of its name, as the vendor's tool prints it; ``source`` is
+    the vendor's page.
     """
 
     device: str
