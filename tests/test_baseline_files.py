@@ -111,7 +111,7 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
         ("{1: 352.0, 2: 353.44}", "{1: 352.0, x: 353.44}", "12: $.entries.fp32-b128.1n1g.throughp"),
         ("4n8g:", "1n1g:", "15: $.entries.fp32-b128.1n1g: duplicate key; the first is on"),
         ("4n8g:", "4n8:", "16: $.entries.fp32-b128.4n8: '4n8' is not a topology"),
-        ("fp16-b224:", "fp16-224:", "19: $.entries.fp16-224: 'fp16-224' names no case"),
+        ("fp16-b224:", "fp16+224:", "19: $.entries.fp16+224: 'fp16+224' names no case"),
         ("paddle-resnet50\n", "paddle-resnet\n", "2: $.system: found 'paddle-resnet'; the file"),
         ("estimator: steady", "estimator: steedy", "6: $.estimator: found 'steedy', text; allow"),
         ("images/s, better: higher", "images/s", "4: $.metrics.throughput: the key 'better' is m"),

@@ -136,7 +136,6 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> N
         ("peak: {record: '(?P<value>.)(?P<epoch>.)', better: lower}", "peak", "the group epoch"),
         ("peak: {record: '(?P<value>', better: lower}", "peak", "not a regular expression"),
         ("peak: {record: '(?P<value>.*)', better: lower}", "peak", "empty text"),
-        ("speedup: {judged: false}", "speedup.judged", "allowed: tolerance_percent, rule"),
         ("step_time_p95: {better: higher}", "step_time_p95.better", "allowed: tolerance_percent"),
         ("mfu: {}", "mfu", "flops_per_token"),
     ],

@@ -51,7 +51,7 @@ def write_runs(
     make = bert_log if log_name == "bert" else dll_log
     (folder / str(case.topology)).mkdir(parents=True, exist_ok=True)
     for run, throughput in runs.items():
-        name = f"{log_name}_{case.work.batch_text}_{case.precision}_{run}.log"
+        name = f"{log_name}_{case.training_work.batch_text}_{case.precision}_{run}.log"
         (folder / str(case.topology) / name).write_text(make(case, throughput), encoding="utf-8")
 
 

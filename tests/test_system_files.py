@@ -500,7 +500,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             (
                 "21: $.launch.values.threads[1].when.worldsize: unknown key 'worldsize'; allowed: "
                 "precision, without_precision, option, without_option, nodes, devices_per_node, "
-                "world_size, sequence_length, tp, pp, cp, ep; did you mean 'world_size'?"
+                "world_size, sequence_length, tp, pp, cp, ep, axes; did you mean 'world_size'?"
             ),
         ),
         (

@@ -22,7 +22,13 @@ from pytest_dlperf.files.shapes import (
 )
 from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN, Topology
+from pytest_dlperf.model.case import (
+    AXIS_VALUE_PATTERN,
+    NAME_PATTERN,
+    PRECISION_PATTERN,
+    TOPOLOGY_PATTERN,
+    Topology,
+)
 from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED, Better
 from pytest_dlperf.model.results import parse_time
@@ -314,9 +320,10 @@ BASELINES: Final = Record(
                 may_be_empty=True,
             ),
             "a mapping of cases",
-            names=rf"{PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?",
+            names=rf"{PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?"
+            rf"|{AXIS_VALUE_PATTERN}(-{AXIS_VALUE_PATTERN})*",
             refused="names no case; the form is <precision>-(b|gb)<batch>[-s<sequence length>]"
-            "[-<layout>][-<option>[+<option>]]",
+            "[-<layout>][-<option>[+<option>]], of a probe <value of an axis>[-…], or all",
             # Deleting entries by hand leaves empty mappings.
             may_be_empty=True,
         ),

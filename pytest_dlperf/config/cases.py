@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.files.shapes import Integer, Key, ListOf, Number, Record, Shape, Text
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Scalar,
+    Shape,
+    Text,
+)
 from pytest_dlperf.model.case import (
     NAME_PATTERN,
     PRECISION_PATTERN,
@@ -15,13 +27,14 @@ from pytest_dlperf.model.case import (
     TOPOLOGY_PATTERN,
     Case,
     Topology,
+    check_axis,
     check_name,
     check_precision,
 )
 from pytest_dlperf.model.work import ONE_DEVICE, WAYS, Layout, Work, counts_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.files.yamlfile import YamlValue
 
@@ -46,7 +59,8 @@ class Entry(Flops, frozen=True, kw_only=True):
     ``reference`` is empty where speedups are taken over none.
     """
 
-    precision: str
+    precision: str = ""
+    axes: Mapping[str, tuple[str, ...]] = {}
     topologies: tuple[Topology, ...]
     options: tuple[str, ...] = ()
     batch_per_device: int | None = None
@@ -77,8 +91,26 @@ class Entry(Flops, frozen=True, kw_only=True):
             layout=self.parallel or ONE_DEVICE,
         )
 
+    def probe_problems(self) -> Iterator[tuple[str, str]]:
+        """List what it says that a probe does not have, by key."""
+        given = [
+            name
+            for name in ("precision", "sequence_length", "parallel", "options")
+            if getattr(self, name)
+        ]
+        for key in (*given, *self.batches, *self.names):
+            message = (
+                f"{key!r} is of trainings; this system has no 'window' and no 'unit', so it is a "
+                f"probe, which has 'axes: {{{key}: […]}}' for what differs between its cases"
+            )
+            yield key, message
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """List contradictions between its values, by key."""
+        if self.axes:
+            yield "axes", "is of probes, which have neither 'window' nor 'unit'; use 'options'"
+        if not self.precision:
+            yield "", "the key 'precision' is missing"
         batches = list(self.batches)
         if len(batches) != 1:
             found = " and ".join(batches) or "none of them"
@@ -101,11 +133,11 @@ def _once(options: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(options))
 
 
-def _checked(entry: Entry, place: YamlValue) -> Entry | None:
-    problems = list(entry.problems())
-    for key, message in problems:
-        (place.at(key) if key else place).fault(message)
-    return None if problems else entry
+def _axes(axes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    for name, values in axes.items():
+        for value in values:
+            check_axis(name, value)
+    return axes
 
 
 def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
@@ -130,7 +162,17 @@ CASES: Final = ListOf(
             "precision",
             PRECISION,
             "Precision of the training, as in fp32.",
-            required=True,
+        ),
+        Key(
+            "axes",
+            MapOf(
+                ByKind(
+                    scalar=Scalar().parsed(lambda value: (value,)),
+                    sequence=ListOf(Scalar(), "a list of values"),
+                ),
+                "a mapping of names to lists of values",
+            ).parsed(_axes),
+            "What the cases of a probe differ by: one for each combination of values.",
         ),
         Key("batch_per_device", Integer(1), "Samples per step on one device."),
         Key(
@@ -175,7 +217,7 @@ CASES: Final = ListOf(
             "What else changes the speed.",
         ),
         *FLOPS_KEYS,
-    ).placed(_checked),
+    ),
     "a list of cases",
 )
 
@@ -186,24 +228,39 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
     *,
     framework: str,
     model: str,
-    unit: str,
+    unit: str | None,
     flops: Flops,
 ) -> tuple[Case, ...] | None:
     """Make the cases that entries name, one for each topology; ``None`` after a mistake.
 
-    ``unit`` is what throughput counts, ``flops`` hold where an entry says none.
+    ``unit`` is what throughput counts, ``None`` for a probe; ``flops`` hold where an entry says
+    none.
     """
     faults = place.faults
+    for index, entry in enumerate(entries):
+        for key, message in entry.probe_problems() if unit is None else entry.problems():
+            place.at(f"[{index}].{key}" if key else f"[{index}]").fault(message)
+        if entry.axes.keys() != entries[0].axes.keys():
+            place.at(f"[{index}]").fault(
+                f"it has the axes {', '.join(entry.axes) or 'none'}, the first one "
+                f"{', '.join(entries[0].axes) or 'none'}; all cases of a system have the same"
+            )
+    if place.faults != faults:
+        return None
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):
         needed = entry if entry.names else flops
-        problem = _token_problem(entry, unit, needed)
+        problem = None if unit is None else _token_problem(entry, unit, needed)
         if problem:
             place.at(f"[{index}]").fault(problem)
             continue
-        work = entry.work
-        for number, topology in enumerate(entry.topologies):
+        work = None if unit is None else entry.work
+        combinations = [
+            dict(zip(entry.axes, one, strict=True)) for one in product(*entry.axes.values())
+        ]
+        reference = None if unit is None or not entry.reference else entry.reference[0]
+        for (number, topology), axes in product(enumerate(entry.topologies), combinations):
             path = f"[{index}].topologies[{number}]"
             try:
                 case = Case(
@@ -212,8 +269,9 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
                     precision=entry.precision,
                     work=work,
                     options=entry.options,
+                    free_axes=axes,
                     topology=topology,
-                    reference_topology=entry.reference[0] if entry.reference else None,
+                    reference_topology=reference,
                     flops_per_sample=_flops_per_sample(entry, needed),
                 )
             except ValueError as error:

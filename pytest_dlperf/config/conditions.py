@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct
 
 from pytest_dlperf.config.cases import PRECISION
-from pytest_dlperf.files.shapes import ByKind, Key, ListOf, Record, Scalar, Shape, Text
+from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape, Text
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.work import WAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.case import Case
 
@@ -42,6 +42,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     pp: Counts = ()
     cp: Counts = ()
     ep: Counts = ()
+    axes: Mapping[str, tuple[str, ...]] = {}
 
     def holds(self, case: Case) -> bool:
         """Whether the condition holds for a case."""
@@ -55,6 +56,7 @@ class Condition(Struct, frozen=True, kw_only=True):
             and _is_among(topology.devices_per_node, self.devices_per_node)
             and _is_among(topology.world_size, self.world_size)
             and _is_among(case.sequence_length or 0, self.sequence_length)
+            and all(case.free_axes.get(name) in values for name, values in self.axes.items())
             and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
         )
 
@@ -121,6 +123,11 @@ CONDITION: Final = Record(
     Key("world_size", _COUNTED, "How many devices the whole run has."),
     Key("sequence_length", _COUNTED, "How many tokens a sample has."),
     *(Key(way, _COUNTED, f"How many {counted} there are.") for way, counted in WAYS.items()),
+    Key(
+        "axes",
+        MapOf(_one_or_more(Scalar(), "a value or a list of values"), "a mapping of axes to values"),
+        "The case has one of these values of each axis.",
+    ),
 )
 
 WHEN: Final = "Which cases it is for: all that is given must hold."
@@ -143,6 +150,9 @@ def misspelt_words(condition: Condition, cases: Sequence[Case]) -> Iterator[str]
     """
     precisions = sorted({case.precision for case in cases})
     options = sorted({option for case in cases for option in case.options})
+    axes = {name for case in cases for name in case.free_axes}
+    for name in condition.axes.keys() - axes:
+        yield f"no case has the axis {name!r}{nearest(name, axes)}"
     for axis, known, named in (
         ("precision", precisions, (*condition.precisions, *condition.without_precisions)),
         ("option", options, (*condition.options, *condition.without_options)),

@@ -159,6 +159,8 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     working_directory: str | None = None
     log_file: str | None = None
     """A file that it writes its steps into, beside its output: ``log.file`` of the system."""
+    axes: tuple[str, ...] = ()
+    """The free axes of the cases, which may stand in templates."""
     variables: Mapping[str, Variable] = {}
     values: Mapping[str, tuple[Choice, ...]] = {}
     devices: Devices = Devices.GPU
@@ -185,7 +187,9 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
             yield "command", f"has {twice} twice; what it stands for goes to one place"
         for kind, names in (("variables", self.variables), ("values", self.values)):
             for name in names:
-                if name in _RESERVED or (kind == "values" and name in self.variables):
+                if name in (*_RESERVED, *self.axes) or (
+                    kind == "values" and name in self.variables
+                ):
                     message = f"has the name {name!r}, which has a meaning already; use another"
                     yield f"{kind}.{name}", message
         for name, variable in self.variables.items():
@@ -193,7 +197,12 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
                 yield f"variables.{name}.default", problem
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
-            known = (*FIELDS, *self.variables, *(() if path.startswith("values.") else self.values))
+            known = (
+                *FIELDS,
+                *self.axes,
+                *self.variables,
+                *(() if path.startswith("values.") else self.values),
+            )
             if not (text == EXTRA_ARGUMENTS and path.startswith("command")):
                 yield from ((path, message) for message in template_problems(text, known))
 
@@ -213,7 +222,8 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         for path, text in (*self._templates_of(case), *values):
             for name in names_in(text):
                 if fields.get(name, "") is None:
-                    yield path, f"uses {{{name}}}, and {case.id} {WHY_MISSING[name]}"
+                    why = WHY_MISSING.get(name, "is a probe") if case.work else "is a probe"
+                    yield path, f"uses {{{name}}}, and {case.id} {why}"
 
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Return the command's templates for this case, program first."""
@@ -422,6 +432,8 @@ def _is_engine(name: str, place: YamlValue) -> bool:
     return place.kind == "mapping" and not is_mistyped
 
 
+_OF_STEPS: Final = ("steps", "first_step_limit_s", "step_limit_s", "run_to_end")
+
 LAUNCH: Final = Record(_spec, *_KEYS, *AROUND_COMMANDS, others=ENGINE_OPTIONS, is_other=_is_engine)
 
 
@@ -446,7 +458,11 @@ def read_launch(
         for name, one in spec.variables.items()
         if one.default and one.kind.is_path
     }
-    spec = replace(spec, log_file=log_file, variables={**spec.variables, **beside})
+    axes = tuple(cases[0].free_axes) if cases else ()
+    spec = replace(spec, log_file=log_file, axes=axes, variables={**spec.variables, **beside})
+    for key, place in value.entries() if cases and cases[0].work is None else ():
+        if key in _OF_STEPS:
+            place.fault(f"{key!r} is of trainings, which have steps; this is a probe")
     problems = list(spec.problems())
     for path, _, when in spec.templates():
         condition = f"{path.rpartition('.')[0]}.when"

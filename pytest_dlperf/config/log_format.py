@@ -177,14 +177,12 @@ def log_shape(formats: Mapping[str, LogFormat]) -> Record[dict[str, Any]]:
         Key(
             "name",
             Text("the first part of a file name").parsed(_log_name),
-            "The first part of the names of its logs.",
-            required=True,
+            "The first part of the names of its logs; default for a probe: its framework.",
         ),
         Key(
             "format",
             ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
-            "The format of its logs, or what a record of them looks like.",
-            required=True,
+            "The format of a training's logs, or what a record of them looks like.",
         ),
         Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
         Key(

@@ -69,7 +69,6 @@ _AXES: Final = (
 )
 """Axes by which tests are selected; a metric of that name could not be told from them."""
 
-_ALWAYS_JUDGED: Final = (THROUGHPUT, SPEEDUP)
 _TIMES: Final = (*STEP_TIMES, FIRST_STEP_TIME)
 _TIME_UNIT: Final = "s"
 _MEANINGS: Final = {
@@ -259,7 +258,7 @@ METRICS: Final[Shape[dict[str, dict[str, Any]]]] = Record(
                 dict[str, Any],
                 *_JUDGING,
                 *((_TOLERANCE,) if name in _TIMES else ()),
-                *(() if name in _ALWAYS_JUDGED else (_JUDGED,)),
+                _JUDGED,
             ),
             meaning,
         )
@@ -271,8 +270,23 @@ METRICS: Final[Shape[dict[str, dict[str, Any]]]] = Record(
 ).placed(_checked)
 
 
+def check_probe_metrics(entries: Mapping[str, Mapping[str, Any]], root: YamlValue) -> None:
+    """Check what a probe cannot have, which has no steps: built-in metrics, and parts of a run."""
+    if not entries:
+        root.fault("a probe has metrics; name the numbers that it prints under 'metrics'")
+    for name, entry in entries.items():
+        place = root.at(f"metrics.{name}")
+        declared, sanity = entry.get("declared"), entry.get("sanity")
+        if name in _MEANINGS:
+            place.fault(f"{name} is of trainings; give the number of a probe a name of its own")
+        elif entry.get("over") is Over.WINDOW or (declared is not None and declared.has_step):
+            place.fault("a probe has no steps; leave out 'over: window' and the group 'step'")
+        elif sanity is not None and sanity.falls:
+            place.fault("a probe has no steps, over which a number could fall")
+
+
 def metrics_of(
-    unit: str,
+    unit: str | None,
     entries: Mapping[str, Mapping[str, Any]],
     *,
     is_launched: bool,
@@ -281,12 +295,15 @@ def metrics_of(
 ) -> tuple[tuple[Metric, ...], tuple[DeclaredMetric, ...]]:
     """Return the metrics of a system, throughput and speedup first, and those of its logs.
 
+    Without the ``unit`` of a throughput it is a probe, which has those of its logs only, and all of
+    a log counts.
+
     Built-in ones are judged where ``entries`` name them, and else recorded as far as they cost
     nothing: step times need to be named. What the log prints is looked for where the steps are,
     ``log_node``, unless it says otherwise.
     """
     metrics = []
-    for name, metric in builtin_metrics(unit).items():
+    for name, metric in builtin_metrics(unit).items() if unit is not None else ():
         entry = entries.get(name)
         if entry is not None:
             metrics.append(replace(metric, **{"is_judged": True, **entry}))
@@ -299,4 +316,6 @@ def metrics_of(
         for entry in entries.values()
         if "declared" in entry
     )
+    if unit is None:
+        declared = tuple(replace(each, over=Over.RUN) for each in declared)
     return (*metrics, *(each.metric for each in declared)), declared

@@ -1,4 +1,4 @@
-"""Systems: what ``systems/*.yaml`` declares about one trainer, and the cases it names.
+"""Systems: what ``systems/*.yaml`` declares about a trainer or a probe, and the cases it names.
 
 A file with ``extends`` says only what differs from another one: a system that ships, by its name,
 or a file, by its path from the one that names it. That may extend a further one.
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
 from pytest_dlperf.config.log_format import log_shape
-from pytest_dlperf.config.metrics import METRICS, metrics_of, unit_shape
+from pytest_dlperf.config.metrics import METRICS, check_probe_metrics, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -38,8 +38,8 @@ from pytest_dlperf.files.yamlfile import (
     nearest,
     read_text,
 )
-from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode
-from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode
+from pytest_dlperf.model.measurement import NO_WINDOW, Window
 from pytest_dlperf.model.metric import MFU
 from pytest_dlperf.model.work import check_unit
 
@@ -73,19 +73,20 @@ DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """One trainer: framework and model, how it is started and read, and its cases.
+    """One trainer or probe: framework and model, how it is started and read, and its cases.
 
-    ``system_shape`` says what each value is.
+    ``system_shape`` says what each value is. A probe is any program that prints numbers: its logs
+    show no steps, none is measured, and it has no ``unit`` of throughput.
     """
 
     framework: str
     model: str
-    unit: str
+    unit: str = ""
     log_name: str
-    log_format: LogFormat
+    log_format: LogFormat = NO_STEPS
     log_node: WhichNode = WhichNode.FIRST
     """The nodes whose logs show the steps of a run."""
-    window: Window
+    window: Window = NO_WINDOW
     cases: tuple[Case, ...]
     repeats: int = DEFAULT_REPEATS
     tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
@@ -101,6 +102,11 @@ class System(Struct, frozen=True, kw_only=True):
     def id(self) -> str:
         """The name that cases, baselines and options know the system by."""
         return f"{self.framework}-{self.model}"
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it has no steps."""
+        return not self.window.measured_steps
 
     @property
     def doubts(self) -> tuple[Problem, ...]:
@@ -281,16 +287,15 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         Key(
             "unit",
             unit_shape("images/s").parsed(check_unit),
-            "What throughput counts, as in images/s; tokens/s counts samples by their length.",
-            required=True,
+            "What a training's throughput counts, as in images/s; tokens/s counts samples by their "
+            "length.",
         ),
         Key(
             "log",
             log_shape(formats),
             "What its logs are called and look like.",
-            required=True,
         ),
-        Key("window", _WINDOW, "Which steps of a run count.", required=True),
+        Key("window", _WINDOW, "Which steps of a run count; a probe has none."),
         Key(
             "cases",
             CASES,
@@ -323,26 +328,39 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
     parts = shape.parts(root)
     parts.pop(_EXTENDS, None)
     cases: tuple[Case, ...] | None = None
+    is_probe = _is_probe(root)
     flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
-    if {"framework", "model", "unit", "cases"} <= parts.keys():
+    if {"framework", "model", "cases"} <= parts.keys() and (is_probe or "unit" in parts):
         cases = named_cases(
             root.at("cases"),
             parts["cases"],
             framework=parts["framework"],
             model=parts["model"],
-            unit=parts["unit"],
+            unit=parts.get("unit"),
             flops=flops,
         )
     launch = None
     place = parts.pop("launch", None)
     if place is not None:
-        log_file = parts.get("log", {}).get("file")
+        log_file = (parts.get("log") or {}).get("file")
         launch = Later(root, partial(_read_launch, cases=cases, log_file=log_file))
         if not lazily:
             launch.read_now()
-    if cases is None or not {"unit", "log", "window"} <= parts.keys():
+    if cases is None or not (is_probe or {"unit", "log", "window"} <= parts.keys()):
         return None
-    log = parts.pop("log")
+    return _system(root, parts, cases, launch, is_probe=is_probe)
+
+
+def _system(
+    root: YamlValue,
+    parts: dict[str, Any],
+    cases: tuple[Case, ...],
+    launch: Later[LaunchSpec] | None,
+    *,
+    is_probe: bool,
+) -> System:
+    """Make the system of its parts, and tell what does not go together."""
+    log = {"name": parts["framework"], "format": NO_STEPS, **parts.pop("log", {})}
     log_node = log.get("node", WhichNode.FIRST)
     options = frozenset(option for case in cases for option in case.options)
     parts["cases"] = cases
@@ -351,8 +369,10 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
     if MFU in entries and not has_flops:
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
         root.at(f"metrics.{MFU}").fault(message)
+    if is_probe:
+        check_probe_metrics(entries, root)
     parts["metrics"], parts["declared"] = metrics_of(
-        parts["unit"],
+        parts.get("unit"),
         entries,
         is_launched=launch is not None,
         has_flops=has_flops,
@@ -373,6 +393,21 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
         file=root.file,
         **parts,
     )
+
+
+def _is_probe(root: YamlValue) -> bool:
+    """Whether nothing of steps is there; where something is, say what a training lacks."""
+    if not any(_has(root, path) for path in ("unit", "window", "log.format")):
+        return True
+    for path in ("unit", "log", "log.name", "log.format", "window"):
+        above, _, key = path.rpartition(".")
+        if not _has(root, path) and (not above or root.at(above).kind == "mapping"):
+            root.at(above).fault(f"the key {key!r} is missing")
+    return False
+
+
+def _has(root: YamlValue, path: str) -> bool:
+    return root.at(path).path == f"{root.path}.{path}"
 
 
 def _ranks(root: YamlValue, log_format: LogFormat) -> Ranks:

@@ -37,6 +37,8 @@ WHY_MISSING: Final = {
     "sequence_length": "has no sequence_length",
 }
 """Why a case may have no value of a field."""
+_OF_EVERY_CASE: Final = ("framework", "model", "nodes", "devices_per_node", "world_size")
+_OF_STEPS: Final = ("warmup_steps", "measured_steps", "steps")
 _TEXTS: Final = ("framework", "model", "options", "precision")
 
 FIELDS: Final[Mapping[str, type]] = {
@@ -86,7 +88,10 @@ _MAY_BE_ZERO: Final = ("node_rank", "warmup_steps")
 
 def case_fields(case: Case) -> dict[str, object]:
     """Return the fields that follow from the case; ``None`` for those that it has no value of."""
-    return {name: value(case) for name, value in _CASE_FIELDS.items()}
+    if case.work is not None:
+        return {name: value(case) for name, value in _CASE_FIELDS.items()}
+    found = {name: value(case) for name, value in _CASE_FIELDS.items() if name in _OF_EVERY_CASE}
+    return {**dict.fromkeys((*_CASE_FIELDS, *_OF_STEPS)), **found, **case.free_axes}
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:

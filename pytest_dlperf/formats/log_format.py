@@ -360,3 +360,12 @@ def _record(
     if json is not None:
         return JsonRecord(keys=dict(json), where=dict(where))
     return CsvRecord(keys=dict(csv or {}), where=dict(where))
+
+
+NO_STEPS: Final = LogFormat(
+    name="none",
+    record=re.compile(rb"(?!)(?P<step>)(?P<seconds>)"),
+    first_step=None,
+    ranks=Ranks.ONE,
+)
+"""That of a program without steps: nothing is a record."""

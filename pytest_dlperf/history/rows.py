@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """A row by the names of its columns, without the keys of other tables."""
 
+_OF_TRAININGS: Final = (
+    "precision",
+    "batch_per_replica",
+    "global_batch",
+    "sequence_length",
+    "parallel",
+    "options",
+)
+"""Columns that are null for a probe."""
+
 LOST: Final = "lost"
 """In place of a verdict: a test of the case was lost with its worker."""
 
@@ -65,9 +75,11 @@ def whole_session_row(results: Results) -> Row:
 
 def case_row(case: Case) -> Row:
     """Make the row of a case."""
-    row = {"name": case.id, **case.axes()}
-    del row["system"], row["topology"]  # their parts have columns
-    return row
+    axes = {name: value for name, value in case.axes().items() if name not in case.free_axes}
+    own = {"axes": json.dumps(dict(case.free_axes)) if case.free_axes else None}
+    # The parts of system and topology have columns.
+    columns = {name: value for name, value in axes.items() if name not in {"system", "topology"}}
+    return {**dict.fromkeys(_OF_TRAININGS), **columns, **own, "name": case.id}
 
 
 def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:

@@ -41,12 +41,13 @@ TABLES: Final = (
         name TEXT NOT NULL UNIQUE,
         framework TEXT NOT NULL,
         model TEXT NOT NULL,
-        precision TEXT NOT NULL,
-        batch_per_replica INTEGER NOT NULL,
-        global_batch INTEGER NOT NULL,
+        precision TEXT,
+        batch_per_replica INTEGER,
+        global_batch INTEGER,
         sequence_length INTEGER,
-        parallel TEXT NOT NULL,
-        options TEXT NOT NULL,
+        parallel TEXT,
+        options TEXT,
+        axes TEXT,
         nodes INTEGER NOT NULL,
         devices_per_node INTEGER NOT NULL
     )

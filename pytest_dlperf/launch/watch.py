@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.logs.run_logs import RunLogs
+    from pytest_dlperf.logs.run_numbers import RunNumbers
     from pytest_dlperf.logs.steps import StepProgress
     from pytest_dlperf.logs.throughput import LogReading
     from pytest_dlperf.model.measurement import Run
@@ -113,7 +114,7 @@ class HangRule:
     step_limit_s: float
     _last_seen: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict, init=False)
 
-    def check(self, logs: RunLogs, *, now: float, started: float) -> str | None:
+    def check(self, logs: RunLogs | RunNumbers, *, now: float, started: float) -> str | None:
         """Say what hangs; ``None`` where nothing does."""
         readings = logs.readings
         self._last_seen = last_seen = self._last_steps(logs, now, started)
@@ -134,7 +135,7 @@ class HangRule:
         return None
 
     def _last_steps(
-        self, logs: RunLogs, now: float, started: float
+        self, logs: RunLogs | RunNumbers, now: float, started: float
     ) -> dict[tuple[int, str], tuple[int, float]]:
         """Find the last step of each rank from which more is needed, and when it was seen first."""
         seen = {}
@@ -195,7 +196,7 @@ class RunWatch:
 
     def __init__(  # noqa: PLR0913 - all that ends a run, by name
         self,
-        logs: RunLogs,
+        logs: RunLogs | RunNumbers,
         *,
         folders: Iterable[Path],
         work_of_step: int,
@@ -264,7 +265,9 @@ class RunWatch:
             # The last steps may have come between two looks.
             steps = self._logs.steps.window
             self._on_progress(
-                Progress(step=steps, steps=steps, throughput=run.metrics[THROUGHPUT], left_s=0.0)
+                Progress(
+                    step=steps, steps=steps, throughput=run.metrics.get(THROUGHPUT), left_s=0.0
+                )
             )
         return run
 

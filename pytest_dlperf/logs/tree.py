@@ -2,7 +2,8 @@
 
 ``<root>/<system>[/<work>][/<options>]/<N>n<D>g/<log name>_(b|gb)<batch>_<precision>_<run>.log``,
 with the files of further nodes and ranks in a folder of the log's own name beside it. The folder of
-the work, as in ``gb256-s4096-tp2_pp4``, is there where a case says more than its batch.
+the work, as in ``gb256-s4096-tp2_pp4``, is there where a case says more than its batch. A probe has
+``<root>/<system>[/<value of an axis>-…]/<N>n<D>g/<log name>_<run>.log``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _NAME = re.compile(
     r"_(?P<run>[1-9][0-9]*)\.log",
     re.DOTALL,
 )
+_PROBE_NAME = re.compile(r"(?P<log_name>.+)_(?P<run>[1-9][0-9]*)\.log", re.DOTALL)
 _TOPOLOGY = re.compile(TOPOLOGY_PATTERN)
 _WORK = re.compile(WORK_PATTERN)
 
@@ -73,12 +75,23 @@ class LogIndex(Struct):
 def log_path(root: Path, case: Case, log_name: str, run: int) -> Path:
     """Name the place of a run's log below ``root``."""
     folder = root.joinpath(case.system, work_folder(case), "+".join(case.options))
-    name = f"{log_name}_{case.work.batch_text}_{case.precision}_{run}{SUFFIX}"
-    return folder / str(case.topology) / name
+    return folder / str(case.topology) / log_file_name(case, log_name, str(run))
+
+
+def log_file_name(case: Case, log_name: str, run: str) -> str:
+    """Name the file of a run's log."""
+    work = case.work
+    what = "" if work is None else f"_{work.batch_text}_{case.precision}"
+    return f"{log_name}{what}_{run}{SUFFIX}"
 
 
 def work_folder(case: Case) -> str:
-    """Name the folder of what a case's steps do; empty where the batch says it all."""
+    """Name the folder of what a case's steps do, or of a probe's axes.
+
+    Empty where the batch says it all, or there are no axes.
+    """
+    if case.work is None:
+        return "-".join(case.free_axes.values())
     work = str(case.work)
     return "" if work == case.work.batch_text else work
 
@@ -129,9 +142,14 @@ class _Matrix:
     def __init__(self, source: LogSource, log_name: str, cases: Iterable[Case]) -> None:
         self._source = source
         self._log_name = log_name
+        cases = tuple(cases)
         self._ids = {
             (str(case.work), case.options, str(case.topology), case.precision): case.id
             for case in cases
+            if case.work is not None
+        }
+        self._probes = {
+            (work_folder(case), str(case.topology)): case.id for case in cases if case.work is None
         }
         self._option_folders = {
             "+".join(options): options for _, options, *_ in self._ids if options
@@ -140,6 +158,8 @@ class _Matrix:
     def place(self, path: str, folders: tuple[str, ...]) -> tuple[str, int]:
         """Find the case id and run number of a log in these folders, the innermost last."""
         name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
+        if self._probes:
+            return self._place_probe(name, folders)
         match = _NAME.fullmatch(name)
         if match is None or match["log_name"] != self._log_name:
             form = f"{self._log_name}_(b|gb)<batch>_<precision>_<run>{SUFFIX}"
@@ -159,6 +179,18 @@ class _Matrix:
                 f"{self._source.system} has no case of {variant}, {with_options}{hint}"
             )
         return case_id, int(match["run"])
+
+    def _place_probe(self, name: str, folders: tuple[str, ...]) -> tuple[str, int]:
+        match = _PROBE_NAME.fullmatch(name)
+        if match is None or match["log_name"] != self._log_name:
+            raise _NoPlaceError(f"the name is not of the form {self._log_name}_<run>{SUFFIX}")
+        axes, topology = ("", "", *folders)[-2:]
+        # Without axes, the folder above is the system's, or any other.
+        place = axes if any(axes for axes, _ in self._probes) else "", topology
+        if place not in self._probes:
+            named = ", ".join("/".join(filter(None, place)) for place in self._probes)
+            raise _NoPlaceError(f"it lies in none of the folders of its cases, {named}")
+        return self._probes[place], int(match["run"])
 
     def _folders_of(self, batch: str, rest: tuple[tuple[str, ...], str, str]) -> list[str]:
         """Name the folders of works that have this batch, and a length or a layout beside it."""
@@ -219,7 +251,8 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
                     index.ignored.append(IgnoredLog(entry.path, "it is a folder, named as a log"))
                 # Files of further ranks and nodes lie in a folder beside their run's log, and
                 # those of the control arm are read by naming a folder in there.
-                is_of_run = entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX)
+                own = entry.name + SUFFIX
+                is_of_run = own in logs and _PROBE_NAME.fullmatch(own) is not None
                 identity = _identity(entry.stat())
                 if not is_of_run and entry.name != CONTROL_ARM and identity not in seen:
                     seen.add(identity)

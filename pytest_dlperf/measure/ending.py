@@ -27,11 +27,14 @@ LINE_SHOWN: Final = 200
 _NAMES_A_LINE: Final = re.compile(r" line \d+\)|\(line \d+\)")
 
 
-def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
+def with_ending(
+    read: Run, outcome: LaunchOutcome, logs: Sequence[Path], *, has_steps: bool = True
+) -> Run:
     """Put what the log says and how the processes ended together.
 
     A trainer that dies after its window is complete has been measured: the death is noted. One
-    that dies before has failed, whatever its log looks like. The first line of a reason says what
+    that dies before has failed, whatever its log looks like; so has a program without steps that
+    dies at all. The first line of a reason says what
     happened; below it stand the last lines of the log of the node that was the first to fail.
     """
     ending = _ending(outcome)
@@ -45,7 +48,7 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
         return with_last_line(read, sizes.get(log))
     status, how = ending
     run = replace(read, log=readable(str(log)))
-    if read.status is RunStatus.OK and outcome.error is None:
+    if read.status is RunStatus.OK and outcome.error is None and has_steps:
         note = f"{how}, after the last step that counts"
         return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
     reason = f"{how}; {read.reason}" if read.reason else how

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.launch.plan import node_log
 from pytest_dlperf.logs.reader import readable
-from pytest_dlperf.logs.tree import work_folder
+from pytest_dlperf.logs.tree import log_file_name, work_folder
 from pytest_dlperf.measure.ending import with_last_line
 from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
 from pytest_dlperf.model.errors import CannotMeasureError
@@ -49,7 +49,7 @@ class LogMeasurer:
         if not found:
             options = f"/{'+'.join(case.options)}" if case.options else ""
             work = work_folder(case)
-            name = f"{system.log_name}_{case.work.batch_text}_{case.precision}_<run>.log"
+            name = log_file_name(case, system.log_name, "<run>")
             raise CannotMeasureError(
                 f"no logs of {case.id}; give their folder with --dlperf-logs "
                 f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} "
@@ -85,7 +85,8 @@ class LogMeasurer:
         of_nodes = self._node_logs(Path(logs[0]), case)
         read = logs_of(system, case, self.cluster.estimator, run=run, logs=of_nodes).finish()
         awaits_others = system.log_node is not WhichNode.FIRST and len(of_nodes) == 1
-        if not read.steps and awaits_others and case.topology.nodes > 1:
+        found_nothing = not (read.steps or read.metrics)
+        if found_nothing and awaits_others and case.topology.nodes > 1:
             said = f"'node: {system.log_node.value}' of {system.file.name}"
             needed = self._needed(of_nodes[0], case)
             read = replace(read, reason=f"{read.reason}; {said} has other logs looked for{needed}")
@@ -112,7 +113,8 @@ class LogMeasurer:
 
 def check_estimator(system: System, estimator: Estimator) -> None:
     """Refuse what cannot be estimated before anything is launched or read."""
-    if estimator is Estimator.PUBLISHED and system.log_format.published is None:
+    is_defined = system.is_probe or system.log_format.published is not None
+    if estimator is Estimator.PUBLISHED and not is_defined:
         raise CannotMeasureError(
             f"the log format {system.log_format.name} of {system.id} has no published "
             "definition of throughput; compare with a cluster whose cluster.yaml says "

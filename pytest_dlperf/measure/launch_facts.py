@@ -39,11 +39,10 @@ def launch_facts(launch: CaseLaunch, engine: Engine, masker: Masker) -> LaunchFa
     bare = replace(launch, container=None, python=variables.python or _PYTHON)
     command = bare.commands(nodes, run=1, log=log)[0]
     window, container = launch.system.window, variables.container
-    options: dict[str, tuple[str, ...]] = {
-        "warmup_steps": (str(window.warmup_steps),),
-        "measured_steps": (str(window.measured_steps),),
-        **engine.options(variables),
-    }
+    options = dict(engine.options(variables))
+    if not launch.system.is_probe:
+        options["warmup_steps"] = (str(window.warmup_steps),)
+        options["measured_steps"] = (str(window.measured_steps),)
     if container is not None:
         options["container.image"] = (container.image,)
         options["container.options"] = container.options

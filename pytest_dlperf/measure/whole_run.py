@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.peaks import peak_remark, published_peak
 from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import (
@@ -41,8 +42,10 @@ def metrics_of_runs(system: System) -> tuple[Metric, ...]:
 
 def logs_of(
     system: System, case: Case, estimator: Estimator, *, run: int, logs: Sequence[Path]
-) -> RunLogs:
+) -> RunLogs | RunNumbers:
     """Prepare to read the logs of a run, node 0's first."""
+    if system.is_probe:
+        return RunNumbers(logs, run=run, declared=system.declared)
     readings = [
         LogReading(
             path,
@@ -75,7 +78,7 @@ def with_derived(  # noqa: PLR0913 - what a run was of
 
     ``device`` is the model of the devices, where that is known.
     """
-    if run.status is not RunStatus.OK:
+    if run.status is not RunStatus.OK or system.is_probe:
         return run
     rate = run.metrics[THROUGHPUT]
     found = {PER_DEVICE: rate / case.topology.world_size}

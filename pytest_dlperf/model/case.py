@@ -1,8 +1,9 @@
-"""Values that name a training run: topology, case and the case's id."""
+"""Values that name what is measured, a training or a probe: topology, case and the case's id."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TOPOLOGY_PATTERN: Final = r"[1-9][0-9]*n[1-9][0-9]*g"
 NAME_PATTERN: Final = r"[a-z][a-z0-9_]*"
 PRECISION_PATTERN: Final = r"[a-z][a-z0-9]*"
+AXIS_VALUE_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.]*"
 
 _TOPOLOGY = re.compile(r"([1-9][0-9]*)n([1-9][0-9]*)g")
 _NAME = re.compile(NAME_PATTERN)
@@ -33,6 +35,16 @@ _ID = re.compile(
     rf"-(?P<work>{WORK_PATTERN})(?:-(?P<options>{NAME_PATTERN}(?:\+{NAME_PATTERN})*))?"
     rf"-(?P<topology>{TOPOLOGY_PATTERN})"
 )
+_PROBE_ID = re.compile(
+    rf"(?P<framework>{NAME_PATTERN})-(?P<model>{NAME_PATTERN})"
+    rf"(?P<axes>(?:-{AXIS_VALUE_PATTERN})*)-(?P<topology>{TOPOLOGY_PATTERN})"
+)
+NO_VARIANT: Final = "all"
+"""What baselines call the variant of a probe without axes."""
+FIXED_AXES: Final = frozenset(
+    {"system", "framework", "model", "topology", "nodes", "devices_per_node", "options", "case"}
+)
+"""What every case has: no free axis has such a name."""
 
 
 class Topology(Struct, frozen=True, order=True):
@@ -86,17 +98,19 @@ SINGLE_DEVICE: Final = Topology(1, 1)
 
 
 class Case(Struct, frozen=True, kw_only=True, eq=False):
-    """One training run to measure: framework x model x precision x work of a step x topology.
+    """What is measured: framework x model x what its kind varies x topology.
 
-    ``options`` are what else changes the speed (``xla``, ``dali``, …), sorted and without
-    repetition.
+    A training has ``precision`` and ``work``, and ``options`` for what else changes the speed
+    (``xla``, ``dali``, …), sorted and without repetition. A probe has ``free_axes`` instead: values
+    by name, in the order of the id.
     """
 
     framework: str
     model: str
-    precision: str
-    work: Work
+    precision: str = ""
+    work: Work | None = None
     options: tuple[str, ...] = ()
+    free_axes: Mapping[str, str] = {}
     topology: Topology
     reference_topology: Topology | None = SINGLE_DEVICE
     """What speedups are taken over; ``None`` for nothing. No part of the id."""
@@ -116,13 +130,20 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         named = (("framework", self.framework), ("model", self.model))
         for axis, value in (*named, *(("option", option) for option in self.options)):
             check_name(axis, value)
-        check_precision(self.precision)
+        if self.precision:
+            check_precision(self.precision)
         if list(self.options) != sorted(set(self.options)):
             raise ValueError(
                 f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
             )
         self._check_work()
-        case_id = f"{self.framework}-{self.model}-{self.variant}-{self.topology}"
+        variant = f"-{self.variant}" if self.variant != NO_VARIANT else ""
+        case_id = f"{self.framework}-{self.model}{variant}-{self.topology}"
+        if self.work is None:
+            for name, value in self.free_axes.items():
+                check_axis(name, value)
+            if _ID.fullmatch(case_id):
+                raise ValueError(f"{case_id} would be read as a training; name a value otherwise")
         # Made once: collecting thousands of cases asks for it again and again.
         force_setattr(self, "id", case_id)
 
@@ -140,17 +161,31 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def from_id(cls, case_id: str) -> Case:
-        """Read a case back from its id; its reference topology is 1n1g, and none under a layout.
+        """Read a case back from its id.
+
+        The reference topology of a training is 1n1g, and none under a layout. The free axes of a
+        probe are numbered: its id does not name them.
 
         Raises:
             ValueError: The text is not a case id.
         """
         match = _ID.fullmatch(case_id)
         if match is None:
-            raise ValueError(
-                f"{case_id!r} is not a case id; the form is "
-                "<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]"
-                "[-<option>[+<option>…]]-<N>n<D>g"
+            match = _PROBE_ID.fullmatch(case_id)
+            if match is None:
+                raise ValueError(
+                    f"{case_id!r} is not a case id; the form is "
+                    "<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]"
+                    "[-<option>[+<option>…]]-<N>n<D>g, of a probe "
+                    "<framework>-<model>[-<value of an axis>…]-<N>n<D>g"
+                )
+            values = match["axes"].split("-")[1:]
+            return cls(
+                framework=match["framework"],
+                model=match["model"],
+                free_axes={f"axis{number}": value for number, value in enumerate(values, 1)},
+                topology=Topology.parse(match["topology"]),
+                reference_topology=None,
             )
         work = Work.parse(match["work"])
         return cls(
@@ -174,41 +209,60 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def variant(self) -> str:
-        """The part of the id between system and topology."""
+        """The part of the id between system and topology, ``all`` where that is empty."""
+        if self.work is None:
+            return "-".join(self.free_axes.values()) or NO_VARIANT
         options = f"-{'+'.join(self.options)}" if self.options else ""
         return f"{self.precision}-{self.work}{options}"
 
     @property
+    def sort_key(self) -> tuple[Any, ...]:
+        """What reports sort cases by: the smaller batch and topology first."""
+        varied = (self.precision, self.work, self.options) if self.work else (self.variant,)
+        return self.system, *varied, self.topology
+
+    @property
+    def training_work(self) -> Work:
+        """The work of a training's step.
+
+        Raises:
+            ValueError: The case is a probe, which has no steps.
+        """
+        if self.work is None:
+            raise ValueError(f"{self.id} is a probe, which has no steps")
+        return self.work
+
+    @property
     def replicas(self) -> int:
         """Data-parallel replicas: copies of the model that each take samples of their own."""
-        return self.topology.world_size // self.work.layout.devices
+        return self.topology.world_size // self.layout.devices
 
     @property
     def batch_per_replica(self) -> int:
         """Samples that one data-parallel replica takes in one step."""
-        work = self.work
+        work = self.training_work
         return work.batch // self.replicas if work.is_global else work.batch
 
     @property
     def global_batch(self) -> int:
         """Samples that all replicas together take in one step."""
-        work = self.work
+        work = self.training_work
         return work.batch if work.is_global else work.batch * self.replicas
 
     @property
     def sequence_length(self) -> int | None:
         """Tokens of a sample; ``None`` where the case does not say."""
-        return self.work.sequence_length
+        return None if self.work is None else self.work.sequence_length
 
     @property
     def layout(self) -> Layout:
         """How one model is spread over devices."""
-        return self.work.layout
+        return ONE_DEVICE if self.work is None else self.work.layout
 
     @property
     def scaling(self) -> Scaling:
         """Weak or strong: what stays the same over the topologies of this training."""
-        return self.work.scaling
+        return self.training_work.scaling
 
     def batch_per(self, parts: int) -> int | None:
         """Samples that each of so many equal parts of the devices takes in one step.
@@ -271,23 +325,28 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     def axes(self) -> dict[str, Any]:
         """Return the parts of the id by name, as the marker and the history carry them."""
+        varied: dict[str, Any] = dict(self.free_axes)
+        if self.work is not None:
+            varied = {
+                "precision": self.precision,
+                "batch_per_replica": self.batch_per_replica,
+                "global_batch": self.global_batch,
+                "sequence_length": self.sequence_length,
+                "parallel": str(self.layout),
+                "options": "+".join(self.options),
+            }
         return {
             "system": self.system,
             "framework": self.framework,
             "model": self.model,
-            "precision": self.precision,
-            "batch_per_replica": self.batch_per_replica,
-            "global_batch": self.global_batch,
-            "sequence_length": self.sequence_length,
-            "parallel": str(self.layout),
-            "options": "+".join(self.options),
+            **varied,
             "topology": str(self.topology),
             "nodes": self.topology.nodes,
             "devices_per_node": self.topology.devices_per_node,
         }
 
     def _check_work(self) -> None:
-        if self.layout is ONE_DEVICE and not self.work.is_global:
+        if self.work is None or (self.work.layout is ONE_DEVICE and not self.work.is_global):
             # Any number of devices shares it; collecting thousands of cases is quicker so.
             return
         self.work.replicas(self.topology.world_size)
@@ -314,6 +373,24 @@ def check_precision(value: str) -> str:
         raise ValueError(
             f"precision {value!r} is not valid; "
             "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
+        )
+    return value
+
+
+@lru_cache
+def check_axis(name: str, value: str) -> str:
+    """Return the value of a free axis that is valid in ids.
+
+    Raises:
+        ValueError: The name or the value is not valid.
+    """
+    check_name("axis", name)
+    if name in FIXED_AXES:
+        raise ValueError(f"{name!r} is what every case has; give the axis another name")
+    if not re.fullmatch(AXIS_VALUE_PATTERN, value):
+        raise ValueError(
+            f"{value!r} is not a valid value of the axis {name}; allowed are letters, digits, '_' "
+            "and '.' (a hyphen stands only between the parts of an id)"
         )
     return value
 

@@ -77,6 +77,10 @@ class Window(Struct, frozen=True, kw_only=True):
     measured_steps: int
 
 
+NO_WINDOW: Final = Window(warmup_steps=0, measured_steps=0)
+"""That of a program without steps."""
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """One run of a case."""
 

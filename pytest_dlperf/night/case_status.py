@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
@@ -12,10 +12,8 @@ from pytest_dlperf.night.figures import lost
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.model.case import Case, Topology
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import CaseResult, MetricResult, Results
-    from pytest_dlperf.model.work import Work
 
 
 NOTHING_MEASURED: Final = "nothing was measured"
@@ -122,17 +120,13 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
 
     def place(
         result: CaseResult,
-    ) -> tuple[int, float, tuple[str, str, Work, tuple[str, ...], Topology]]:
+    ) -> tuple[int, float, tuple[Any, ...]]:
         status, loss = status_of(result), 0.0
         if not status.is_good and (known := decisive_metric(result)) is not None:
             loss = lost(known.judgement) or 0.0
-        return status.rank, -loss, _place(result.case)
+        return status.rank, -loss, result.case.sort_key
 
     return sorted(results, key=place)
-
-
-def _place(case: Case) -> tuple[str, str, Work, tuple[str, ...], Topology]:
-    return case.system, case.precision, case.work, case.options, case.topology
 
 
 def word_of(judgement: Judgement) -> str:

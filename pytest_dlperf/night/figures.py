@@ -128,7 +128,12 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
 
 
 def scaling_of(case: Case) -> str:
-    """Name the kind of scaling, and the reference topology where it is not a single device."""
+    """Name the kind of scaling, and the reference topology where it is not a single device.
+
+    A probe has neither.
+    """
+    if case.work is None:
+        return ""
     over = case.reference_topology
     of = f" over {over}" if over not in (None, SINGLE_DEVICE) else ""
     return f"{of}, {case.scaling.value} scaling"

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "dlperf(system, framework, model, precision, batch_per_replica, global_batch, "
-        "sequence_length, parallel, options, topology, nodes, devices_per_node): "
+        "sequence_length, parallel, options, topology, nodes, devices_per_node, AXIS=VALUE): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
 

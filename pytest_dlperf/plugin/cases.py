@@ -68,6 +68,10 @@ class Parameters:
             for system in suite.systems.values()
         }
         self._metrics = {system.id: own_metrics(system) for system in suite.systems.values()}
+        self._judged = {
+            system.id: {metric.name for metric in system.metrics if metric.is_judged}
+            for system in suite.systems.values()
+        }
         self._files = {system.id: system.file for system in suite.systems.values()}
         self._cases: list[tuple[Case, Any]] = [
             (
@@ -80,13 +84,25 @@ class Parameters:
         ]
 
     def of_cases(self, fixture: str, system_file: Path | None) -> list[Any]:
-        """Return the parameters of a fixture of cases; with ``system_file``, of its cases only."""
+        """Return the parameters of a fixture of cases; with ``system_file``, of its cases only.
+
+        A test that asks for no metric is about throughput or speedup: it has the cases of which
+        that is judged.
+        """
+        usual = CASE_FIXTURES[fixture]
         return [
             parameter
+            for case, parameter in self._of_files(fixture, system_file)
+            if usual in self._judged[case.system]
+        ]
+
+    def _of_files(self, fixture: str, system_file: Path | None) -> Iterator[tuple[Case, Any]]:
+        return (
+            (case, parameter)
             for case, parameter in self._cases
             if (system_file is None or self._files[case.system] == system_file)
             and (fixture == "dlperf_case" or case.is_scaled)
-        ]
+        )
 
     def of_metrics(self, fixture: str, system_file: Path | None) -> list[Any]:
         """Return the parameters of a fixture of cases with the metrics of each case."""
@@ -94,8 +110,8 @@ class Parameters:
             pytest.param(
                 *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
             )
-            for parameter in self.of_cases(fixture, system_file)
-            for metric in self._metrics[parameter.values[0].system]
+            for case, parameter in self._of_files(fixture, system_file)
+            for metric in self._metrics[case.system]
         ]
 
 

@@ -45,7 +45,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         measuring = request.config.stash[MEASURING]
         notes = notes_of(request.node)
         if notes is None:
-            notes = TestNotes(case, measuring.suite.metric(case, THROUGHPUT))
+            notes = TestNotes(case, measuring.suite.main_metric(case))
         try:
             # A baseline that cannot be read is reported before hours of training, not after.
             measuring.suite.baselines(case)

@@ -15,7 +15,6 @@ from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
-from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,9 +70,7 @@ class Selection:
         metrics = [suite.metric(case, name) for name in self._metrics.get(case.id, ())]
         # What no baseline is held against, such as a loss that has to fall, one run shows.
         held = [metric for metric in metrics if metric.better is not None]
-        terms = {
-            metric: suite.terms(case, metric) for metric in held or [suite.metric(case, THROUGHPUT)]
-        }
+        terms = {metric: suite.terms(case, metric) for metric in held or [suite.main_metric(case)]}
         # Where tolerances are the rule for good, more runs would be for nothing.
         may_extend = any(
             own.tolerance_of(accepted.get(metric.name)) <= MAX_TOLERANCE_PERCENT

@@ -121,6 +121,10 @@ class Suite(Struct, frozen=True, kw_only=True):
         is_moot = settings.update_baselines and settings.reason is not None
         return settings.control if can_run and not is_moot else ControlArm.NEVER
 
+    def main_metric(self, case: Case) -> Metric:
+        """Return the first metric of a case: a training's throughput, a probe's first number."""
+        return self.systems[case.system].metrics[0]
+
     def metric(self, case: Case, name: str) -> Metric:
         """Return a metric of a case by its name.
 

@@ -55,7 +55,11 @@ class BenchmarkBridge(Report):
                 "set"
             )
             return
-        measured = [(result, result.measurement) for result in results.cases if result.measurement]
+        measured = [
+            (result, result.measurement)
+            for result in results.cases
+            if result.measurement and result.case.work
+        ]
         faults = {result.case.id: _fault(measurement) for result, measurement in measured}
         try:
             session.benchmarks.extend(

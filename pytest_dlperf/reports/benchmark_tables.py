@@ -64,7 +64,8 @@ def write_tables(folder: Path, results: Results) -> None:
     there is one, is emptied.
     """
     sections: dict[str, list[str]] = {}
-    for members in by_training(results.cases).values():
+    trainings = [result for result in results.cases if result.case.work is not None]
+    for members in by_training(trainings).values():
         case, rows = members[0].case, _rows(members)
         file = folder / case.system / f"{case.variant}_result.json"
         if rows or file.exists():
@@ -123,8 +124,8 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
     case = members[0].case
     options = f", {', '.join(case.options)}" if case.options else ""
     work = str(case.work)
-    if work == f"b{case.work.batch}":
-        work = f"batch size per device {case.work.batch}"
+    if work == f"b{case.training_work.batch}":
+        work = f"batch size per device {case.training_work.batch}"
     unit = rows[0].throughput.metric.unit
     session = f"session of {inline(results.started)}"
     headings, *cells = _columns(rows)

@@ -42,7 +42,8 @@ class JUnitReport(Report):
         about = judgement.metric.name if judgement else record.metric
         values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
         values["reference_topology"] = record.case.reference_topology
-        values["scaling"] = record.case.scaling.value
+        if record.case.work is not None:
+            values["scaling"] = record.case.scaling.value
         values["metric"] = about
         values["cluster"] = self._cluster
         if judgement is not None:

@@ -30,7 +30,7 @@ def progress_line(progress: RunProgress) -> str:
     arm = f" of {progress.arm}" if progress.arm else ""
     parts = [
         f"{progress.case.id}  run {progress.run} of {at_most}{progress.runs}{arm}",
-        f"step {now.step} of {now.steps}",
+        *([f"step {now.step} of {now.steps}"] if now.steps else []),
     ]
     if now.throughput is not None:
         parts.append(f"{numbers.quantity(now.throughput, progress.unit)}")

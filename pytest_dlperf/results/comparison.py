@@ -289,7 +289,7 @@ def _by_metric(compared: Iterable[ComparedCase]) -> tuple[ComparedMetric, ...]:
 def _in_order(results: Results) -> list[CaseResult]:
     def place(result: CaseResult) -> tuple[Any, ...]:
         case = result.case
-        return case.system, case.precision, case.work, case.options, case.topology
+        return case.sort_key
 
     return sorted(results.cases, key=place)
 

@@ -154,15 +154,18 @@ class CaseEntry(Struct, frozen=True, kw_only=True):
 
     id: str
     """``<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]
-    [-<option>[+<option>…]]-<N>n<D>g``"""
+    [-<option>[+<option>…]]-<N>n<D>g``, of a probe
+    ``<framework>-<model>[-<value of an axis>…]-<N>n<D>g``"""
     system: str
     """``<framework>-<model>``"""
     framework: str
     """The framework."""
     model: str
     """The model."""
-    precision: str
-    """The precision, such as ``fp32``."""
+    precision: str | None
+    """The precision of a training, such as ``fp32``; null for a probe."""
+    axes: Mapping[str, str]
+    """What the cases of a probe differ by; empty for a training."""
     sequence_length: int | None
     """Tokens of a sample; null where the case does not say."""
     parallel: Mapping[str, int]
@@ -175,8 +178,8 @@ class CaseEntry(Struct, frozen=True, kw_only=True):
     """Nodes that train together."""
     devices_per_node: int
     """Devices of each node."""
-    batch: Batch
-    """Samples of one step."""
+    batch: Batch | None
+    """Samples of one step; null for a probe, which has none."""
     reference_topology: str | None
     """What the speedup is taken over; null where there is none."""
     runs: tuple[Run, ...]
@@ -352,14 +355,17 @@ def _case(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> Case
         system=case.system,
         framework=case.framework,
         model=case.model,
-        precision=case.precision,
+        precision=case.precision or None,
+        axes=case.free_axes,
         sequence_length=case.sequence_length,
         parallel=case.layout.ways,
         options=case.options,
         topology=str(case.topology),
         nodes=case.topology.nodes,
         devices_per_node=case.topology.devices_per_node,
-        batch=Batch(per_replica=case.batch_per_replica, global_=case.global_batch),
+        batch=Batch(per_replica=case.batch_per_replica, global_=case.global_batch)
+        if case.work
+        else None,
         reference_topology=str(case.reference_topology) if case.reference_topology else None,
         runs=measured.runs if measured else (),
         metrics={name: _metric(one) for name, one in _metrics(result, systems).items()},

@@ -17,7 +17,6 @@ from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Judgement
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.results import (
     BaselineChange,
     CaseResult,
@@ -309,7 +308,7 @@ class _Builder:
         self._seen.add(case_id)
 
     def case(self, entry: CaseEntry) -> CaseResult:
-        case = _with_reference(_case(entry.id, "id"), entry.reference_topology)
+        case = _with_reference(_with_axes(_case(entry.id, "id"), entry), entry.reference_topology)
         metrics = self._defined(case, entry.metrics)
         if entry.runs or entry.fingerprint is not None or entry.available_runs is not None:
             own = [metric.name for metric in metrics.values() if metric.ratio_of is None]
@@ -341,8 +340,8 @@ class _Builder:
         )
 
     def measurement(self, entry: MeasurementEntry) -> Measurement:
-        if THROUGHPUT not in entry.metrics:
-            raise _FormError(f"{THROUGHPUT!r} is missing; every measurement has it", "metrics")
+        if not entry.metrics:
+            raise _FormError("is empty; every measurement has a main metric", "metrics")
         if entry.estimator is not self._estimator:
             raise _FormError(
                 f"found {entry.estimator.value}; the session's is {self._estimator.value}",
@@ -383,6 +382,19 @@ def _case(case_id: str, key: str) -> Case:
         # The message names the id first, which may be of any length.
         form = str(error).rpartition("; ")[2]
         raise _FormError(f"found {_shown(case_id)}; {form}", key) from error
+
+
+def _with_axes(case: Case, entry: CaseEntry) -> Case:
+    """Name the axes of a probe, which its id does not."""
+    if not entry.axes:
+        return case
+    try:
+        named = replace(case, free_axes=entry.axes)
+    except ValueError as error:
+        raise _FormError(str(error), "axes") from error
+    if named.id != entry.id:
+        raise _FormError(f"found {_shown(entry.axes)}; the id has other values", "axes")
+    return named
 
 
 def _with_reference(case: Case, text: str | None) -> Case:

@@ -127,7 +127,7 @@ def _fitting(case: Case, facts: Iterable[FoundFact]) -> tuple[Case, str]:
                 batch = int(value[:9]) * times
                 if not batch or batch % case.replicas:
                     continue
-                tried = replace(case, work=replace(case.work, batch=batch))
+                tried = replace(case, work=replace(case.training_work, batch=batch))
                 if fact.declared(tried) is not None and fact.agrees(value, tried):
                     return tried, f"from {fact.name} {value}, as the log says"
     return case, ""

@@ -76,6 +76,7 @@ def identify(
     wanted: CaseHints,
 ) -> Identification | None:
     """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
+    systems = {name: system for name, system in systems.items() if not system.is_probe}
     found = _of_project(head, systems, wanted)
     if found is not None:
         return found
@@ -314,7 +315,7 @@ def _with_batch_by_stamps(
     each = work * case.rates_per_run(log_format.rate_scope) / case.replicas
     doubts["global_batch"] = "by the printed speed and the stamps; the log does not say it"
     batch = max(round(each), 1) * case.replicas
-    return replace(case, work=replace(case.work, batch=batch))
+    return replace(case, work=replace(case.training_work, batch=batch))
 
 
 def _declared(  # noqa: PLR0913, PLR0917 - all that says something of it

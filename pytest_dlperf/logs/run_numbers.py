@@ -1,0 +1,85 @@
+"""The logs of a run without steps, one of each node: read for their numbers when it has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from pytest_dlperf.logs.limits import limited
+from pytest_dlperf.logs.reader import LogFile, readable, regions
+from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
+from pytest_dlperf.logs.scan import MetricScan
+from pytest_dlperf.logs.steps import StepProgress
+from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.model.measurement import Run, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.formats.declared import DeclaredMetric
+    from pytest_dlperf.logs.throughput import LogReading
+
+_ALL: Final = 0, 0
+_NO_STEPS: Final = StepProgress(found=0, warmup=0, window=0, slowest=0, last={}, awaited={})
+
+
+@final
+class RunNumbers:
+    """Reads the logs of a probe's run: what ``RunLogs`` is for a training.
+
+    While the run lives nothing is known of it: it is over when its program ends.
+    """
+
+    readings: ClassVar[Sequence[LogReading]] = ()
+    state: ClassVar[LogState] = LogState.GROWING
+    reason: ClassVar[str | None] = None
+    steps: ClassVar[StepProgress] = _NO_STEPS
+    first_step: ClassVar[int | None] = None
+    awaited: ClassVar[Mapping[tuple[int, str], int]] = {}
+    any_lags: ClassVar[bool] = False
+    lacks_numbers: ClassVar[bool] = False
+
+    def __init__(
+        self, paths: Sequence[Path], *, run: int, declared: Sequence[DeclaredMetric]
+    ) -> None:
+        """Take the log of each node, node 0's first, of a run with this number."""
+        self._paths = paths
+        self._run = run
+        self._declared = declared
+
+    def advance(self, most: int) -> bool:  # noqa: ARG002 - as with steps
+        """Read nothing yet."""
+        return True
+
+    def close(self) -> None:
+        """Close nothing: no log is open."""
+
+    def finish(self, limits: Sequence[int | None] = ()) -> Run:
+        """Read the logs, of which so many bytes count each, and measure the run."""
+        run = Run(run=self._run, status=RunStatus.OK, log=str(self._paths[0]))
+        bounds = [*limits, *[None] * len(self._paths)]
+        logs, sizes = [], []
+        for node, path in enumerate(self._paths):
+            of_node = [each for each in self._declared if each.is_on(node, len(self._paths))]
+            scan = MetricScan(of_node)
+            try:
+                sizes.append(_read(path, scan, bounds[node]) if of_node else 0)
+            except OSError as error:
+                why = error.strerror or error
+                return invalid(run, f"the log cannot be read: {why} ({readable(str(path))})")
+            numbers = {each.declared.metric.name: each for each in scan.numbers}
+            logs.append(NodeLog(str(path), numbers, has_steps=False))
+        if not any(sizes):
+            return invalid(run, "nothing was printed")
+        return with_declared(run, self._declared, logs, _ALL)
+
+
+def _read(path: Path, scan: MetricScan, limit: int | None) -> int:
+    """Take the numbers of a log; return how many bytes it has."""
+    with LogFile(path) as file, limited() as piece:
+        file.limit = limit
+        for region in regions(file):
+            piece.begin(region.offset)
+            scan.begin(region)
+            scan.end(_ALL)
+        return file.size

@@ -1,0 +1,185 @@
+"""Probes: programs without steps that print numbers, from the system file to every report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from suites import Command, Suite
+
+from pytest_dlperf.model.case import Case, Topology
+
+CASES = [f"disk-write-{block}-1n1g" for block in ("4k", "1m")]
+SYSTEM = """\
+framework: disk
+model: write
+cases:
+  - {axes: {block: [4k, 1m]}, topologies: [1n1g]}
+metrics:
+  latency: {record: 'latency (?P<value>[^ ]+) ms', unit: ms, better: lower}
+  bandwidth: {record: 'wrote at (?P<value>[^ ]+) MB/s', unit: MB/s, better: higher}
+repeats: 3
+"""
+LAUNCH = """\
+launch:
+  devices: cpu
+  values:
+    size: [{value: small, when: {axes: {block: 4k}}}, {value: large}]
+  command: ["{python}", -c, "PROGRAM", "{block}", "{size}"]
+"""
+PROGRAM = (
+    "import sys; print('latency', 2.0, 'ms', *sys.argv[1:]); "
+    "print('wrote at', dict(a4k=100.0, a1m=250.0)['a' + sys.argv[1]], 'MB/s')"
+)
+
+
+def launched(program: str = PROGRAM) -> str:
+    return SYSTEM + LAUNCH.replace("PROGRAM", program.replace("'", "\\x27"))
+
+
+def logs_of(folder: Path, *, latency_ms: float = 2.0, rest: str = "") -> Path:
+    """Write three runs of each case; ``rest`` in the place of the bandwidth."""
+    for block, bandwidth in (("4k", 100), ("1m", 250)):
+        place = folder / block / "1n1g"
+        place.mkdir(parents=True)
+        for run in (1, 2, 3):
+            latency = latency_ms * (1 + run / 1000)
+            text = rest or f"wrote at {bandwidth + run / 10} MB/s\n"
+            (place / f"disk_{run}.log").write_text(f"latency {latency} ms\n{text}")
+    return folder
+
+
+def judge(suite: Suite, folder: Path, *arguments: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    """Judge logs; the metrics by case."""
+    file = suite.path / "results.json"
+    result = suite.run(
+        "-k", "disk", "--dlperf-logs", f"disk-write={folder}", f"--dlperf-json={file}", *arguments
+    )
+    cases = json.loads(file.read_text())["cases"]
+    return result, {case["id"]: case["metrics"] for case in cases}
+
+
+def test_ids_name_framework_model_and_axes_in_their_order() -> None:
+    case = Case(
+        framework="nccl",
+        model="tests",
+        free_axes={"collective": "all_reduce", "dtype": "bf16"},
+        topology=Topology(2, 8),
+        reference_topology=None,
+    )
+    assert case.id == "nccl-tests-all_reduce-bf16-2n8g"
+    assert Case.from_id(case.id) == case
+    assert case.axes()["collective"] == "all_reduce"
+    with pytest.raises(ValueError, match="would be read as a training"):
+        Case(framework="a", model="b", free_axes={"x": "fp32", "y": "b4"}, topology=Topology(1, 1))
+
+
+def test_it_is_launched_judged_and_recorded_without_steps(suite: Suite) -> None:
+    suite.system_file(launched(), "disk-write.yaml")
+    suite.run("-k", "disk", "--dlperf-create-baselines").assert_outcomes(passed=4)
+    logs = sorted(suite.path.glob(".dlperf/runs/*/disk-write/*/1n1g/disk_1.log"))
+    assert [log.read_text().splitlines()[0] for log in logs] == [
+        "latency 2.0 ms 1m large",
+        "latency 2.0 ms 4k small",
+    ]
+    again = suite.run("-m", "dlperf(block='1m')", "--dlperf-json=r.json", "--junitxml=j.xml")
+    again.assert_outcomes(passed=2)
+    again.stdout.fnmatch_lines(["case * metric *", "disk-write-1m-1n1g * latency *"])
+    [case] = json.loads((suite.path / "r.json").read_text())["cases"]
+    assert case["axes"] == {"block": "1m"}
+    assert (case["precision"], case["batch"]) == (None, None)
+    assert {name: metric["verdict"] for name, metric in case["metrics"].items()} == {
+        "latency": "pass",
+        "bandwidth": "pass",
+    }
+
+
+@pytest.mark.in_process
+def test_a_slower_main_number_that_is_better_the_lower_is_red(
+    suite: Suite, tmp_path: Path, command: Command
+) -> None:
+    suite.system_file(SYSTEM, "disk-write.yaml")
+    first, _ = judge(suite, logs_of(tmp_path / "first"), "--dlperf-create-baselines")
+    first.assert_outcomes(passed=4)
+    result, metrics = judge(
+        suite,
+        logs_of(tmp_path / "slow", latency_ms=2.4),
+        "--dlperf-markdown=r.md",
+        "--dlperf-html=r.html",
+    )
+    result.assert_outcomes(passed=2, failed=2)
+    assert {case: one["latency"]["verdict"] for case, one in metrics.items()} == dict.fromkeys(
+        CASES, "regressed"
+    )
+    assert not any("throughput" in one for one in metrics.values())
+    for page in ("r.md", "r.html"):
+        assert "latency" in (suite.path / page).read_text()
+    command("check").stdout.fnmatch_lines(["*no faults*"])
+
+
+@pytest.mark.in_process
+def test_a_number_that_is_missing_or_none_is_invalid_by_name(suite: Suite, tmp_path: Path) -> None:
+    suite.system_file(SYSTEM, "disk-write.yaml")
+    judge(suite, logs_of(tmp_path / "first"), "--dlperf-create-baselines")
+    _, gone = judge(suite, logs_of(tmp_path / "gone", rest="Killed\n"))
+    assert gone[CASES[0]]["latency"]["verdict"] == "pass"
+    assert gone[CASES[0]]["bandwidth"]["verdict"] == "invalid"
+    assert "no match" in gone[CASES[0]]["bandwidth"]["reason"]
+    _, nan = judge(suite, logs_of(tmp_path / "nan", rest="wrote at nan MB/s\n"))
+    assert nan[CASES[0]]["bandwidth"]["verdict"] == "invalid"
+    assert "nan" in nan[CASES[0]]["bandwidth"]["reason"]
+    empty = tmp_path / "empty.log"
+    empty.write_text("")
+    silent = suite.run("-k", "disk and 4k", "--dlperf-logs", f"{CASES[0]}={empty}")
+    silent.assert_outcomes(failed=2)
+    silent.stdout.fnmatch_lines(["*nothing was printed*"])
+
+
+def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite: Suite) -> None:
+    suite.system_file(launched(PROGRAM + "; sys.exit(3)"), "disk-write.yaml")
+    result = suite.run("-k", "disk and 4k", "--dlperf-create-baselines")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*exit code 3 on node 0*"])
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("there", "instead", "told"),
+    [
+        ("cases:", "window: {warmup_steps: 1, measured_steps: 2}\ncases:", "'unit' is missing"),
+        ("{axes: {block: [4k, 1m]}", "{precision: bf16", "'precision' is of trainings"),
+        ("block: [4k, 1m]", "topology: [4k]", "what every case has"),
+        ("block: [4k, 1m]", "block: [4-k]", "'4-k' is not a valid value of the axis block"),
+        ("latency: {", "throughput: {} \n  latency: {", "throughput is of trainings"),
+        ("unit: ms,", "unit: ms, over: window,", "a probe has no steps"),
+        ("unit: ms,", "unit: ms, sanity: falls,", "a probe has no steps"),
+        ('"{block}"', '"{global_batch}"', "uses {global_batch}, and disk-write-4k-1n1g is a probe"),
+        ("block: 4k}", "blocks: 4k}", "no case has the axis 'blocks'"),
+        ("  devices: cpu", "  step_limit_s: 5", "'step_limit_s' is of trainings"),
+    ],
+)
+def test_mistakes_of_its_file(suite: Suite, there: str, instead: str, told: str) -> None:
+    text = launched()
+    assert there in text
+    suite.system_file(text.replace(there, instead), "disk-write.yaml")
+    assert told in suite.refused("-k", "disk")
+
+
+@pytest.mark.in_process
+def test_a_training_may_leave_its_throughput_unjudged(suite: Suite) -> None:
+    suite.system_file(
+        "framework: plain\nmodel: gpt\nunit: samples/s\n"
+        "log: {name: gpt, format: {record: 'step (?P<step>[0-9]+) (?P<seconds>[0-9.]+)'}}\n"
+        "window: {warmup_steps: 1, measured_steps: 3}\n"
+        "metrics: {throughput: {judged: false}, step_time_p50: {}}\n"
+        "cases: [{precision: bf16, batch_per_device: 4, topologies: [1n1g, 1n2g]}]\n",
+        "plain-gpt.yaml",
+    )
+    listed = suite.run("--collect-only", "-q", "-k", "gpt").outlines
+    assert [line.rpartition("::")[2] for line in listed if "gpt" in line] == [
+        "test_metric[plain-gpt-bf16-b4-1n1g-step_time_p50]",
+        "test_metric[plain-gpt-bf16-b4-1n2g-step_time_p50]",
+        "test_speedup[plain-gpt-bf16-b4-1n2g]",
+    ]
