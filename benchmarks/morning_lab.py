@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -191,8 +192,16 @@ class Lab:
         information.mkdir()
         text = f"Metadata-Version: 2.1\nName: tokenizers\nVersion: {version}\n"
         (information / "METADATA").write_text(text, encoding="utf-8")
-        text = f"import time\ndef encode(batch):\n    time.sleep({seconds})\n    return batch\n"
-        (self._packages / "tokenizers.py").write_text(text, encoding="utf-8")
+        code = f"import time\ndef encode(batch):\n    time.sleep({seconds})\n    return batch\n"
+        (self._packages / "tokenizers.py").write_text(code, encoding="utf-8")
+        self._index.mkdir(exist_ok=True)
+        wheel = self._index / f"tokenizers-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("tokenizers.py", code)
+            archive.writestr(f"{information.name}/METADATA", text)
+            tag = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            archive.writestr(f"{information.name}/WHEEL", tag)
+            archive.writestr(f"{information.name}/RECORD", "")
 
     def change_trainer(self, old: str, new: str) -> None:
         """Change a line of the trainer."""
@@ -330,6 +339,11 @@ class Lab:
         return folder
 
     @property
+    def _index(self) -> Path:
+        """The package index, as pip knows it."""
+        return self.folder / "index"
+
+    @property
     def _kept(self) -> Path:
         return self.folder.with_name(f"{self.folder.name}-kept")
 
@@ -343,6 +357,8 @@ class Lab:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TMPDIR": str(temporary),
             "XDG_RUNTIME_DIR": str(temporary),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self._index),
             "DLPERF_LOCK": f"mornings-{os.getpid()}",
             "DLPERF_SSH": self.hosts.ssh_command,
             "DLPERF_HOSTS": ",".join(f"{name}:1" for name in self.hosts.names),

@@ -6,8 +6,9 @@ Each night has two torch trainings on two hosts over ssh (sshd on loopback addre
 repository with commits of several people, with accepted numbers and a history. Something happens,
 and the nightly session runs as ever: `--dlperf-strict -n 2`, told by mail and pull request. What
 comes is left in a folder per night: `mail.eml` and `comment.md` as servers here received them,
-`page.html`, the page's head as a picture; `overdue.eml` where a night did not come. What has really
-happened stands in one file beside, `…-answers.md`: read it last.
+`page.html`, the page's head as a picture; `output.txt`, what the terminal showed, with `--why` the
+cause at its end; `overdue.eml` where a night did not come. What has really happened stands in one
+file beside, `…-answers.md`: read it last.
 
 Tonight is always a real session. Earlier nights cannot be waited for: they are real sessions of
 this script, a good one and one with the change where that is older, whose results files get an
@@ -54,6 +55,8 @@ class Known:
     good: dict[str, Any]
     tonight: list[str] = field(default_factory=list)
     """Further arguments of tonight's session."""
+    why: tuple[str, ...] = ()
+    """Those that have it ask for the cause."""
 
     def good_nights(self, first: int, last: int) -> None:
         """Have had good nights, from so many days ago until so many."""
@@ -210,8 +213,10 @@ def stage(known: Known, scenario: Scenario, folder: Path) -> str:
     lab.import_nights()
     page = lab.folder / "page.html"
     code, _ = lab.session(
-        *("--dlperf-strict", "-n", "2", "--dlperf-html", str(page), *known.tonight), **lab.in_ci()
+        *("--dlperf-strict", "-n", "2", "--dlperf-html", str(page), *known.tonight, *known.why),
+        **lab.in_ci(),
     )
+    shutil.copy(lab.folder / "output.txt", folder)
     shutil.copy(page, folder)
     [mail] = lab.mail.mails
     [comment] = lab.forge.comments
@@ -239,6 +244,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="runs of each case in a session")
     numbers = ",".join(str(number) for number, _ in enumerate(SCENARIOS, 1))
     parser.add_argument("--only", default=numbers, help="numbers of nights, such as 1,4")
+    parser.add_argument("--why", action="store_true", help="have red sessions try the cause apart")
     parser.add_argument("--into", type=Path, default=Path(tempfile.gettempdir(), "mornings"))
     given = parser.parse_args()
     # What runs is ended, however this ends.
@@ -265,7 +271,8 @@ def main() -> None:
             now=datetime.now(timezone.utc),
             repeats=given.repeats,
         )
-        known = Known(lab, prepare(lab))
+        why = ("--dlperf-why", "--dlperf-why-budget=60") if given.why else ()
+        known = Known(lab, prepare(lab), why=why)
         print(f"good session: {time.monotonic() - began:.0f} s", flush=True)
         for number in chosen:
             scenario = SCENARIOS[number - 1]

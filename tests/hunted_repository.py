@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,15 +14,17 @@ CASE: Final = "own-net-fp32-b4-1n1g"
 
 TRAINER: Final = """\
 import os, random, sys, time
-try:
-    import tokenizers  # a version of it is slow
-except ImportError:
-    tokenizers = None
+from importlib import import_module
 from pytest_dlperf.trainers.steps import StepLog
 STEP_S = {seconds}
 NOISE = float(os.environ.get("NOISE", "0.01"))
 STEP_S += float(os.environ.get("SLOW_S", "0")) + 0.03 * ("--slow" in sys.argv)
-STEP_S += getattr(tokenizers, "SECONDS", 0)
+sys.path.append("lib")
+for name in ("tokenizers", "slowlib"):  # some versions are slow
+    try:
+        STEP_S += getattr(import_module(name), "SECONDS", 0)
+    except ImportError:
+        pass
 run_s = STEP_S * random.SystemRandom().gauss(1, NOISE)
 log = StepLog(batch_per_device=4, precision="fp32", world_size=1, nodes=1, devices_per_node=1)
 for _ in range(int(sys.argv[1])):
@@ -46,6 +49,20 @@ cases:
 """
 
 PEOPLE: Final = ("Ana Diaz", "Ben Okafor", "Chen Wei")
+
+
+def wheel(folder: Path, version: str, seconds: float, package: str = "slowlib") -> Path:
+    """Write a wheel of a package that makes steps so much longer."""
+    file, information = folder / f"{package}-{version}-py3-none-any.whl", f"{package}-{version}"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{package}.py", f"SECONDS = {seconds}\n")
+        for name, text in {
+            "METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }.items():
+            archive.writestr(f"{information}.dist-info/{name}", text)
+    return file
 
 
 @dataclass(slots=True)
@@ -145,6 +162,17 @@ class HuntedRepository:
         if output is not None:
             output.write_text(done.stdout + done.stderr, encoding="utf-8")
         return done.returncode
+
+    def nights(self, *arguments: str, runs: int = 5) -> None:
+        """Have nights of the first commit and of the last, which are in the history then."""
+        for commit, more in (
+            (self.commits[0], ("--dlperf-create-baselines",)),
+            (self.commits[0], ()),
+            (self.commits[-1], ()),
+        ):
+            self.git("checkout", "-q", commit)
+            self.session(*arguments, *more, f"--dlperf-repeats={runs}")
+        self.git("checkout", "-q", "main")
 
     def good_nights(self) -> None:
         """Have two nights, the first of which is accepted."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from hunted_repository import CASE, HuntedRepository
+from hunted_repository import CASE, HuntedRepository, wheel
 
 pytestmark = pytest.mark.usefixtures("own_environment")
 
@@ -98,6 +99,47 @@ def test_a_merge_is_searched_inside(repository: HuntedRepository) -> None:
     code, output = repository.bisect("--first-parent")
     assert code == 0
     assert culprit not in output
+
+
+@pytest.mark.ci
+def test_a_submodule_that_a_culprit_moves_is_searched(
+    repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
+    library = HuntedRepository(repository.folder.with_name("library"))
+    library.folder.mkdir()
+    library.git("init", "-q", "-b", "main")
+    for number in range(4):
+        text = f"SECONDS = {0.03 * (number > 1)}\n"
+        (library.folder / "slowlib.py").write_text(text, encoding="utf-8")
+        library.commit(f"Library {number}")
+    repository.git("submodule", "add", "-q", str(library.folder), "lib")
+    for number in (0, 0, 3, 3):
+        repository.git("-C", "lib", "checkout", "-q", library.commits[number])
+        repository.commit(f"Use library {number}")
+    code, output = repository.bisect()
+    assert code == 0, output
+    assert f"found: {repository.commits[2][:12]}, " in output
+    assert f"going on in {repository.commits[2][:12]}: 3 commits" in output
+    assert re.search(rf"found: {library.commits[2][:12]}, .*\n.*Library 2 ", output), output
+
+
+@pytest.mark.ci
+def test_a_version_that_a_culprit_pins_anew_is_searched(
+    repository: HuntedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    for version, seconds in {"1.0": 0, "1.1": 0, "1.2": 0.03, "1.3": 0.03}.items():
+        wheel(tmp_path, version, seconds)
+    for version in ("1.0", "1.0", "1.3", "1.3"):
+        (repository.folder / "requirements.txt").write_text(f"slowlib=={version}\n", "utf-8")
+        repository.commit(f"Use version {version}")
+    build = f"{sys.executable} -m pip install -q --target lib -r requirements.txt"
+    code, output = repository.bisect("--build", build)
+    assert code == 0, output
+    assert f"going on in {repository.commits[2][:12]}: 3 versions" in output, output
+    assert re.search(r"found: slowlib==1.2, .* sure", output), output
 
 
 # ------------------------------------------------------------------------- bad input

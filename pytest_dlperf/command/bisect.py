@@ -11,6 +11,7 @@ from pytest_dlperf.command.hunted_case import (
     HuntedCase,
     add_building,
     add_hunting,
+    ends_by_nights,
     hunt,
     hunt_inside,
     hunted_case,
@@ -140,17 +141,22 @@ def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
     checkout.check_clean()
     commits = checkout.between(good, bad or "HEAD")
     workshop = workshop_of(options, checkout)
-    return Commits(workshop, checkout, commits, good=checkout.commit(good), suite=suite)
+    return Commits(workshop, commits, good=checkout.commit(good), suite=suite)
 
 
 def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
+    weights, known = _weights(options, axis), None
+    if isinstance(axis, Commits):
+        ends, error = (axis.commits[0].short, axis.commits[-1].short), 1 - options.certainty
+        known = ends_by_nights(hunted, *ends, weights, error)
     return Question(
         case_id=hunted.case.id,
         metric=hunted.metric,
         kind=axis.kind,
         good=axis.good,
         candidates=tuple(axis.candidates),
-        weights=_weights(options, axis),
+        weights=weights,
+        known=known,
         setup=axis.setup,
         sessions=hunted.sessions,
         spread=hunted.spread,
@@ -161,7 +167,7 @@ def _weights(options: Namespace, axis: Axis) -> tuple[float, ...]:
     touched: frozenset[str] = frozenset()
     if options.prior_paths and isinstance(axis, Commits):
         good, *_, bad = axis.commits
-        touched = axis.checkout.touched(good, bad, tuple(options.prior_paths))
+        touched = axis.owner.touched(good, bad, tuple(options.prior_paths))
         if not touched:
             named = ", ".join(options.prior_paths)
             raise UsageError(f"--prior-paths: none of these commits touches {named}")

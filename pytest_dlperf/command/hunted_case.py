@@ -26,18 +26,29 @@ from pytest_dlperf.command.shell import (
 from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
 from pytest_dlperf.culprit.axes import Commits, PackageSource, followed
-from pytest_dlperf.culprit.checkouts import Checkout, Workshop
+from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
+from pytest_dlperf.culprit.ends import ends_of
 from pytest_dlperf.culprit.hunt import Outcome, Shape
-from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, NotFoundError, Progress, Question
-from pytest_dlperf.culprit.journal import Journal, named_by
+from pytest_dlperf.culprit.hunting import (
+    MIN_END_RUNS,
+    Answer,
+    Budget,
+    Hunting,
+    NotFoundError,
+    Progress,
+    Question,
+    hunt_of,
+    of_nights,
+)
+from pytest_dlperf.culprit.journal import Journal, KnownEnds, named_by
 from pytest_dlperf.culprit.trial import Trials
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.nights import machines_of, runs_of
+from pytest_dlperf.history.nights import machines_of, origin_of, runs_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import THROUGHPUT, Metric
+from pytest_dlperf.model.metric import THROUGHPUT, Better, Metric
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
@@ -47,6 +58,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.culprit.axes import Axis
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Fingerprint
+    from pytest_dlperf.model.results import Origin
 
 ABORTED: Final = 128
 ANSWER: Final = "answer.json"
@@ -55,6 +68,13 @@ _MAX_DEPTH: Final = 4
 _PERCENT: Final = 100
 _NIGHTS: Final = 90
 """So many of the last ones show the noise."""
+
+
+class KnownNight(Struct, frozen=True):
+    """A whole night of the history: the commits of suite and checkouts, and its runs."""
+
+    commits: frozenset[str]
+    runs: tuple[float, ...]
 
 
 class HuntedCase(Struct, frozen=True, kw_only=True):
@@ -69,6 +89,7 @@ class HuntedCase(Struct, frozen=True, kw_only=True):
     """How much nights differ beyond their runs, by the history."""
     sessions: tuple[tuple[float, ...], ...] = ()
     """Runs of its nights."""
+    nights: tuple[KnownNight, ...] = ()
 
     @property
     def series(self) -> Series:
@@ -205,13 +226,45 @@ def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
             return found
         known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
         nights = [one.measurement_id for one in known.nights[-_NIGHTS:] if not one.broken]
-        runs = runs_of(history, nights).values()
+        runs = {night: tuple(found) for night, found in runs_of(history, nights).items()}
+        origins = {night: origin_of(history, night) for night in runs}
         night_noise = known.night_noise_percent
         return replace(
             found,
             spread=None if night_noise is None else night_noise / _PERCENT,
-            sessions=tuple(tuple(one) for one in runs if len(one) > 1 and min(one) > 0),
+            sessions=tuple(one for one in runs.values() if len(one) > 1 and min(one) > 0),
+            nights=tuple(
+                KnownNight(frozenset(_commits(*origins[night])), one) for night, one in runs.items()
+            ),
         )
+
+
+def _commits(origin: Origin, fingerprint: Fingerprint | None) -> Iterator[str]:
+    if origin.commit:
+        yield origin.commit
+    if fingerprint is not None:
+        yield from (commit[:SHORT] for commit in fingerprint.commits.values())
+
+
+def ends_by_nights(
+    hunted: HuntedCase, good: str, bad: str, weights: tuple[float, ...], error: float
+) -> KnownEnds | None:
+    """Return what nights at two commits tell of both ends; ``None`` where that is not enough.
+
+    Commits are named by their first twelve digits, as in fingerprints.
+    """
+    first, last = (
+        [one for night in hunted.nights if commit in night.commits for one in night.runs if one > 0]
+        for commit in (good, bad)
+    )
+    if min(len(first), len(last)) < MIN_END_RUNS:
+        return None
+    better = hunted.metric.better or Better.HIGHER
+    ends = ends_of(first, last, better, sessions=hunted.sessions)
+    if ends is None or not ends.is_loss:
+        return None
+    found = hunt_of(ends, weights, hunted.spread, error)
+    return KnownEnds(hunt=of_nights(found), good=ends.good, bad=ends.bad)
 
 
 def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Style) -> Answer:
@@ -258,12 +311,11 @@ def _show(progress: Progress, question: Question, style: Style) -> None:
 
 
 def _agreed(text: str, options: Namespace, style: Style) -> bool:
+    if not options.yes and not sys.stdin.isatty():
+        return False
     style.show([text])
     if options.yes:
         return True
-    if not sys.stdin.isatty():
-        style.show(["--yes begins it"])
-        return False
     style.show(["begin? [y/N]"])
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

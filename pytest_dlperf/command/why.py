@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.command.hunted_case import (
     ABORTED,
     HuntedCase,
@@ -26,8 +28,9 @@ from pytest_dlperf.culprit.axes import Candidate, Commits
 from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
-from pytest_dlperf.culprit.hunt import Hunt, Outcome, Shape, worse_by
-from pytest_dlperf.culprit.hunting import NotFoundError, Question
+from pytest_dlperf.culprit.ends import Ends
+from pytest_dlperf.culprit.hunt import Outcome, Shape, worse_by
+from pytest_dlperf.culprit.hunting import NotFoundError, Question, hunt_of, of_nights
 from pytest_dlperf.culprit.journal import KnownEnds
 from pytest_dlperf.culprit.trial import AbortedError, Setup
 from pytest_dlperf.gate.noise import pooled_noise
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 
 _MAX_SUSPECTS: Final = 8
 _USUAL_NOISE: Final = 0.01
+_USUAL_DOF: Final = 2
+_LEVEL_OF_TREES: Final = 0.2
+"""Part of a loss: a worktree lacks data and caches that no commit has."""
 _GOOD: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
 
 
@@ -162,7 +168,6 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
         checkout = trees[root].checkout
         axis = Commits(
             trees[root],
-            checkout,
             checkout.between(one[0].then, one[0].tonight),
             good=checkout.commit(one[0].then),
             suite=Path.cwd(),
@@ -200,23 +205,26 @@ def _question(
     metric, spread = hunted.metric, hunted.spread
     pooled = pooled_noise(hunted.sessions)
     noise = pooled.deviation if pooled is not None else _USUAL_NOISE
-    errors = [math.hypot(spread or noise, noise / math.sqrt(one.runs)) for one in (good, tonight)]
-    weights = tuple(1.0 for _ in groups)
-    hunt = Hunt(
-        weights=weights,
-        shape=Shape.SUBSETS,
+    errors = [noise / math.sqrt(one.runs) for one in (good, tonight)]
+    ends = Ends(
+        good=good.median,
+        bad=tonight.median,
         loss=abs(worse_by(tonight.median, good.median, metric.better or Better.HIGHER)),
         loss_error=math.hypot(*errors),
         noise=noise,
-        noise_dof=pooled.dof if pooled is not None else 2,
+        noise_dof=pooled.dof if pooled is not None else _USUAL_DOF,
         level_error=errors[0],
-        spread=spread or noise,
-        error=1 - options.certainty,
     )
-    if hunt.loss <= hunt.noise / 10:
+    if ends.loss < noise / 2:
         raise NotFoundError(
-            f"{hunted.case.id}: the number is that of the last good night; look at a longer time"
+            f"{hunted.case.id}: the number is that of the last good night; it may have come "
+            "little by little"
         )
+    weights = tuple(1.0 for _ in groups)
+    hunt = of_nights(hunt_of(ends, weights, spread, 1 - options.certainty))
+    has_trees = any(one.root for group in groups for one in group)
+    error = math.hypot(hunt.level_error, _LEVEL_OF_TREES * hunt.loss * has_trees)
+    hunt = replace(hunt, shape=Shape.SUBSETS, level_error=error)
 
     def setup(setting: int) -> Setup:
         is_back = [not setting >> bit & 1 for bit, group in enumerate(groups) for _ in group]

@@ -74,9 +74,8 @@ class Commits:
     """Commits of a checkout, each measured in a worktree of its own.
 
     Where the suite lies in the same checkout, its own files of that commit are used, as in a night.
-    ``ends_in_merge`` says that the last one merged the others.
-    ``submodule`` is the path of the one whose commits these are, ``over`` then the commit of the
-    checkout around it.
+    ``ends_in_merge`` says that the last one merged the others. ``submodule`` is the one whose
+    commits these are, ``over`` then the commit of the checkout around it.
     """
 
     kind = "commit"
@@ -84,32 +83,56 @@ class Commits:
     def __init__(  # noqa: PLR0913 - most by name
         self,
         workshop: Workshop,
-        checkout: Checkout,
         commits: Sequence[Commit],
         *,
         good: Commit,
         suite: Path,
-        submodule: str | None = None,
+        submodule: Checkout | None = None,
         over: Commit | None = None,
         ends_in_merge: bool = False,
     ) -> None:
         """Look along these commits, sessions being started in the folder ``suite``."""
         self.commits = (good, *commits)
-        self.workshop, self.checkout, self.suite = workshop, checkout, suite.resolve()
-        self._submodule, self._over = submodule, over
-        self.ends_in_merge = ends_in_merge
+        self.workshop, self.suite = workshop, suite.resolve()
+        self.submodule, self._over, self.ends_in_merge = submodule, over, ends_in_merge
         self.good, *self.candidates = (
             Candidate(name=one.short, title=one.title, author=one.author, at=one.at)
             for one in self.commits
         )
 
+    @property
+    def owner(self) -> Checkout:
+        """The checkout that has these commits."""
+        return self.submodule or self.workshop.checkout
+
+    def among(
+        self,
+        commits: Sequence[Commit],
+        good: Commit,
+        *,
+        submodule: Checkout | None = None,
+        over: Commit | None = None,
+        ends_in_merge: bool = False,
+    ) -> Commits:
+        """Return an axis of other commits, of a submodule or of the same checkout."""
+        return Commits(
+            self.workshop,
+            commits,
+            good=good,
+            suite=self.suite,
+            submodule=submodule or self.submodule,
+            over=over or self._over,
+            ends_in_merge=ends_in_merge,
+        )
+
     def setup(self, place: int) -> Setup:
         """Make and build the worktree."""
-        commit, root = self.commits[place], self.checkout.root
-        if self._submodule is None or self._over is None:
+        commit, root = self.commits[place], self.workshop.checkout.root
+        if self.submodule is None or self._over is None:
             tree = self.workshop.tree(commit.name)
         else:
-            tree = self.workshop.tree(self._over.name, {self._submodule: commit.name})
+            path = str(self.submodule.root.relative_to(root))
+            tree = self.workshop.tree(self._over.name, {path: commit.name})
         inside = self.suite.is_relative_to(root)
         folder = tree / self.suite.relative_to(root) if inside else self.suite
         if not folder.is_dir():
@@ -124,22 +147,18 @@ def followed(axis: Axis, place: int, packages: PackageSource) -> Axis | None:  #
     """
     if not isinstance(axis, Commits):
         return None
-    commit, workshop, suite = axis.commits[place], axis.workshop, axis.suite
-    checkout = axis.checkout
+    commit, owner = axis.commits[place], axis.owner
     if len(commit.parents) > 1:
-        branch = checkout.branch_of(commit)
-        good = checkout.commit(commit.parents[0])
         # The merge itself is to blame where no commit of the branch is.
-        return Commits(
-            workshop, checkout, (*branch, commit), good=good, suite=suite, ends_in_merge=True
-        )
-    bumps = checkout.bumps(commit)
+        branch, good = owner.branch_of(commit), owner.commit(commit.parents[0])
+        return axis.among((*branch, commit), good, ends_in_merge=True)
+    bumps = owner.bumps(commit)
     if len(bumps) != 1:
         return None
     [bump] = bumps
     if bump.is_submodule:
-        folder = checkout.root / bump.name
-        if not (folder / ".git").exists():
+        folder = owner.root / bump.name
+        if axis.submodule is not None or not (folder / ".git").exists():
             return None
         inner = Checkout(folder)
         try:
@@ -148,10 +167,7 @@ def followed(axis: Axis, place: int, packages: PackageSource) -> Axis | None:  #
             return None
         if len(commits) < 2:  # noqa: PLR2004 - the bump itself is the answer
             return None
-        return Commits(
-            workshop, checkout, commits, good=inner.commit(bump.old), suite=suite,
-            submodule=bump.name, over=commit,
-        )  # fmt: skip
+        return axis.among(commits, inner.commit(bump.old), submodule=inner, over=commit)
     return packages.within(bump, axis.setup(place))
 
 

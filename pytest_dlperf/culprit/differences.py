@@ -53,9 +53,9 @@ class Suspect(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """The difference for people."""
         then, now = (
-            text[:SHORT] if self.root else text or "not there" for text in (self.then, self.tonight)
+            text[:SHORT] if self.root else text or "not set" for text in (self.then, self.tonight)
         )
-        return f"{self.name}: {then}, now {now}"
+        return f"{self.name} ({then} → {now})"
 
 
 def suspects_of(

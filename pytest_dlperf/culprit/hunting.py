@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 from pytest_dlperf.culprit.axes import Candidate  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.cost import forecast
-from pytest_dlperf.culprit.ends import ends_of
+from pytest_dlperf.culprit.ends import Ends, ends_of
 from pytest_dlperf.culprit.hunt import (
     Hunt,
     Observation,
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 
 MIN_END_RUNS: Final = 3
 MAX_END_RUNS: Final = 8
+_MIN_NOISE: Final = 1 / 15
+_LOSS_OF_NIGHTS: Final = 0.15
+_LEVEL_OF_NIGHTS: Final = 0.1
+"""Parts of a loss."""
+_TRIALS: Final = 10
+"""Hunts that a forecast plays."""
 
 
 class NotFoundError(DlperfError):
@@ -117,6 +125,30 @@ class Question(Struct, frozen=True, kw_only=True):
         return f"{', '.join(back)} put back" if back else "tonight's"
 
 
+def hunt_of(ends: Ends, weights: tuple[float, ...], spread: float | None, error: float) -> Hunt:
+    """Make a hunt of what is known of both ends; ``spread`` is ``None`` where no history tells."""
+    return Hunt(
+        weights=weights,
+        loss=ends.loss,
+        loss_error=ends.loss_error,
+        # Nothing is gained by telling apart what lies so far apart.
+        noise=max(ends.noise, _MIN_NOISE * ends.loss),
+        noise_dof=ends.noise_dof,
+        level_error=ends.level_error,
+        spread=ends.noise if spread is None else spread,
+        error=error,
+    )
+
+
+def of_nights(hunt: Hunt) -> Hunt:
+    """Believe less in ends that are two nights: with other sessions about, levels are others."""
+    return replace(
+        hunt,
+        loss_error=math.hypot(hunt.loss_error, hunt.spread, _LOSS_OF_NIGHTS * hunt.loss),
+        level_error=math.hypot(hunt.level_error, _LEVEL_OF_NIGHTS * hunt.loss),
+    )
+
+
 class Hunting:
     """One hunt; ``tell`` gets each run, ``agree`` is asked before what costs much."""
 
@@ -133,9 +165,11 @@ class Hunting:
         """Go on from what the journal has."""
         self._question, self._journal, self._trials = question, journal, trials
         self._budget, self._tell, self._agree = budget, tell, agree
-        self._hosts = question.hosts
+        self._hosts = question.hosts or journal.hosts
         self._sitting = journal.sitting
         self._ends: KnownEnds | None = None
+        self._expected = 0.0
+        """Runs that a hunt like this takes."""
 
     # ---------------------------------------------------------------- from run to run
 
@@ -148,7 +182,9 @@ class Hunting:
             AbortedError: It cannot go on now.
         """
         self._check_ends_can_be_had()
-        ends = self._question.known or self._journal.ends or self._measured_ends()
+        ends = self._journal.ends or self._question.known or self._measured_ends()
+        if self._journal.ends is None:
+            self._journal.add(Entry(ends=ends))
         self._check_cost(ends.hunt)
         self._ends = ends
         search = self._search(ends)
@@ -225,6 +261,8 @@ class Hunting:
             value=trial.value,
             problem=trial.problem,
             seconds=round(trial.seconds, 3),
+            ended=time.time(),
+            hosts=self._hosts,
             is_end=is_end,
         )
         self._journal.add(Entry(trial=entry))
@@ -235,12 +273,17 @@ class Hunting:
                 setting=setting,
                 trial=entry,
                 runs=len(done),
-                runs_left=search.finding().runs_left if search else None,
+                runs_left=self._runs_left(search) if search else None,
                 seconds_a_run=median([one.seconds for one in done]) if done else 0.0,
                 posterior=search.posterior() if search else None,
             )
         )
         return entry
+
+    def _runs_left(self, search: Search) -> float:
+        if search.finding().outcome is not Outcome.UNDECIDED:
+            return 0.0
+        return max(1.0, self._expected - sum(not one.is_end for one in self._journal.trials))
 
     # ------------------------------------------------------------------- both ends
 
@@ -264,7 +307,6 @@ class Hunting:
             good, bad = self._values_of_end(0), self._values_of_end(self._bad_end)
             is_enough = len(good) >= MIN_END_RUNS and len(bad) >= MIN_END_RUNS
             if is_enough and (known := self._known_ends(good, bad)) is not None:
-                self._journal.add(Entry(ends=known))
                 return known
             if len(bad) >= MAX_END_RUNS:
                 raise NotFoundError(self._no_difference(good, bad))
@@ -284,17 +326,9 @@ class Hunting:
         ends = ends_of(good, bad, better, sessions=self._question.sessions)
         if ends is None or not ends.is_loss:
             return None
-        hunt = Hunt(
-            weights=self._question.weights,
-            loss=ends.loss,
-            loss_error=ends.loss_error,
-            noise=ends.noise,
-            noise_dof=ends.noise_dof,
-            level_error=ends.level_error,
-            spread=ends.noise if self._question.spread is None else self._question.spread,
-            measured_in=self._sitting,
-            error=self._budget.error,
-        )
+        question = self._question
+        hunt = hunt_of(ends, question.weights, question.spread, self._budget.error)
+        hunt = replace(hunt, measured_in=self._sitting)
         return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
 
     def _values_of_end(self, setting: int) -> list[float]:
@@ -329,27 +363,29 @@ class Hunting:
 
     def _check_cost(self, hunt: Hunt) -> None:
         """Say beforehand what is dear, and refuse what the budget cannot reach."""
-        known = [one for one in self._journal.trials if not one.is_end]
-        if known:
+        expected = forecast(hunt, trials=_TRIALS)
+        self._expected = expected.runs
+        if any(not one.is_end for one in self._journal.trials):
             return  # it was agreed to before
-        expected = forecast(hunt)
         spent = len(self._journal.trials)
         asked = f"{100 * (1 - hunt.error):g} %"
         if self._budget.runs is not None and expected.runs + spent > self._budget.runs:
             left = max(0, self._budget.runs - spent)
-            could = forecast(hunt, most_runs=left).certainty
-            raise UsageError(
+            could = forecast(hunt, most_runs=left, trials=_TRIALS).certainty
+            text = (
                 f"{self._budget.runs} runs are too few to be {asked} sure: with {spent} of both "
                 f"ends it takes some {expected.runs + spent:.0f}; with {left} more it could be "
                 f"{100 * could:.0f} % sure. Allow more runs, or less certainty"
             )
+            if not self._agree(text):
+                raise UsageError(f"{text}; --yes begins it all the same")
         if hunt.is_faint:
             text = (
                 f"the loss is of the size of the noise ({100 * hunt.loss:.1f} %, one run varies by "
                 f"{100 * hunt.noise:.1f} %): being {asked} sure takes some {expected.runs:.0f} runs"
             )
             if not self._agree(text):
-                raise NotFoundError(f"{text}; not begun")
+                raise NotFoundError(f"{text}; --yes begins it")
 
     # ----------------------------------------------------------------------- the end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME: Final = "hunt.jsonl"
+_SITTING_S: Final = 3600.0
+"""After so many seconds without a run, hosts may have another level."""
 
 
 class TrialEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,6 +32,9 @@ class TrialEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: float | None = None
     problem: str | None = None
     seconds: float = 0.0
+    ended: float = 0.0
+    """When it was over, in seconds of the Unix epoch."""
+    hosts: tuple[str, ...] = ()
     is_end: bool = False
     """Whether it was one of the runs that the levels of both ends are taken from."""
 
@@ -77,8 +83,12 @@ class Journal:
         self._entries = self._read()
         if not self._entries:
             self.add(Entry(question=to_builtins(question)))
-        self.sitting = 1 + max((one.sitting for one in self.trials), default=-1)
-        """A number that no earlier process had."""
+        last = self.trials[-1] if self.trials else TrialEntry(setting=0, sitting=0)
+        is_new = bool(self.trials) and time.time() - last.ended > _SITTING_S
+        self.sitting = last.sitting + is_new
+        """The last one, where that was just now: a killed hunt is begun again at once."""
+        self.hosts = () if is_new else last.hosts
+        """Where its runs were."""
 
     @property
     def trials(self) -> Sequence[TrialEntry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,7 @@ def progress_lines(progress: Progress, question: Question, *, now: datetime) -> 
         if progress.runs_left is not None:
             end = now + timedelta(seconds=progress.runs_left * progress.seconds_a_run)
             when = f"; done about {end:%H:%M}"
-        yield f"{number}: {name} {quantity(trial.value, unit)}{when}"
+        yield f"{number}: {name}: {quantity(trial.value, unit)}{when}"
     if progress.posterior is not None:
         yield from bars(progress.posterior.candidates, question.candidates)
 
@@ -92,7 +93,7 @@ def named(answer: Answer) -> str:
 
 def _certainty(answer: Answer) -> str:
     sure = answer.certainty
-    return f"{'over 99.9' if sure > _SURE else f'{100 * sure:.0f}'} % sure"
+    return f"{'over 99.9' if sure > _SURE else math.floor(100 * sure)} % sure"
 
 
 def facts(answer: Answer) -> Iterator[tuple[str, str]]:
@@ -106,10 +107,11 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
             low, high = answer.interval_percent
             text += f" (95 %: {interval((-high, -low))})"
         yield answer.metric, f"{text} from {quantity(answer.ends.good, answer.unit)}"
-    yield (
-        "between",
-        f"{answer.good.name} and {answer.bad.name}, {counted(answer.candidates, answer.kind)}",
-    )
+    among = counted(answer.candidates, answer.kind)
+    if answer.kind == "difference":
+        yield "tried", f"{among} from {answer.good.name}"
+    else:
+        yield "between", f"{answer.good.name} and {answer.bad.name}, {among}"
     yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}"
     if answer.problems:
         told = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
