@@ -29,7 +29,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 def forecast(
-    hunt: Hunt, *, most_runs: int = 200, runs_per_sitting: int = 1000, trials: int = 40
+    hunt: Hunt, *, most_runs: int = 200, runs_per_sitting: int = 1000, trials: int = 100
 ) -> Forecast:
     """Play hunts with one culprit drawn from the prior; the same answer every time.
 

@@ -129,8 +129,6 @@ class Posterior(Struct, frozen=True, kw_only=True):
 
     candidates: tuple[float, ...]
     """Of each candidate to be at fault, alone or with another one."""
-    alone: tuple[float, ...]
-    """Of each candidate to be at fault alone."""
     everywhere: float
     """Of a loss that the good end has as well: the night's, the host's, the driver's."""
     gone: float

@@ -1,7 +1,7 @@
 """The search: what the runs so far say, and which run would tell most.
 
-Runs are noisy looks at levels that are known about. Likelihoods are integrated over the loss, the
-noise and the level of each sitting on grids; of a part of the runs nothing is believed.
+Runs are noisy looks at levels. Likelihoods are integrated over what is not known but not asked for
+either, the loss, the noise and the level of each sitting; and no single run is believed entirely.
 """
 
 from __future__ import annotations
@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, Posterior, Shape
-from pytest_dlperf.culprit.hypotheses import SHARES, entropy, hypotheses_of
+from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.culprit.hunt import Hunt
-    from pytest_dlperf.culprit.hypotheses import Answer
+    from pytest_dlperf.culprit.hypotheses import Answer, Array
 
-    Array = NDArray[np.float64]
-
-STRAYS: Final = 0.05
+_STRAYS: Final = 0.05
 """Part of the runs that tell nothing of their setting."""
 _STRAY_WIDTH: Final = 4.0
-"""Where they lie: half of them within so many deviations around the levels, the others beyond."""
+"""Half of them are expected within so many deviations around the levels."""
 
 _STEP: Final = 0.4
 _REACH: Final = 3.0
@@ -47,57 +43,22 @@ _WASTE: Final = 1.15
 
 _TAIL: Final = 3.5
 _POINTS: Final = 3
-"""Outcomes that are expected of a run: so many deviations around the levels, in so many steps each.
-"""
-_REPORTED: Final = 1.96
+"""Outcomes are expected within so many deviations of the levels, with so many points in each."""
 
 
-class _Levels(NamedTuple):
-    """Points of the level of a sitting, and their prior."""
+class _Points(NamedTuple):
+    """Points of a quantity that is not known, and the logarithm of each one's prior."""
 
     at: Array
     log_prior: Array
 
     @classmethod
-    def of(cls, hunt: Hunt, error: float) -> _Levels:
-        at, prior = _normal(0.0, error, _STEP * hunt.noise)
-        return cls(at, np.log(prior))
-
-
-class _Grid(NamedTuple):
-    """Points of what is not known but is not asked for either, and their prior."""
-
-    loss: Array
-    noise: Array
-    log_prior: Array
-    """By loss and noise."""
-    measured: _Levels
-    other: _Levels
-
-    @classmethod
-    def of(cls, hunt: Hunt) -> _Grid:
-        loss, of_losses = _normal(hunt.loss, hunt.loss_error, _STEP * hunt.noise)
-        is_loss = loss > 0
-        loss, of_losses = loss[is_loss], of_losses[is_loss]
-        noise, of_noise = np.array([hunt.noise]), np.ones(1)
-        if hunt.noise_dof is not None:
-            # Three points of Gauss and Hermite, in the logarithm.
-            nodes, of_noise = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3), np.array([1, 4, 1]) / 6
-            noise = hunt.noise * np.exp(nodes / math.sqrt(2 * hunt.noise_dof))
-        prior = (of_losses / of_losses.sum())[:, None] * of_noise
-        measured = _Levels.of(hunt, hunt.level_error)
-        other = _Levels.of(hunt, math.hypot(hunt.level_error, hunt.spread))
-        return cls(loss, noise, np.log(prior), measured, other)
-
-
-def _normal(mean: float, error: float, step: float) -> tuple[Array, Array]:
-    """Points of a normal distribution, and the probability of each."""
-    if error == 0:
-        return np.array([mean]), np.ones(1)
-    half = max(math.ceil(_REACH * error / step), 2)
-    at = np.linspace(-_REACH, _REACH, 2 * half + 1)
-    density = np.exp(-(at**2) / 2)
-    return mean + error * at, density / density.sum()
+    def normal(cls, mean: float, error: float, step: float, least: float = -math.inf) -> _Points:
+        half = max(math.ceil(_REACH * error / step), 2) if error else 0
+        deviations = np.linspace(-_REACH, _REACH, 2 * half + 1) if error else np.zeros(1)
+        at, log = mean + error * deviations, -(deviations**2) / 2
+        at, log = at[at > least], log[at > least]
+        return cls(at, log - np.log(np.exp(log).sum()))
 
 
 class Search:
@@ -106,19 +67,32 @@ class Search:
     ``Search(hunt, observations)`` is the same as ``Search(hunt)`` after each of them in turn.
     """
 
-    def __init__(self, hunt: Hunt, observations: Iterable[Observation] = ()) -> None:
-        """Replay a hunt.
+    def __init__(
+        self,
+        hunt: Hunt,
+        observations: Iterable[Observation] = (),
+        *,
+        likelihoods: Sequence[Array] = (),
+    ) -> None:
+        """Replay a hunt; ``likelihoods`` are those of the first runs, if a search has them.
 
         Raises:
-            ValueError: A hunt or a run that cannot be.
+            ValueError: A run is of no setting of the hunt.
         """
         self.hunt = hunt
-        self.observations: tuple[Observation, ...] = ()
-        self._grid = _Grid.of(hunt)
-        self._tables: dict[int, dict[int, Array]] = {}
-        self._broken: frozenset[int] = frozenset()
-        for one in observations:
-            self._add(one)
+        self.observations = tuple(observations)
+        step = _STEP * hunt.noise
+        self._loss = _Points.normal(hunt.loss, hunt.loss_error, step, least=0.0)
+        error = math.hypot(hunt.level_error, hunt.spread)
+        self._level = _Points.normal(0.0, error, step)
+        self._measured_level = _Points.normal(0.0, hunt.level_error, step)
+        self._noise = _Points(np.array([hunt.noise]), np.zeros(1))
+        if hunt.noise_dof is not None:
+            # Three points of Gauss and Hermite, in the logarithm.
+            nodes = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3 / 2 / hunt.noise_dof)
+            self._noise = _Points(hunt.noise * np.exp(nodes), np.log([1 / 6, 2 / 3, 1 / 6]))
+        new = [self._log_likelihood(one) for one in self.observations[len(likelihoods) :]]
+        self._likelihoods = (*likelihoods, *new)
         self._infer()
 
     def after(self, observation: Observation) -> Search:
@@ -127,85 +101,69 @@ class Search:
         Raises:
             ValueError: It is of no setting of the hunt.
         """
-        new = object.__new__(Search)
-        new.hunt, new.observations, new._grid = self.hunt, self.observations, self._grid
-        new._tables = {sitting: dict(tables) for sitting, tables in self._tables.items()}
-        new._broken = self._broken
-        new._add(observation)
-        new._infer()
-        return new
-
-    def _add(self, one: Observation) -> None:
-        hunt = self.hunt
-        if not 0 <= one.setting <= hunt.bad_end:
-            raise ValueError(f"setting {one.setting} is not one of 0 to {hunt.bad_end}")
-        self.observations += (one,)
-        if one.worse is None:
-            if one.setting in (GOOD_END, hunt.bad_end):
-                raise ValueError(f"setting {one.setting} is an end, which has to run")
-            self._broken |= {one.setting}
-            return
-        tables = self._tables.setdefault(one.sitting, {})
-        tables[one.setting] = tables.get(one.setting, 0.0) + self._log_likelihood(
-            one.worse, self._levels(one.sitting)
-        )
-
-    def _levels(self, sitting: int) -> _Levels:
-        grid = self._grid
-        return grid.measured if sitting == self.hunt.measured_in else grid.other
-
-    def _log_likelihood(self, worse: float, levels: _Levels) -> Array:
-        """Of a run, by share, loss, noise and level of its sitting."""
-        hunt, grid = self.hunt, self._grid
-        noise = grid.noise[:, None]
-        shares = np.array(SHARES)[:, None, None, None]
-        away = (worse - shares * grid.loss[:, None, None] - levels.at) / noise
-        believed = (1 - STRAYS) * np.exp(-(away**2) / 2) / noise
-        width = _STRAY_WIDTH * hunt.noise + hunt.loss / 2
-        stray = (
-            STRAYS * math.sqrt(2 / math.pi) / width / (1 + ((worse - hunt.loss / 2) / width) ** 2)
-        )
-        return np.log(believed + stray)
-
-    def _infer(self) -> None:
-        hunt, grid = self.hunt, self._grid
-        run = sorted({setting for tables in self._tables.values() for setting in tables})
-        self._hypotheses = hypotheses_of(hunt, run, self._broken)
-        shares, prior = self._hypotheses.classes
-        column = {setting: index for index, setting in enumerate(run)}
-        joint = np.log(prior + 1e-300)[:, None, None] + grid.log_prior
-        for sitting, tables in self._tables.items():
-            levels = self._levels(sitting)
-            each = np.zeros((len(prior), *grid.log_prior.shape, len(levels.at)))
-            for setting, table in tables.items():
-                each += table[shares[:, column[setting]]]
-            joint = joint + _log_sum(each + levels.log_prior, -1)
-        joint = np.exp(joint - joint.max())
-        joint /= joint.sum()
-        self._joint = joint
-        self._masses = joint.sum((1, 2))
+        observations = (*self.observations, observation)
+        return Search(self.hunt, observations, likelihoods=self._likelihoods)
 
     @property
     def runs(self) -> int:
         """How many runs have a number."""
         return sum(one.worse is not None for one in self.observations)
 
+    # -------------------------------------------------------------------- probabilities
+
+    def _levels(self, sitting: int) -> _Points:
+        return self._measured_level if sitting == self.hunt.measured_in else self._level
+
+    def _log_likelihood(self, one: Observation) -> Array:
+        """Of a run, by share, loss, noise and level of its sitting."""
+        hunt, noise = self.hunt, self._noise.at[:, None]
+        if not 0 <= one.setting <= hunt.bad_end:
+            raise ValueError(f"setting {one.setting} is not one of 0 to {hunt.bad_end}")
+        if one.worse is None:
+            if one.setting in (GOOD_END, hunt.bad_end):
+                raise ValueError(f"setting {one.setting} is an end, which has to run")
+            return np.zeros(())
+        shares = np.array(SHARES)[:, None, None, None]
+        levels = shares * self._loss.at[:, None, None] + self._levels(one.sitting).at
+        believed = (1 - _STRAYS) * np.exp(-(((one.worse - levels) / noise) ** 2) / 2) / noise
+        # A Cauchy distribution, whatever the setting.
+        width = _STRAY_WIDTH * hunt.noise + hunt.loss / 2
+        far = (one.worse - hunt.loss / 2) / width
+        return np.log(believed + _STRAYS * math.sqrt(2 / math.pi) / width / (1 + far**2))
+
+    def _infer(self) -> None:
+        """Find the probability of each class of answers, with each loss and noise."""
+        self._run = sorted({one.setting for one in self.observations if one.worse is not None})
+        self._broken = {one.setting for one in self.observations if one.worse is None}
+        self._hypotheses = hypotheses_of(self.hunt, self._run, self._broken.difference(self._run))
+        shares, prior = self._hypotheses.classes
+        by_sitting: dict[int, dict[int, Array]] = {}
+        for one, likelihood in zip(self.observations, self._likelihoods, strict=True):
+            if one.worse is not None:
+                tables = by_sitting.setdefault(one.sitting, {})
+                tables[one.setting] = tables.get(one.setting, 0.0) + likelihood
+        joint = np.log(prior + 1e-300)[:, None, None] + self._loss.log_prior[:, None]
+        joint = joint + self._noise.log_prior
+        for sitting, tables in by_sitting.items():
+            each = self._levels(sitting).log_prior
+            for setting, table in tables.items():
+                each = each + table[shares[:, self._run.index(setting)]]
+            most = each.max(-1, keepdims=True)
+            joint += np.log(np.exp(each - most).sum(-1)) + most[..., 0]
+        joint = np.exp(joint - joint.max())
+        self._joint = joint / joint.sum()
+        self._masses = self._joint.sum((1, 2))
+
     def posterior(self) -> Posterior:
         """How probable each answer is by now."""
-        candidates, alone = self._hypotheses.marginals(self._masses)
+        candidates, _ = self._hypotheses.marginals(self._masses)
         everywhere, gone = self._hypotheses.ends(self._masses)
-        return Posterior(
-            candidates=tuple(candidates.tolist()),
-            alone=tuple(alone.tolist()),
-            everywhere=everywhere,
-            gone=gone,
-        )
+        return Posterior(candidates=tuple(candidates.tolist()), everywhere=everywhere, gone=gone)
 
     def finding(self) -> Finding:
         """Say what is found, and how surely."""
         best, pair = self._hypotheses.best(self._masses), self._hypotheses.best_pair(self._masses)
-        none = math.fsum(self._hypotheses.ends(self._masses))
-        sure = 1 - self.hunt.error
+        none, sure = math.fsum(self._hypotheses.ends(self._masses)), 1 - self.hunt.error
         if none >= sure:
             return Finding(outcome=Outcome.NONE, certainty=none)
         if pair.probability >= sure:
@@ -213,92 +171,82 @@ class Search:
         if best.probability >= sure:
             return self._found(Outcome.FOUND, best)
         certainty = max(none, pair.probability, best.probability)
-        return Finding(
-            outcome=Outcome.UNDECIDED, certainty=certainty, runs_left=self._runs_left(certainty)
-        )
-
-    def _runs_left(self, certainty: float) -> float:
-        """Runs to expect: what is open by what a run can tell, and the odds that are missing.
-
-        Burnashev, "Data transmission over a discrete channel with feedback" (1976).
-        """
-        hunt = self.hunt
-        answers = self._masses
-        if hunt.shape is Shape.ORDERED:
-            _, alone = self._hypotheses.marginals(self._masses)
-            answers = np.array([*alone, *self._hypotheses.ends(self._masses)])
-            answers = np.append(answers, max(1 - answers.sum(), 0.0))
-        # Where levels are not known a part of the runs goes to them.
-        levels = math.hypot(hunt.spread, hunt.level_error, hunt.loss_error / 2) / hunt.noise
-        outcomes, deviations = self._outcomes(1 / math.sqrt(1 + levels**2 / 2))
-        capacity = float(entropy((outcomes[0] + outcomes[-1]) / 2) - entropy(outcomes[0]))
-        missing = math.log2(1 / hunt.error - 1) - max(math.log2(certainty / (1 - certainty)), 0.0)
-        divergence = deviations**2 / 2 / math.log(2)
-        return _WASTE * (float(entropy(answers)) / capacity + max(missing, 0.0) / divergence)
+        left = self._runs_left(certainty)
+        return Finding(outcome=Outcome.UNDECIDED, certainty=certainty, runs_left=left)
 
     def _found(self, outcome: Outcome, answer: Answer) -> Finding:
-        weights = (self._masses * answer.within)[:, None] * (
-            self._joint.sum(2) / np.maximum(self._masses, 1e-300)[:, None]
-        )
-        weights /= weights.sum()
-        losses = answer.share[:, None] * self._grid.loss
-        loss = float((weights * losses).sum())
-        error = math.sqrt(max(float((weights * (losses - loss) ** 2).sum()), 0.0))
+        weights = answer.within[:, None] * self._joint.sum(2)
+        losses = answer.share[:, None] * self._loss.at
+        loss = float(np.average(losses, weights=weights))
+        error = math.sqrt(float(np.average((losses - loss) ** 2, weights=weights)))
         second = 0.0
         if outcome is Outcome.FOUND and self.hunt.shape is Shape.ORDERED:
-            alone = self._hypotheses.marginals(self._masses)[1]
-            second = 1 - math.fsum(alone[list(answer.culprits)]) / answer.probability
+            alone = self._hypotheses.marginals(self._masses)[1][list(answer.culprits)]
+            second = max(1 - float(alone.sum()) / answer.probability, 0.0)
         return Finding(
             outcome=outcome,
             culprits=answer.culprits,
             certainty=answer.probability,
             loss=loss,
-            interval=(loss - _REPORTED * error, loss + _REPORTED * error),
+            interval=(loss - 1.96 * error, loss + 1.96 * error),
             together=answer.together,
-            second=max(second, 0.0),
+            second=second,
         )
+
+    # ------------------------------------------------------------------- the next run
 
     def next_query(self, sitting: int) -> int | None:
         """Return the setting to run next in this sitting; ``None`` when all is decided.
 
         A hunt that has found one and rather expects a second one goes on.
         """
-        finding = self.finding()
+        finding, hunt = self.finding(), self.hunt
         if finding.outcome is not Outcome.UNDECIDED and finding.second < _EXPECTED:
             return None
-        hunt = self.hunt
-        tables = self._tables.get(sitting, {})
         differs = hunt.spread >= _MIN_SPREAD * hunt.noise and sitting != hunt.measured_in
-        if differs and GOOD_END not in tables:
+        run = {one.setting for one in self.observations if one.sitting == sitting}
+        if differs and GOOD_END not in run:
             return GOOD_END
-        settings, told = self._information()
-        best = int(np.argmax(told))
-        before = [
-            index
-            for index, setting in enumerate(settings)
-            if told[index] >= _AS_GOOD * told[best]
-            and any(setting in t for t in self._tables.values())
-        ]
-        return int(settings[max(before, key=lambda index: told[index]) if before else best])
+        settings, outcomes = self._hypotheses.settings, self._outcomes()
+        shares = self._hypotheses.predicted(self._masses)
+        told = _entropy(shares @ outcomes) - shares @ _entropy(outcomes)
+        told[np.isin(settings, list(self._broken))] = 0.0
+        again = np.isin(settings, self._run) & (told >= _AS_GOOD * told.max())
+        return int(settings[np.argmax(np.where(again, told, 0.0) if again.any() else told)])
 
-    def _information(self) -> tuple[NDArray[np.intp], Array]:
-        """Bits that one run of each setting would tell of the answer, the levels taken as known."""
-        return self._hypotheses.information(self._masses, self._outcomes()[0])
-
-    def _outcomes(self, part: float = 1.0) -> tuple[Array, float]:
-        """Probability of each outcome of a run, by share; and the loss in deviations.
-
-        Of the loss, or of a part of it.
-        """
-        weights = self._joint.sum(0)
-        noise = float(weights.sum(0) @ self._grid.noise)
-        loss = part * float(weights.sum(1) @ self._grid.loss) / noise
+    def _outcomes(self, part: float = 1.0) -> Array:
+        """Probability of each outcome of a run, by share of this part of the loss."""
+        loss = part * self._deviations()
         at = np.linspace(-_TAIL, loss + _TAIL, math.ceil((loss + 2 * _TAIL) * _POINTS))
         outcomes = np.exp(-((at - np.array(SHARES)[:, None] * loss) ** 2) / 2)
-        return outcomes / outcomes.sum(1, keepdims=True), loss
+        return np.asarray(outcomes / outcomes.sum(1, keepdims=True))
+
+    def _deviations(self) -> float:
+        """By how many deviations between runs the ends differ."""
+        weights = self._joint.sum(0)
+        return float(weights.sum(1) @ self._loss.at / (weights.sum(0) @ self._noise.at))
+
+    def _runs_left(self, certainty: float) -> float:
+        """Runs to expect: what is open by what a run can tell, and the odds that are missing.
+
+        Burnashev, "Data transmission over a discrete channel with feedback" (1976).
+        """
+        hunt, answers = self.hunt, self._masses
+        if hunt.shape is Shape.ORDERED:
+            answers = np.append(
+                self._hypotheses.marginals(answers)[1], self._hypotheses.ends(answers)
+            )
+            answers = np.append(answers, max(1 - answers.sum(), 0.0))
+        # Where levels are not known a part of the runs goes to them.
+        levels = math.hypot(hunt.spread, hunt.level_error, hunt.loss_error / 2) / hunt.noise
+        part = 1 / math.sqrt(1 + levels**2 / 2)
+        outcomes = self._outcomes(part)
+        capacity = float(_entropy((outcomes[0] + outcomes[-1]) / 2) - _entropy(outcomes[0]))
+        missing = math.log2(1 / hunt.error - 1) - max(math.log2(certainty / (1 - certainty)), 0.0)
+        proof = max(missing, 0.0) * 2 * math.log(2) / (part * self._deviations()) ** 2
+        return _WASTE * (float(_entropy(answers)) / capacity + proof)
 
 
-def _log_sum(logs: Array, axis: int) -> Array:
-    most = logs.max(axis, keepdims=True)
-    total: Array = np.log(np.exp(logs - most).sum(axis)) + most.squeeze(axis)
-    return total
+def _entropy(probabilities: Array) -> Array:
+    """Bits, over the last axis."""
+    return np.asarray(-(probabilities * np.log2(probabilities + 1e-300)).sum(-1))
