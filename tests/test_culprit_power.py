@@ -1,0 +1,62 @@
+"""The simulation of hunts: its goals hold, and a search that is wrong misses them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pytest_dlperf.culprit.hunt import Observation
+from pytest_dlperf.culprit.hypotheses import SHARES
+from pytest_dlperf.culprit.search import Search
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+from culprit import Cell, Field, play_all  # noqa: E402
+
+if TYPE_CHECKING:
+    from pytest_dlperf.culprit.hypotheses import Array
+
+
+def field(condition: str, loss: float, hunts: int = 60) -> Field:
+    cell = Cell(condition, 16, loss)
+    return Field(cell, play_all(cell, hunts))
+
+
+def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "culprit.py", "--quick", "--processes", "1"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for told in ("Levels and noise known", "both are named in ", "16 candidates, 1 CV: told "):
+        assert told in done.stdout
+    assert "missed" not in done.stdout
+
+
+def test_a_likelihood_that_believes_every_run_is_misled_by_strays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def normal(self: Search, one: Observation) -> Array:
+        at = np.array(SHARES)[:, None, None, None] * self.hunt.loss
+        away = ((one.worse or 0.0) - at) / self.hunt.noise
+        return np.maximum(-(away**2) / 2, -1e6)
+
+    assert not list(field("strays", 2.0).missed(0.0))
+    monkeypatch.setattr(Search, "_log_likelihood", normal)
+    misled = field("strays", 2.0)
+    assert misled.right < 0.8
+    assert any("Every tenth run" in line for line in misled.missed(3.0))
+
+
+def test_sittings_without_a_level_of_their_own_mislead(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert field("sittings", 2.0).right > 0.95
+    monkeypatch.setattr(Search, "_levels", lambda self, _: self._measured_level)
+    assert field("sittings", 2.0).wrong > 0.05
