@@ -1,7 +1,7 @@
 """Hosts with accelerators of several vendors, as files and tools show them there.
 
 The outputs are recorded ones, cut down to a few devices; those of slices, limits and failures of
-NVIDIA's are made by their documented form.
+NVIDIA's and all of Neuron's are made by their documented form.
 """
 
 from __future__ import annotations
@@ -125,6 +125,35 @@ module_id, name, driver_version
 0, HL-225, 1.17.1-fb2ce36
 6, HL-225, 1.17.1-fb2ce36
 """
+# neuron-ls -j of a trn2.48xlarge, whose chips show two cores as one; two of 16 chips.
+NEURON_LS = [
+    {
+        "neuron_device": chip,
+        "bdf": bdf,
+        "cpu_affinity": "48-95,144-191",
+        "numa_node": "1",
+        "connected_to": [12, 3, 4, 1],
+        "nc_count": 4,
+        "logical_neuroncore_config": 2,
+        "memory_size": 103079215104,
+        "neuroncore_ids": [chip * 4 + core for core in range(4)],
+        "neuron_processes": processes,
+    }
+    for chip, bdf, processes in (
+        (0, "cc:00.0", None),
+        (
+            1,
+            "b5:00.0",
+            [
+                {
+                    "pid": 113985,
+                    "command": "python3 train.py --...",
+                    "neuron_runtime_version": "2.0.0",
+                }
+            ],
+        ),
+    )
+]
 
 
 class RecordedHost:
@@ -210,10 +239,12 @@ def tpus(host: RecordedHost, device: str, files: str, *, chips: int, shown: int)
 A100 = "NVIDIA A100-SXM4-40GB"
 T400 = "NVIDIA T400 4GB"
 NVIDIA_QUERY = "--query-gpu=index,{} --format=csv,noheader"
-NVIDIA_FIELDS = NVIDIA_QUERY.format(
+_FIELDS = (
     "driver_version,power.limit,clocks.applications.graphics,compute_mode,ecc.mode.current,"
     "persistence_mode"
 )
+NVIDIA_FIELDS = NVIDIA_QUERY.format(_FIELDS + ",mig.mode.current")
+NVIDIA_FIELDS_OF_OLD_TOOLS = NVIDIA_QUERY.format(_FIELDS), NVIDIA_QUERY.format("driver_version")
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 LOST = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost."
 NVIDIA_USERS = "--query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader"
@@ -235,7 +266,8 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
     """Make hosts whose NVIDIA devices are sliced, mixed, capped, shared or broken; by name."""
 
     def told(name: str, listed: str, **outputs: str) -> RecordedHost:
-        names = {"fields": NVIDIA_FIELDS, "users": NVIDIA_USERS}
+        older, oldest = NVIDIA_FIELDS_OF_OLD_TOOLS
+        names = {"fields": NVIDIA_FIELDS, "older": older, "oldest": oldest, "users": NVIDIA_USERS}
         printed = {names[kind]: text for kind, text in outputs.items()}
         return RecordedHost(folder / name).tool("nvidia-smi", {"-L": listed, **printed})
 
@@ -247,13 +279,17 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
         return "".join(f"{number}, 550.54.15, {row}\n" for number, row in enumerate(rows))
 
     two = nvidia_listed(A100, A100)
-    usual = "400.00 W, 1410 MHz, Default, Enabled, Enabled"
+    usual = "400.00 W, 1410 MHz, Default, Enabled, Enabled, Disabled"
+    in_mig_mode = usual.replace("Disabled", "Enabled")
+    eight = {f"dev/nvidia{number}": "" for number in range(8)}
     sliced = nvidia_listed(A100, slices={0: ["3g.20gb", "4g.20gb"]})
     seven = nvidia_listed(A100, slices={0: ["1g.5gb"] * 7})
     beside = nvidia_listed(A100, A100, slices={0: ["3g.20gb"]})
     mixed = nvidia_listed(T400, A100)
     hosts = {
-        "mig": told("mig", sliced, fields=fields(usual)),
+        "mig": told("mig", sliced, fields=fields(in_mig_mode)),
+        "mig_empty": told("mig_empty", nvidia_listed(A100), fields=fields(in_mig_mode)),
+        "mig_empty_beside": told("mig_empty_beside", two, fields=fields(in_mig_mode, usual)),
         "mig_chosen": told("mig_chosen", sliced),
         "mig_container": told("mig_container", seven),
         "mig_beside": told("mig_beside", beside),
@@ -268,14 +304,35 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
         "capped": told(
             "capped",
             two,
-            fields=fields("300.00 W, 1095 MHz, Exclusive_Process, Disabled, Disabled", usual),
+            fields=fields(
+                "300.00 W, 1095 MHz, Exclusive_Process, Disabled, Disabled, Disabled", usual
+            ),
         ),
         "silent_fields": told(
             "silent_fields",
             two,
-            fields=fields("[Insufficient Permissions], [N/A], Default, N/A, Enabled"),
+            fields=fields("[Insufficient Permissions], [N/A], Default, N/A, Enabled, [N/A]"),
         ),
+        "older_tool": told("older_tool", two, older=fields(*[usual[: usual.rindex(",")]] * 2)),
+        "oldest_tool": told("oldest_tool", two, oldest="0, 418.87.00\n1, 418.87.00\n"),
         "without_names": told("without_names", nvidia_listed("[N/A]")),
+        "nvidia_files": RecordedHost(folder / "nvidia_files").files(eight),
+        "nvidia_all": told("nvidia_all", two),
+        "nvidia_hidden_by_minus_1": told("nvidia_hidden_by_minus_1", two),
+        "of_two_such_uuids": told("of_two_such_uuids", two),
+        "needs_reset": told(
+            "needs_reset",
+            two,
+            fields=fields(usual, usual.replace("Default", "[GPU requires reset]")),
+        ),
+        "unknown_error": told(
+            "unknown_error", two, fields=fields(usual, usual.replace("400.00 W", "[Unknown Error]"))
+        ),
+        "served_to_a_client": told(
+            "served_to_a_client",
+            two,
+            users="GPU-0aaa, 90, nvidia-cuda-mps-server\nGPU-0aaa, 91, python\n",
+        ),
         "served": told("served", two, users="GPU-0aaa, 90, nvidia-cuda-mps-server\n"),
         "used_elsewhere": told("used_elsewhere", two, users="GPU-1aaa, 4711, python\n"),
         "err_field": told(
@@ -297,6 +354,33 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
     return hosts
 
 
+def neuron_hosts(folder: Path) -> dict[str, RecordedHost]:
+    """Make hosts with AWS's Neuron chips; by name."""
+    names = ("neuron", "neuron_older", "neuron_chosen", "neuron_failed")
+    hosts = {name: RecordedHost(folder / name) for name in names}
+    hosts["neuron"].tool("neuron-ls", {"-j": json.dumps(NEURON_LS)}).files(
+        {
+            "proc/113985/comm": "python3\n",
+            **{
+                f"sys/devices/virtual/neuron_device/neuron{chip}/info/architecture/device_name": (
+                    "Trainium2\n"
+                )
+                for chip in range(2)
+            },
+        }
+    )
+    older = [{"neuron_device": chip, "bdf": "0", "nc_count": 2} for chip in range(2)]
+    hosts["neuron_older"].program("neuron-ls", "exit 1\n").files(
+        {"opt/aws/neuron/bin/neuron-ls": f"#!/bin/sh\necho '{json.dumps(older)}'\n"}
+    )
+    (hosts["neuron_older"].root / "opt/aws/neuron/bin/neuron-ls").chmod(0o755)
+    hosts["neuron_chosen"].tool("neuron-ls", {"-j": json.dumps(NEURON_LS)})
+    hosts["neuron_failed"].program("neuron-ls", "echo no devices found; exit 1\n").files(
+        {f"dev/neuron{chip}": "" for chip in range(2)}
+    )
+    return hosts
+
+
 def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     """Make a host of each kind, and some that deceive; by name."""
     hosts = {
@@ -307,8 +391,11 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
             *("tpu_container", "intel", "intel_cards", "intel_no_tool", "gaudi", "gaudi_no_tool"),
             *("nvidia_single", "two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
             *("amd_parts", "amd_warning", "ascend_plain", "intel_selected"),
+            *("amd_whole", "amd_chosen", "ascend_chosen", "tpu_chosen", "tpu_new", "intel_gpus"),
+            *("intel_tile", "gaudi_chosen"),
         )
-    } | nvidia_hosts(folder)
+    }
+    hosts |= nvidia_hosts(folder) | neuron_hosts(folder)
     amd_smi = {"static --asic --driver --json": AMD_SMI}
     hosts["amd"].kfd(4710, target=90402, device=0x74A1).tool("amd-smi", amd_smi).files(
         {
@@ -327,10 +414,20 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     hosts["amd_parts"].kfd(1, target=90402, device=0x74A1, count=8).tool("amd-smi", amd_smi).files(
         {f"sys/class/drm/card0/device/{name}": mode for name, mode in modes.items()}
     )
+    modes = {"current_compute_partition": "SPX\n", "current_memory_partition": "NPS1\n"}
+    hosts["amd_whole"].kfd(1, target=90402, device=0x74A1).tool("amd-smi", amd_smi).files(
+        {f"sys/class/drm/card0/device/{name}": mode for name, mode in modes.items()}
+    )
+    hosts["amd_chosen"].kfd(1, target=90402, device=0x74A1, count=4)
     warned = f"[WARNING] no access to gpu 3\n{AMD_SMI}\nWARNING: old\n"
     hosts["amd_warning"].tool("amd-smi", {"static --asic --driver --json": warned})
     hosts["ascend_plain"].tool("npu-smi", {"info -m": NPU_SMI_MAPPING.replace("Ascend ", "")})
-    hosts["intel_selected"].tool("xpu-smi", {"discovery -j": XPU_SMI_DISCOVERY})
+    for name in ("intel_selected", "intel_gpus", "intel_tile"):
+        hosts[name].tool("xpu-smi", {"discovery -j": XPU_SMI_DISCOVERY})
+    hosts["ascend_chosen"].tool("npu-smi", {"info -m": NPU_SMI_MAPPING})
+    tpus(hosts["tpu_chosen"], "0x0063", "accel", chips=4, shown=4)
+    tpus(hosts["tpu_new"], "0x0fff", "accel", chips=4, shown=4)
+    hosts["gaudi_chosen"].tool("hl-smi", {"-Q module_id,name,driver_version -f csv": HL_SMI})
     hosts["amd_old_tool"].kfd(1, target=90402, device=0x74A5).tool(
         "rocm-smi", {"--showproductname --showdriverversion --json": ROCM_SMI}
     )
@@ -399,7 +496,7 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     ).program("rocm-smi", "printf '\\377\\000[[[['\n").program(
         "npu-smi", "yes '| 3 3 | OK |'\n"
     ).program("xpu-smi", "echo null\n").program("hl-smi", "echo module_id, name; echo 1\n")
-    for name in ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi", "xpu-smi", "hl-smi"):
+    for name in ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi", "xpu-smi", "hl-smi", "neuron-ls"):
         hosts["hanging"].program(name, "trap '' TERM\necho $0 >> $RECORDED/asked\nexec sleep 600\n")
     hosts["hanging"].files({f"dev/nvidia{number}": "" for number in range(2)})
     return hosts
@@ -420,5 +517,15 @@ VARIABLES = {
     "of_no_such_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-7"},
     "twice": {"CUDA_VISIBLE_DEVICES": "0,0"},
     "intel_selected": {"ONEAPI_DEVICE_SELECTOR": "level_zero:0,1"},
+    "intel_gpus": {"ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"},
+    "intel_tile": {"ZE_AFFINITY_MASK": "0.1"},
+    "amd_chosen": {"HIP_VISIBLE_DEVICES": "3,1"},
+    "ascend_chosen": {"ASCEND_RT_VISIBLE_DEVICES": "1"},
+    "tpu_chosen": {"TPU_VISIBLE_CHIPS": "0,1"},
+    "gaudi_chosen": {"HABANA_VISIBLE_MODULES": "0,6"},
+    "neuron_chosen": {"NEURON_RT_VISIBLE_CORES": "2-4,7"},
+    "nvidia_all": {"CUDA_VISIBLE_DEVICES": "all"},
+    "nvidia_hidden_by_minus_1": {"CUDA_VISIBLE_DEVICES": "-1"},
+    "of_two_such_uuids": {"CUDA_VISIBLE_DEVICES": "GPU-"},
 }
 """The environment of some hosts, by name."""

@@ -23,6 +23,7 @@ from accelerator_hosts import (
 )
 from clusters.processes import LONG_S
 from suites import Suite
+from test_documentation import CLUSTERS, table
 from trainers import TinySystem
 
 from pytest_dlperf.config.launch_spec import Devices
@@ -97,6 +98,7 @@ NVIDIA_SETTINGS: Final = {
     "ecc": "Enabled",
     "persistence": "Enabled",
 }
+MAKE_SOME: Final = "make some (nvidia-smi mig -cgi PROFILE -C), or disable it (nvidia-smi -mig 0)"
 TOO_FEW: Final = "8 devices were declared, and it shows 2"
 MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
 
@@ -160,6 +162,25 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
             *("mig", "nvidia", ["MIG-0-0-3g.20gb"]),
             {"device": f"{A100} MIG 3g.20gb", **NVIDIA_SETTINGS},
         ),
+        ("mig_empty_beside", "nvidia", ["GPU-1aaa"], {"device": A100, **NVIDIA_SETTINGS}),
+        ("older_tool", "nvidia", "01", {"device": A100, **NVIDIA_SETTINGS}),
+        ("oldest_tool", "nvidia", "01", {"device": A100, "driver": "418.87.00"}),
+        ("nvidia_files", "nvidia", "01234567", {}),
+        ("nvidia_all", "nvidia", "01", {"device": A100}),
+        ("nvidia_hidden_by_minus_1", "nvidia", "", {}),
+        ("of_two_such_uuids", "nvidia", "", {}),
+        ("amd_whole", "amd", "01", {"device": MI300X, **AMD_LINKED}),
+        ("amd_chosen", "amd", "31", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
+        ("ascend_chosen", "ascend", "1", {"device": "Ascend 910B3"}),
+        ("tpu_chosen", "tpu", "01", {"device": "TPU v5e"}),
+        ("tpu_new", None, "", {}),
+        ("intel_gpus", "intel", "01", {"device": MAX_1550}),
+        ("intel_tile", "intel", ["0.1"], {"device": MAX_1550}),
+        ("gaudi_chosen", "gaudi", "06", {"device": "HL-225", "driver": "1.17.1-fb2ce36"}),
+        ("neuron", "neuron", "01234567", {"device": "AWS Trainium2 core LNC=2"}),
+        ("neuron_older", "neuron", "0123", {}),
+        ("neuron_chosen", "neuron", "2347", {}),
+        ("neuron_failed", None, "", {}),
         ("mig_chosen", "nvidia", ["MIG-0-1-4g.20gb"], {"device": f"{A100} MIG 4g.20gb"}),
         ("mig_container", "nvidia", ["MIG-0-0-1g.5gb"], {"device": f"{A100} MIG 1g.5gb"}),
         ("mig_beside", "nvidia", ["GPU-1aaa"], {"device": A100}),
@@ -244,6 +265,18 @@ def test_users_of_other_devices_are_let_work(reports: dict[str, HostReport]) -> 
         *(TOO_FEW, f"{TOO_FEW}; {in_use}", f"{TOO_FEW}; {in_use}")
     ]
     assert reports["served"].fault_of(None) == TOO_FEW
+    served = reports["served_to_a_client"]
+    assert "in use by 91, python (device 0)" in (served.fault_of([0]) or "")
+    assert served.fault_of([1]) == TOO_FEW
+
+
+def test_users_of_a_neuron_chip_keep_others_from_its_cores(
+    reports: dict[str, HostReport],
+) -> None:
+    report = reports["neuron"]
+    free, used = report.fault_of([0, 3]), report.fault_of([3, 4])
+    assert free is None
+    assert "113985, python3" in (used or "")
 
 
 def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
@@ -251,6 +284,15 @@ def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
         report.accelerators.kind for report in reports.values()
     }
     assert {kind.name for kind in KINDS} == {each.kind for each in Devices} - {None}
+
+
+def test_the_document_counts_the_recorded_hosts(reports: dict[str, HostReport]) -> None:
+    found = Counter(
+        report.accelerators.kind or ("left out" if report.fault else "none")
+        for report in reports.values()
+    )
+    rows = table(CLUSTERS, "<!-- counts: recorded hosts -->")
+    assert {row[0].strip("`"): int(row[1]) for row in rows} == found
 
 
 @pytest.mark.parametrize(
@@ -290,6 +332,12 @@ def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
         ),
         ("lost", f"nvidia-smi: {LOST}"),
         ("lost_0", f"nvidia-smi: {LOST}"),
+        (
+            "mig_empty",
+            f"nvidia-smi: No MIG devices found, and MIG mode is enabled; {MAKE_SOME}",
+        ),
+        ("needs_reset", "nvidia-smi shows GPU requires reset for GPU 1"),
+        ("unknown_error", "nvidia-smi shows Unknown Error for GPU 1"),
         ("err_field", "nvidia-smi shows ERR! for GPU 1"),
         ("lost_field", "nvidia-smi shows GPU is Lost for GPU 1"),
         (
@@ -309,7 +357,7 @@ def test_a_host_that_shows_fewer_or_is_busy_cannot_be_used(
 def test_tools_that_hang_are_asked_a_few_times_at_most(folder: Path) -> None:
     [asked] = folder.glob("hanging/**/asked")
     questions = Counter(asked.read_text(encoding="utf-8").split())
-    assert len(questions) == 6
+    assert len(questions) == 7
     assert max(questions.values()) <= 3
 
 
@@ -344,6 +392,7 @@ def test_numbers_of_two_devices_are_never_compared(
         ("ascend", "01", (1,), {"ASCEND_RT_VISIBLE_DEVICES": "1"}),
         ("intel", "0123", (0,), {"ZE_AFFINITY_MASK": "0"}),
         ("gaudi", "026", (1, 2), {"HABANA_VISIBLE_MODULES": "2,6"}),
+        ("neuron", "4567", (0, 1), {"NEURON_RT_VISIBLE_CORES": "4,5"}),
         ("tpu", "0123", (0, 1, 2, 3), {}),
         (
             *("tpu", "0123", (3,)),

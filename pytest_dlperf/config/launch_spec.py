@@ -85,6 +85,7 @@ class Devices(Enum):
     TPU = "tpu"
     INTEL = "intel"
     GAUDI = "gaudi"
+    NEURON = "neuron"
 
     @property
     def kind(self) -> str | None:

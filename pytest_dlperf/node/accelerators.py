@@ -122,17 +122,17 @@ def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
     # No fact is worth a host: a tool may fail in unforeseen ways.
     with contextlib.suppress(Exception):
         found["facts"] = {}
-        ids, facts = kind.seen()
+        ids, facts = kind.from_files()
         found["facts"], found["ids"] = facts, ids
     with contextlib.suppress(Exception):
         try:
-            told, facts = kind.told()
+            listed, facts = kind.from_tool()
         except DeviceError as error:
             found["refused"] = str(error)[:_MAX_MESSAGE]
             return
         found["facts"] = dict(found["facts"], **{n: fact for n, fact in facts.items() if fact})
-        if told is not None:
-            found["ids"] = told
+        if listed is not None:
+            found["ids"] = listed
     with contextlib.suppress(Exception):
         if found.get("ids"):
             found["used_by"] = kind.users()
@@ -164,10 +164,17 @@ def _visible(
         variables = variables[:1]
     for variable in variables:
         if variable in os.environ:
-            ids = _named(ids, os.environ[variable], uuids, numbers)
+            said = os.environ[variable]
+            ids = _named(ids, _listed(said) if kind.ranges else said, uuids, numbers)
             hidden.append(variable)
             break
     return ids, ", ".join(f"{name}={os.environ[name]}" for name in hidden)
+
+
+def _listed(said: str) -> str:
+    """Write ranges of numbers as lists: ``0-2,5`` as ``0,1,2,5``."""
+    ranges = re.compile(r"(\d+) *- *(\d+)")
+    return ranges.sub(lambda at: ",".join(map(str, range(int(at[1]), int(at[2]) + 1))), said)
 
 
 def _named(

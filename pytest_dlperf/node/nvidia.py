@@ -24,6 +24,7 @@ _DEVICE_LOST, _OTHER_DRIVER = 15, 18  # exit codes
 _UNKNOWN = re.compile(r"\[.*\]$|N/A$|Not Supported$")
 _BROKEN = re.compile(r"\[?(ERR!|(Unknown Error|GPU is lost|GPU requires reset)\]?$)", re.IGNORECASE)
 _PLAIN = {"driver": "driver_version"}
+_MIG = {"mig": "mig.mode.current"}
 CAPS = {
     "power_limit": "power.limit",
     "application_clock": "clocks.applications.graphics",
@@ -36,13 +37,15 @@ _SHARES = "nvidia-cuda-mps-server"
 """Serves the processes of others, which are listed themselves, and computes nothing."""
 
 
-def nvidia_seen() -> "tuple[list[str], dict[str, Fact]]":
+def nvidia_from_files() -> "tuple[list[str], dict[str, Fact]]":
     """List devices by their files."""
     return first_ids(len(numbered(DEV + "/nvidia*"))), {}
 
 
-def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
+def nvidia_from_tool() -> "tuple[list[str] | None, dict[str, Fact]]":
     """List whole devices by number, or by UUID beside sliced ones; without any, slices by UUID.
+
+    A device in MIG mode without a slice is none to CUDA.
 
     Raises:
         DeviceError: The tool finds devices, or a driver, that cannot be used.
@@ -61,11 +64,17 @@ def nvidia_told() -> "tuple[list[str] | None, dict[str, Fact]]":
     if code != 0 or not gpus:
         return None, {}
     slices = _slices(lines)
-    sliced = {number for number, _ in slices.values()}
+    facts = _facts(gpus)
+    sliced = {number for number, mode in facts.pop("mig").items() if mode == "Enabled"}
+    sliced.update(number for number, _ in slices.values())
+    if sliced.issuperset(gpus) and not slices:
+        raise DeviceError(
+            "nvidia-smi: No MIG devices found, and MIG mode is enabled; make some "
+            "(nvidia-smi mig -cgi PROFILE -C), or disable it (nvidia-smi -mig 0)"
+        )
     whole = {
         number: gpus[number][1] if sliced else number for number in gpus if number not in sliced
     }
-    facts = _facts(gpus)
     by_id = {
         name: {whole[number]: fact[number] for number in whole if number in fact}
         for name, fact in facts.items()
@@ -113,8 +122,10 @@ def _facts(gpus: "Mapping[str, tuple[str, str]]") -> "dict[str, dict[str, str]]"
     found = {
         "device": {number: _known(number, name) for number, (name, _) in gpus.items()},
         "uuid": {number: uuid for number, (_, uuid) in gpus.items()},
+        "mig": {},
     }  # type: dict[str, dict[str, str]]
-    for asked in (dict(_PLAIN, **CAPS), _PLAIN):  # an old tool knows fewer
+    # An old tool knows fewer, and refuses the rest.
+    for asked in (dict(_PLAIN, **CAPS, **_MIG), dict(_PLAIN, **CAPS), _PLAIN):
         query = ",".join(["index", *asked.values()])
         lines = output("nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader")
         rows = [[word.strip() for word in line.split(",")] for line in lines or []]

@@ -1,7 +1,7 @@
 """The table of accelerators: how each vendor's show, who uses them, what confines a run to some.
 
-Each row of ``KINDS`` has three functions. ``seen`` lists ids by files of the system, which takes no
-time; ``told`` lists them by the vendor's tool, ``None`` where that has not. Both give facts:
+Each row of ``KINDS`` has three functions. ``from_files`` lists ids by files of the system, which
+takes no time; ``from_tool`` by the vendor's tool, ``None`` where that lists none. Both give facts:
 ``device``, ``driver``, ``interconnect`` and the version of the runtime, each as one text of the
 host or as texts by id. ``users`` names processes, alone or behind the id of what they use. They may
 raise anything: then nothing is known. After a ``DeviceError`` the host is refused. Sent to hosts
@@ -28,11 +28,12 @@ from pytest_dlperf.node.host_tools import (
     pairs_in,
     text_of,
 )
-from pytest_dlperf.node.nvidia import nvidia_seen, nvidia_told, nvidia_users
+from pytest_dlperf.node.nvidia import nvidia_from_files, nvidia_from_tool, nvidia_users
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from pytest_dlperf.node.nvidia import Fact
 
@@ -58,6 +59,7 @@ class Kind:
 
     ``variables`` limit a process to some devices: what a run is given their ids in, then others of
     the same meaning. ``outer`` does so before them: ids count from 0 among those that it leaves.
+    With ``ranges`` they may be written as in ``0-3``.
     """
 
     def __init__(  # noqa: PLR0913 - the columns of a table, by name
@@ -65,17 +67,19 @@ class Kind:
         name: str,
         *,
         variables: "Sequence[str]",
-        seen: "Callable[[], tuple[list[str], Mapping[str, Fact]]]",
-        told: "Callable[[], tuple[list[str] | None, Mapping[str, Fact]]]",
+        from_files: "Callable[[], tuple[list[str], Mapping[str, Fact]]]",
+        from_tool: "Callable[[], tuple[list[str] | None, Mapping[str, Fact]]]",
         users: "Callable[[], Sequence[str | tuple[str, str]]]",
         outer: str = "",
+        ranges: bool = False,
     ) -> None:
         """Make a row."""
         self.name = name
         self.variables = variables
         self.outer = outer
-        self.seen = seen
-        self.told = told
+        self.ranges = ranges
+        self.from_files = from_files
+        self.from_tool = from_tool
         self.users = users
 
 
@@ -104,7 +108,7 @@ def _amd_nodes() -> "list[tuple[int, str, str, dict[str, str]]]":
     return found
 
 
-def _amd_seen() -> "tuple[list[str], dict[str, str]]":
+def _amd_from_files() -> "tuple[list[str], dict[str, str]]":
     """Name devices by their instruction set and PCI number: two products may share the former."""
     found = _amd_nodes()
     names = []
@@ -134,7 +138,7 @@ def _amd_seen() -> "tuple[list[str], dict[str, str]]":
     return [str(place) for place, _, _, _ in found], facts
 
 
-def _amd_told() -> "tuple[list[str] | None, dict[str, str]]":
+def _amd_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     """Name the products; how many a container has the kernel alone knows."""
     names, drivers = [], []  # type: list[str], list[str]
     with contextlib.suppress(Exception):
@@ -177,7 +181,7 @@ def _amd_users() -> "list[str]":
 # ------------------------------------------------------------------------------ Ascend
 
 
-def _ascend_seen() -> "tuple[list[str], dict[str, str]]":
+def _ascend_from_files() -> "tuple[list[str], dict[str, str]]":
     home = os.environ.get("ASCEND_HOME_PATH", ROOT + "/usr/local/Ascend/ascend-toolkit/latest")
     versions = []
     for file in ("version.info", "compiler/version.info", "*/ascend_toolkit_install.info"):
@@ -188,7 +192,7 @@ def _ascend_seen() -> "tuple[list[str], dict[str, str]]":
     return first_ids(len(numbered(DEV + "/davinci*"))), {"cann": versions[0] if versions else ""}
 
 
-def _ascend_told() -> "tuple[list[str] | None, dict[str, str]]":
+def _ascend_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     rows = [
         re.match(r"\s*\d+\s+\d+\s+(\d+)\s+(?:Ascend\s?)?(\d\w+)\s*$", line)
         for line in output("npu-smi", "info", "-m") or []
@@ -222,7 +226,7 @@ def _ascend_users() -> "list[str]":
 _TPU_FILES = (DEV + "/accel*", DEV + "/vfio/*")
 
 
-def _tpu_seen() -> "tuple[list[str], dict[str, str]]":
+def _tpu_from_files() -> "tuple[list[str], dict[str, str]]":
     numbers = [
         text_of(file[: -len("vendor")] + "device").strip()
         for file in glob.glob(SYS + "/bus/pci/devices/*/vendor")  # noqa: PTH207 - as above
@@ -245,7 +249,7 @@ def _tpu_users() -> "list[str]":
 # ------------------------------------------------------------------------------ Intel
 
 
-def _intel_seen() -> "tuple[list[str], dict[str, str]]":
+def _intel_from_files() -> "tuple[list[str], dict[str, str]]":
     names = []
     for number in numbered(DEV + "/dri/renderD*"):
         device = f"{SYS}/class/drm/renderD{number}/device"
@@ -261,7 +265,7 @@ def _is_integrated(address: str) -> bool:
     return address.endswith("0000:00:02.0")
 
 
-def _intel_told() -> "tuple[list[str] | None, dict[str, str]]":
+def _intel_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     selector = os.environ.get("ONEAPI_DEVICE_SELECTOR", "")
     if re.search(r":\s*\d", selector):
         # It counts among the devices that ZE_AFFINITY_MASK leaves, and that is set for each run.
@@ -305,7 +309,7 @@ def _intel_users() -> "list[str]":
 # ------------------------------------------------------------------------------ Gaudi
 
 
-def _gaudi_seen() -> "tuple[list[str], dict[str, str]]":
+def _gaudi_from_files() -> "tuple[list[str], dict[str, str]]":
     numbers = [
         number
         for number in numbered(DEV + "/accel/accel*")
@@ -314,7 +318,7 @@ def _gaudi_seen() -> "tuple[list[str], dict[str, str]]":
     return first_ids(len(numbers or numbered(DEV + "/hl*"))), {}
 
 
-def _gaudi_told() -> "tuple[list[str] | None, dict[str, str]]":
+def _gaudi_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     asked = ["module_id", "name", "driver_version"]
     lines = output("hl-smi", "-Q", ",".join(asked), "-f", "csv") or [""]
     rows = [[word.strip() for word in line.split(",")] for line in lines]
@@ -332,50 +336,99 @@ def _gaudi_users() -> "list[str]":
     return holders(DEV + r"/(accel/accel|hl)\d+")
 
 
+# ------------------------------------------------------------------------------ Neuron
+
+
+def _neuron_chips() -> "list[dict[str, Any]]":
+    """List chips, each with its ``cores``: of their numbers, logical ones, those of the host."""
+    chips = []  # type: list[dict[str, Any]]
+    for tool in ("neuron-ls", ROOT + "/opt/aws/neuron/bin/neuron-ls"):  # the latter is in no PATH
+        with contextlib.suppress(ValueError):
+            chips = json_of(tool, "-j")
+            break
+    count = 0
+    for chip in chips:
+        cores = chip.get("neuroncore_ids") or range(count, count + chip["nc_count"])
+        chip["cores"] = [str(core) for core in cores]
+        count += len(cores)
+    return chips
+
+
+def _neuron_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
+    chips = _neuron_chips()
+    names = []
+    for chip in chips:
+        folder = "{}/devices/virtual/neuron_device/neuron{}".format(SYS, chip["neuron_device"])
+        name = text_of(folder + "/info/architecture/device_name").strip()
+        size = chip.get("logical_neuroncore_config")
+        names += [f"AWS {name} core" + (f" LNC={size}" if size else "")] if name else []
+    return [core for chip in chips for core in chip["cores"]] or None, {
+        "device": joined_names(names)
+    }
+
+
+def _neuron_users() -> "list[tuple[str, str]]":
+    """Name the processes on each chip behind all of its cores: theirs are not told."""
+    return [
+        (core, described(str(process["pid"])))
+        for chip in _neuron_chips()
+        for process in chip.get("neuron_processes") or []
+        for core in chip["cores"]
+    ]
+
+
 # ------------------------------------------------------------------------------ all
 
 KINDS = (
     Kind(
         "nvidia",
         variables=("CUDA_VISIBLE_DEVICES",),
-        seen=nvidia_seen,
-        told=nvidia_told,
+        from_files=nvidia_from_files,
+        from_tool=nvidia_from_tool,
         users=nvidia_users,
     ),
     Kind(
         "amd",
         variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         outer="ROCR_VISIBLE_DEVICES",
-        seen=_amd_seen,
-        told=_amd_told,
+        from_files=_amd_from_files,
+        from_tool=_amd_from_tool,
         users=_amd_users,
     ),
     Kind(
         "ascend",
         variables=("ASCEND_RT_VISIBLE_DEVICES",),
-        seen=_ascend_seen,
-        told=_ascend_told,
+        from_files=_ascend_from_files,
+        from_tool=_ascend_from_tool,
         users=_ascend_users,
     ),
     Kind(
         "tpu",
         variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
-        seen=_tpu_seen,
-        told=lambda: (None, {}),
+        from_files=_tpu_from_files,
+        from_tool=lambda: (None, {}),
         users=_tpu_users,
     ),
     Kind(
         "intel",
         variables=("ZE_AFFINITY_MASK",),
-        seen=_intel_seen,
-        told=_intel_told,
+        from_files=_intel_from_files,
+        from_tool=_intel_from_tool,
         users=_intel_users,
     ),
     Kind(
         "gaudi",
         variables=("HABANA_VISIBLE_MODULES",),
-        seen=_gaudi_seen,
-        told=_gaudi_told,
+        from_files=_gaudi_from_files,
+        from_tool=_gaudi_from_tool,
         users=_gaudi_users,
+    ),
+    Kind(
+        "neuron",
+        variables=("NEURON_RT_VISIBLE_CORES",),
+        from_files=lambda: ([], {}),
+        from_tool=_neuron_from_tool,
+        users=_neuron_users,
+        ranges=True,
     ),
 )
