@@ -27,7 +27,7 @@ from pytest_dlperf.command.shell import (
     folder_argument,
     text_argument,
 )
-from pytest_dlperf.culprit.axes import Axis, Commits, Images
+from pytest_dlperf.culprit.axes import Axis, Commits, images_of
 from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
@@ -131,7 +131,7 @@ def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
     suite = Path.cwd()
     if options.images is not None:
         option = f"{hunted.case.system}.{options.image_option}"
-        return Images.of_file(Path(options.images), option, suite)
+        return images_of(Path(options.images), option, suite)
     if options.package is not None:
         return packages_of(options, hunted).of_text(options.package, suite)
     good, dots, bad = options.range.partition("..")
@@ -141,13 +141,14 @@ def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
     checkout.check_clean()
     commits = checkout.between(good, bad or "HEAD")
     workshop = workshop_of(options, checkout)
-    return Commits(workshop, commits, good=checkout.commit(good), suite=suite)
+    row = (checkout.commit(good), *commits)
+    return Commits(workshop=workshop, commits=row, suite=suite).axis()
 
 
 def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
     weights, known = _weights(options, axis), None
-    if isinstance(axis, Commits):
-        ends, error = (axis.commits[0].short, axis.commits[-1].short), 1 - options.certainty
+    if axis.commits is not None:
+        ends, error = (axis.row[0].name, axis.row[-1].name), 1 - options.certainty
         known = ends_by_nights(hunted, *ends, weights, error)
     return Question(
         case_id=hunted.case.id,
@@ -164,17 +165,14 @@ def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
 
 
 def _weights(options: Namespace, axis: Axis) -> tuple[float, ...]:
-    touched: frozenset[str] = frozenset()
-    if options.prior_paths and isinstance(axis, Commits):
-        good, *_, bad = axis.commits
-        touched = axis.owner.touched(good, bad, tuple(options.prior_paths))
-        if not touched:
-            named = ", ".join(options.prior_paths)
-            raise UsageError(f"--prior-paths: none of these commits touches {named}")
-    names = [one.name for one in axis.commits[1:]] if isinstance(axis, Commits) else ()
-    return tuple(_WEIGHT_OF_TOUCHED if one in touched else 1.0 for one in names) or tuple(
-        1.0 for _ in axis.candidates
-    )
+    if not options.prior_paths or axis.commits is None:
+        return tuple(1.0 for _ in axis.candidates)
+    good, *others = axis.commits.commits
+    touched = axis.commits.owner.touched(good, others[-1], tuple(options.prior_paths))
+    if not touched:
+        named = ", ".join(options.prior_paths)
+        raise UsageError(f"--prior-paths: none of these commits touches {named}")
+    return tuple(_WEIGHT_OF_TOUCHED if one.name in touched else 1.0 for one in others)
 
 
 def _plan(question: Question, options: Namespace) -> Iterator[str]:

@@ -25,7 +25,7 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
-from pytest_dlperf.culprit.axes import Commits, PackageSource, followed
+from pytest_dlperf.culprit.axes import PackageSource
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
 from pytest_dlperf.culprit.ends import ends_of
 from pytest_dlperf.culprit.hunt import Outcome, Shape
@@ -367,12 +367,14 @@ def hunt_inside(  # noqa: PLR0913, PLR0917 - all that a hunt has
     for _ in range(_MAX_DEPTH):
         if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
             return
-        place = 1 + list(axis.candidates).index(answer.culprits[0])
-        if isinstance(axis, Commits) and len(axis.commits[place].parents) > 1:
+        commits, place = axis.commits, axis.row.index(answer.culprits[0])
+        if commits is None:
+            return
+        if len(commits.commits[place].parents) > 1:
             is_last = place == len(axis.candidates)
-            if options.first_parent or (axis.ends_in_merge and is_last):
+            if options.first_parent or (commits.ends_in_merge and is_last):
                 return
-        inner = followed(axis, place, packages)
+        inner = commits.inside(place, packages)
         if inner is None:
             return
         style.show([f"going on in {answer.culprits[0].name}: {_counted(inner)}"])

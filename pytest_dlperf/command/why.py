@@ -166,12 +166,9 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
     answers = [answer]
     if one is not None and (root := one[0].root) is not None:
         checkout = trees[root].checkout
-        axis = Commits(
-            trees[root],
-            checkout.between(one[0].then, one[0].tonight),
-            good=checkout.commit(one[0].then),
-            suite=Path.cwd(),
-        )
+        ends = one[0].then, one[0].tonight
+        row = (checkout.commit(ends[0]), *checkout.between(*ends))
+        axis = Commits(workshop=trees[root], commits=row, suite=Path.cwd()).axis()
         question = within(question, answer, axis)
         answers.append(hunt(options, hunted, question, style))
         answers += hunt_inside(options, hunted, question, answers[-1], axis, style)

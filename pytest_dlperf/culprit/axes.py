@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from pytest_dlperf.measure.launch_change import LaunchChange, combined
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_dlperf.culprit.checkouts import Commit
@@ -44,210 +44,133 @@ class Candidate(Struct, frozen=True, kw_only=True):
     at: str = ""
 
 
-class Axis(Protocol):
+class Axis(Struct, frozen=True, kw_only=True):
     """A row of candidates, and how each is measured."""
 
-    @property
-    def kind(self) -> str:
-        """What a candidate is: commit, image or version."""
+    kind: str
+    """What a candidate is: commit, image or version."""
+    row: tuple[Candidate, ...]
+    """The good end, then all after it, the oldest first; the last is the bad end."""
+    setup: Callable[[int], Setup]
+    """Prepares the candidate at a place of the row, or raises a ``BuildError``."""
+    commits: Commits | None = None
+    """Of a checkout, to go on in."""
 
     @property
     def good(self) -> Candidate:
-        """The end that is good."""
+        """The good end."""
+        return self.row[0]
 
     @property
-    def candidates(self) -> Sequence[Candidate]:
-        """All after the good end, the oldest first; the last is the bad end."""
-
-    def setup(self, place: int) -> Setup:
-        """Prepare candidate number ``place``, 0 being the good end.
-
-        Raises:
-            BuildError: It cannot be had.
-        """
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All after the good end."""
+        return self.row[1:]
 
 
 # ------------------------------------------------------------------------------ commits
 
 
-class Commits:
-    """Commits of a checkout, each measured in a worktree of its own.
+class Commits(Struct, frozen=True, kw_only=True):
+    """Commits of a checkout, the good one first, each measured in a worktree of its own.
 
     Where the suite lies in the same checkout, its own files of that commit are used, as in a night.
-    ``ends_in_merge`` says that the last one merged the others. ``submodule`` is the one whose
-    commits these are, ``over`` then the commit of the checkout around it.
     """
 
-    kind = "commit"
-
-    def __init__(  # noqa: PLR0913 - most by name
-        self,
-        workshop: Workshop,
-        commits: Sequence[Commit],
-        *,
-        good: Commit,
-        suite: Path,
-        submodule: Checkout | None = None,
-        over: Commit | None = None,
-        ends_in_merge: bool = False,
-    ) -> None:
-        """Look along these commits, sessions being started in the folder ``suite``."""
-        self.commits = (good, *commits)
-        self.workshop, self.suite = workshop, suite.resolve()
-        self.submodule, self._over, self.ends_in_merge = submodule, over, ends_in_merge
-        self.good, *self.candidates = (
-            Candidate(name=one.short, title=one.title, author=one.author, at=one.at)
-            for one in self.commits
-        )
+    workshop: Workshop
+    commits: tuple[Commit, ...]
+    suite: Path
+    """The folder that sessions are started in."""
+    submodule: Checkout | None = None
+    """The one whose commits these are."""
+    over: Commit | None = None
+    """The commit of the checkout around a submodule."""
+    ends_in_merge: bool = False
+    """Whether the last one merged the others."""
 
     @property
     def owner(self) -> Checkout:
         """The checkout that has these commits."""
         return self.submodule or self.workshop.checkout
 
-    def among(
-        self,
-        commits: Sequence[Commit],
-        good: Commit,
-        *,
-        submodule: Checkout | None = None,
-        over: Commit | None = None,
-        ends_in_merge: bool = False,
-    ) -> Commits:
-        """Return an axis of other commits, of a submodule or of the same checkout."""
-        return Commits(
-            self.workshop,
-            commits,
-            good=good,
-            suite=self.suite,
-            submodule=submodule or self.submodule,
-            over=over or self._over,
-            ends_in_merge=ends_in_merge,
-        )
+    def axis(self) -> Axis:
+        """Make candidates of them."""
+        row = tuple(map(_candidate, self.commits))
+        return Axis(kind="commit", row=row, setup=self._setup, commits=self)
 
-    def setup(self, place: int) -> Setup:
-        """Make and build the worktree."""
-        commit, root = self.commits[place], self.workshop.checkout.root
-        if self.submodule is None or self._over is None:
+    def _setup(self, place: int) -> Setup:
+        commit, root, suite = self.commits[place], self.workshop.checkout.root, self.suite.resolve()
+        if self.submodule is None or self.over is None:
             tree = self.workshop.tree(commit.name)
         else:
             path = str(self.submodule.root.relative_to(root))
-            tree = self.workshop.tree(self._over.name, {path: commit.name})
-        inside = self.suite.is_relative_to(root)
-        folder = tree / self.suite.relative_to(root) if inside else self.suite
+            tree = self.workshop.tree(self.over.name, {path: commit.name})
+        folder = tree / suite.relative_to(root) if suite.is_relative_to(root) else suite
         if not folder.is_dir():
-            raise BuildError(f"it has no folder {self.suite.relative_to(root)}")
+            raise BuildError(f"it has no folder {suite.relative_to(root)}")
         return Setup(folder=str(folder), change=LaunchChange(folders={str(root): str(tree)}))
 
+    def inside(self, place: int, packages: PackageSource) -> Axis | None:  # noqa: PLR0911
+        """Return what a culprit holds: a merge's branch, a submodule's commits, a requirement.
 
-def followed(axis: Axis, place: int, packages: PackageSource) -> Axis | None:  # noqa: PLR0911
-    """Return where to go on inside a culprit: a merge's branch, a submodule, a requirement.
-
-    ``None`` where it holds nothing to go on in, or several at once.
-    """
-    if not isinstance(axis, Commits):
-        return None
-    commit, owner = axis.commits[place], axis.owner
-    if len(commit.parents) > 1:
-        # The merge itself is to blame where no commit of the branch is.
-        branch, good = owner.branch_of(commit), owner.commit(commit.parents[0])
-        return axis.among((*branch, commit), good, ends_in_merge=True)
-    bumps = owner.bumps(commit)
-    if len(bumps) != 1:
-        return None
-    [bump] = bumps
-    if bump.is_submodule:
+        ``None`` where it holds nothing to go on in, or several at once.
+        """
+        commit, owner = self.commits[place], self.owner
+        if len(commit.parents) > 1:
+            # The merge itself is to blame where no commit of the branch is.
+            row = (owner.commit(commit.parents[0]), *owner.branch_of(commit), commit)
+            return replace(self, commits=row, ends_in_merge=True).axis()
+        bumps = owner.bumps(commit)
+        if len(bumps) != 1:
+            return None
+        [bump] = bumps
+        if not bump.is_submodule:
+            return packages.within(bump, self._setup(place))
         folder = owner.root / bump.name
-        if axis.submodule is not None or not (folder / ".git").exists():
+        if self.submodule is not None or not (folder / ".git").exists():
             return None
         inner = Checkout(folder)
         try:
-            commits = inner.between(bump.old, bump.new)
+            row = (inner.commit(bump.old), *inner.between(bump.old, bump.new))
         except UsageError:  # it went back, or these commits are not here
             return None
-        if len(commits) < 2:  # noqa: PLR2004 - the bump itself is the answer
+        if len(row) <= 2:  # noqa: PLR2004 - the bump itself is the answer
             return None
-        return axis.among(commits, inner.commit(bump.old), submodule=inner, over=commit)
-    return packages.within(bump, axis.setup(place))
+        return Commits(
+            workshop=self.workshop, commits=row, suite=self.suite, submodule=inner, over=commit
+        ).axis()
+
+
+def _candidate(commit: Commit) -> Candidate:
+    return Candidate(name=commit.short, title=commit.title, author=commit.author, at=commit.at)
 
 
 # ------------------------------------------------------------------- images and packages
 
 
-class Images:
-    """Images of a container, in their order in a file."""
+def images_of(file: Path, option: str, suite: Path) -> Axis:
+    """Read a file with an image a line, the good one first; ``#`` begins a comment.
 
-    kind = "image"
+    Each is set by an option such as ``pytorch-bert.container.image={image}``.
 
-    def __init__(self, names: Sequence[str], option: str, suite: Path) -> None:
-        """Set each by an option such as ``pytorch-bert.container.image={image}``."""
-        self.good, *self.candidates = (Candidate(name=name) for name in names)
-        self._option, self._suite = option, suite
-
-    @classmethod
-    def of_file(cls, file: Path, option: str, suite: Path) -> Images:
-        """Read a file with a name a line, the good one first; ``#`` begins a comment.
-
-        Raises:
-            UsageError: It cannot be read, or names fewer than two or one twice.
-        """
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--images: {file} cannot be read: {error}") from error
-        names = [name for line in lines if (name := line.partition("#")[0].strip())]
-        if len(names) < 2 or len(set(names)) < len(names):  # noqa: PLR2004 - good and bad
-            raise UsageError(
-                f"--images: {file} has to name two images at least, each once: a name a line, the "
-                "good one first"
-            )
-        return cls(names, option, suite)
-
-    def setup(self, place: int) -> Setup:
-        """Set the image."""
-        name = (self.good, *self.candidates)[place].name
-        arguments = ("--dlperf-set", self._option.replace("{image}", name))
-        return Setup(folder=str(self._suite), arguments=arguments)
-
-
-class Versions:
-    """Versions of a package, each in a folder that goes before the trainer's own packages."""
-
-    kind = "version"
-
-    def __init__(
-        self, source: PackageSource, package: str, versions: Sequence[str], base: Setup
-    ) -> None:
-        """Measure them over a setup that is otherwise the same."""
-        self.good, *self.candidates = (Candidate(name=f"{package}=={one}") for one in versions)
-        self._source, self._base = source, base
-
-    def setup(self, place: int) -> Setup:
-        """Install the version."""
-        name = (self.good, *self.candidates)[place].name
-        return with_packages(self._base, self._source.installed(name, with_dependencies=True))
-
-
-class SourceCommits:
-    """Commits of a package's own checkout, each installed into a folder."""
-
-    kind = "commit"
-
-    def __init__(
-        self, source: PackageSource, workshop: Workshop, commits: Sequence[Commit], base: Setup
-    ) -> None:
-        """Measure them over a setup that is otherwise the same; the first one is good."""
-        self._commits = commits
-        self._source, self._workshop, self._base = source, workshop, base
-        self.good, *self.candidates = (
-            Candidate(name=one.short, title=one.title, author=one.author, at=one.at)
-            for one in commits
+    Raises:
+        UsageError: It cannot be read, or names fewer than two or one twice.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--images: {file} cannot be read: {error}") from error
+    names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    if len(names) < 2 or len(set(names)) < len(names):  # noqa: PLR2004 - good and bad
+        raise UsageError(
+            f"--images: {file} has to name two images at least, each once: a name a line, the good "
+            "one first"
         )
 
-    def setup(self, place: int) -> Setup:
-        """Install it from a worktree."""
-        tree = self._workshop.tree(self._commits[place].name)
-        return with_packages(self._base, self._source.installed(str(tree)))
+    def setup(place: int) -> Setup:
+        setting = ("--dlperf-set", option.replace("{image}", names[place]))
+        return Setup(folder=str(suite), arguments=setting)
+
+    return Axis(kind="image", row=tuple(Candidate(name=name) for name in names), setup=setup)
 
 
 def with_packages(setup: Setup, folder: Path) -> Setup:
@@ -316,9 +239,8 @@ class PackageSource:
         """
         match = _PACKAGE.fullmatch(text)
         if match is None:
-            raise UsageError(
-                f"--package: {text!r} is not NAME==OLD..NEW, as in torch==2.8.0..2.9.0"
-            )
+            problem = "is not NAME==OLD..NEW, as in torch==2.8.0..2.9.0"
+            raise UsageError(f"--package: {text!r} {problem}")
         bump = Bump(name=match["name"].lower(), old=match["old"], new=match["new"])
         return self._axis(bump, Setup(folder=str(suite)))
 
@@ -333,7 +255,14 @@ class PackageSource:
     def _axis(self, bump: Bump, base: Setup) -> Axis:
         folder = self._checkouts.get(bump.name)
         if folder is None:
-            return Versions(self, bump.name, self.versions(bump.name, bump.old, bump.new), base)
+            names = [f"{bump.name}=={one}" for one in self.versions(bump.name, bump.old, bump.new)]
+            return Axis(
+                kind="version",
+                row=tuple(Candidate(name=name) for name in names),
+                setup=lambda place: with_packages(
+                    base, self.installed(names[place], with_dependencies=True)
+                ),
+            )
         checkout = Checkout(folder)
         old, new = (checkout.tag_of(bump.name, one) for one in (bump.old, bump.new))
         if old is None or new is None:
@@ -341,7 +270,13 @@ class PackageSource:
             raise UsageError(f"--source: {checkout.root} has no tag of {bump.name} {missing}")
         workshop = Workshop(checkout, self._folder / "sources", None, self._limit_s)
         commits = (checkout.commit(old), *checkout.between(old, new))
-        return SourceCommits(self, workshop, commits, base)
+        return Axis(
+            kind="commit",
+            row=tuple(map(_candidate, commits)),
+            setup=lambda place: with_packages(
+                base, self.installed(str(workshop.tree(commits[place].name)))
+            ),
+        )
 
     def _pip(self, *words: str) -> tuple[str, str]:
         """Run pip for the trainer's Python; its output, and what is wrong."""

@@ -181,7 +181,6 @@ class Hunting:
             UsageError: The budget is too small for the certainty that was asked for.
             AbortedError: It cannot go on now.
         """
-        self._check_ends_can_be_had()
         ends = self._journal.ends or self._question.known or self._measured_ends()
         if self._journal.ends is None:
             self._journal.add(Entry(ends=ends))
@@ -290,16 +289,6 @@ class Hunting:
     @property
     def _bad_end(self) -> int:
         return len(self._question.candidates)
-
-    def _check_ends_can_be_had(self) -> None:
-        """Build both ends before any run."""
-        if self._question.known or self._journal.ends:
-            return
-        for setting, word in ((0, "GOOD"), (self._bad_end, "BAD")):
-            try:
-                self._question.setup(setting)
-            except BuildError as error:  # noqa: PERF203 - there are two
-                raise NotFoundError(f"{word}, {self._question.named(setting)}, {error}") from error
 
     def _measured_ends(self) -> KnownEnds:
         """Measure both ends in turn, until their difference is beyond doubt or nothing."""
