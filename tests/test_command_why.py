@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import venv
@@ -133,3 +134,14 @@ def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     # A session that passes asks nothing.
     assert repository.session("--dlperf-why", output=file) == 0
     assert "found" not in file.read_text(encoding="utf-8")
+
+
+def test_the_next_night_knows_what_was_found(repository: HuntedRepository) -> None:
+    repository.good_nights()
+    assert repository.session(*SLOW) == 1
+    assert why(repository, of_pytest=SLOW)[0] == 0
+    file = repository.folder / "results.json"
+    assert repository.session(*SLOW, "--dlperf-json", str(file)) == 1
+    [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    found = case["metrics"]["throughput"]["explanation"]["found"]
+    assert re.fullmatch(r"found: SLOW_S \(not set → \S+\), .* % sure, \d+ runs", found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.command.project import SUITE_FOLDER, read_project
@@ -40,9 +39,8 @@ from pytest_dlperf.culprit.hunting import (
     hunt_of,
     of_nights,
 )
-from pytest_dlperf.culprit.journal import Journal, KnownEnds, named_by
+from pytest_dlperf.culprit.journal import HUNTS, Found, Journal, KnownEnds, named_by, note_found
 from pytest_dlperf.culprit.trial import Trials
-from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import machines_of, origin_of, runs_of
 from pytest_dlperf.history.series import Series
@@ -62,8 +60,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import Origin
 
 ABORTED: Final = 128
-ANSWER: Final = "answer.json"
-HUNTS: Final = ".dlperf/hunts"
 _MAX_DEPTH: Final = 4
 _PERCENT: Final = 100
 _NIGHTS: Final = 90
@@ -287,7 +283,7 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
     try:
         if journal.trials:
             style.show([f"going on after {len(journal.trials)} runs, in {folder}"])
-        answer = Hunting(
+        return Hunting(
             question,
             journal,
             Trials(folder / "runs", question.case_id, question.metric.name, hunted.arguments),
@@ -299,8 +295,6 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
             tell=lambda progress: _show(progress, question, style),
             agree=lambda text: _agreed(text, options, style),
         ).answer()
-        write_whole(folder / ANSWER, json.dumps(to_builtins(answer)))
-        return answer
     finally:
         journal.release()
 
@@ -323,6 +317,12 @@ def _agreed(text: str, options: Namespace, style: Style) -> bool:
 def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
     """Print the answers, and write them where they are asked for."""
     style.show(words.text_lines(answers))
+    last = answers[-1]
+    if last.culprits:
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        said = words.headline(last)
+        found = Found(case_id=last.case_id, metric=last.metric, at=at, said=said)
+        note_found(Path(options.work), found)
     text = words.markdown(answers)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), text)

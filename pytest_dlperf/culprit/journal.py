@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +15,15 @@ from pytest_dlperf.culprit.hunt import Hunt  # noqa: TC001 - msgspec reads the t
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+HUNTS: Final = ".dlperf/hunts"
+"""Hunts are below this folder, unless the user names another."""
+_FOUND: Final = "found.jsonl"
 _NAME: Final = "hunt.jsonl"
 _SITTING_S: Final = 3600.0
 """After so many seconds without a run, hosts may have another level."""
@@ -62,6 +67,38 @@ def named_by(question: Mapping[str, Any]) -> str:
 
 
 SHORT_DIGEST: Final = 12
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What a hunt has found, for the explanations of later nights."""
+
+    case_id: str
+    metric: str
+    at: str
+    """When it was found, ISO 8601 with its zone."""
+    said: str
+
+
+def note_found(hunts: Path, found: Found) -> None:
+    """Add a finding to those below the folder of all hunts."""
+    make_folder(hunts)
+    with (hunts / _FOUND).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(to_builtins(found)) + "\n")
+
+
+def last_found(hunts: Path, case_id: str, metric: str, *, since: str) -> str | None:
+    """Return what was found last of a number since a time; lines of others are left out."""
+    try:
+        lines = (hunts / _FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        with suppress(ValueError, ValidationError):
+            found = convert(json.loads(line), Found)
+            is_about = (found.case_id, found.metric) == (case_id, metric)
+            if is_about and parse_time(found.at) >= parse_time(since):
+                return found.said
+    return None
 
 
 class Journal:

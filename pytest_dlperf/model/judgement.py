@@ -286,3 +286,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The commits that came with it, of each checkout whose commit did."""
     note: Note | None = None
     """The last note on the fault, also where it holds no longer."""
+    found: str | None = None
+    """What `pytest-dlperf why` or `bisect` has found since then, and how sure that is."""

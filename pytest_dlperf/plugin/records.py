@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec.structs import replace
@@ -215,7 +216,8 @@ class Explainer:
                 measurement=notes.record.measurements.get(case.id),
                 baseline=baselines.get(name),
             )
-            notes.explained(name, explain(history, subject, self._tonight))
+            found = explain(history, subject, self._tonight)
+            notes.explained(name, found and _with_culprit(found, case.id, name))
 
     @cached_property
     def _tonight(self) -> Tonight:
@@ -234,6 +236,17 @@ class Explainer:
             checkout=checkout,
             ci_run=ci_run_page(),
         )
+
+
+def _with_culprit(explanation: Explanation, case_id: str, metric: str) -> Explanation:
+    """Add what a hunt has found since the number is as it is."""
+    from pytest_dlperf.culprit.journal import HUNTS, last_found
+
+    since = explanation.red_since or explanation.since
+    if since is None:
+        return explanation
+    found = last_found(Path(HUNTS), case_id, metric, since=since.at)
+    return replace(explanation, found=found)
 
 
 class SessionRecords:
