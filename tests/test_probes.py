@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
 from suites import Command, Suite
 
+from pytest_dlperf.gate.noise import THRESHOLD_ERRORS, errors_of_family
 from pytest_dlperf.model.case import Case, Topology
 
 CASES = [f"disk-write-{block}-1n1g" for block in ("4k", "1m")]
@@ -183,3 +185,109 @@ def test_a_training_may_leave_its_throughput_unjudged(suite: Suite) -> None:
         "test_metric[plain-gpt-bf16-b4-1n2g-step_time_p50]",
         "test_speedup[plain-gpt-bf16-b4-1n2g]",
     ]
+
+
+# ------------------------------------------------------------------------------- families
+
+TABLE = """\
+framework: nccl
+model: tests
+cases: [{axes: {collective: [all_reduce]}, topologies: [1n1g]}]
+metrics:
+  average: {record: 'Avg bus bandwidth *: (?P<value>[^ ]+)', unit: GB/s, better: higher}
+  busbw:
+    record: '^ *(?P<size>[0-9]+) .* sum +(?P<value_out>[^ ]+) +0 +(?P<value_in>[^ ]+) +0$'
+    unit: GB/s
+    better: higher
+"""
+SIZES = [2**power for power in range(20, 30)]
+ALL_REDUCE = "nccl-tests-all_reduce-1n1g"
+
+
+def table_of(folder: Path, factors: dict[int, float] | None = None, extra: str = "") -> Path:
+    """Write five runs as nccl-tests prints them; a size whose factor is 0 is left out."""
+    place = folder / "all_reduce" / "1n1g"
+    place.mkdir(parents=True)
+    for run in range(1, 6):
+        lines = ["#       size         count      type   redop  busbw #wrong  busbw #wrong"]
+        for number, size in enumerate(SIZES):
+            noise = 1 + ((run * 7 + number * 3) % 5 - 2) / 1000
+            busbw = 100 * noise * (factors or {}).get(size, 1.0)
+            if busbw:
+                lines.append(f"{size:12} {size // 4:12} float sum {busbw:8.3f} 0 {busbw:8.3f} 0")
+        text = "\n".join([*lines, extra, "# Avg bus bandwidth    : 87.5"])
+        (place / f"nccl_{run}.log").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def table(suite: Suite, tmp_path: Path) -> Suite:
+    """A suite with a family, accepted by name."""
+    suite.system_file(TABLE, "nccl-tests.yaml")
+    accepted = judge_table(suite, table_of(tmp_path / "accepted"), "--dlperf-create-baselines")
+    accepted.assert_outcomes(passed=2)
+    return suite
+
+
+def judge_table(suite: Suite, folder: Path, *arguments: str) -> pytest.RunResult:
+    return suite.run("-k", "nccl", f"--dlperf-logs=nccl-tests={folder}", *arguments)
+
+
+@pytest.mark.in_process
+def test_a_family_is_accepted_by_name_and_has_one_test(table: Suite, tmp_path: Path) -> None:
+    file = table.path / "baselines/local/nccl-tests.yaml"
+    assert file.read_text().count("busbw/") == 2 * len(SIZES)
+    assert file.read_text().count("busbw: {unit: GB/s, better: higher}") == 1
+    night = table_of(tmp_path / "slow", {SIZES[0]: 0.93, SIZES[4]: 0.9})
+    result = judge_table(table, night, "--dlperf-json=r.json", "--dlperf-markdown=r.md")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*note*4 of 20 of busbw fail: 16777216/out (regressed -10.* %), 16777216/in*1048576/out*"]
+    )
+    [case] = json.loads((table.path / "r.json").read_text())["cases"]
+    verdicts = {name: one["verdict"] for name, one in case["metrics"].items()}
+    assert list(verdicts)[:3] == ["average", "busbw/1048576/out", "busbw/1048576/in"]
+    assert [name for name, verdict in verdicts.items() if verdict != "pass"] == [
+        f"busbw/{size}/{where}" for size in (SIZES[0], SIZES[4]) for where in ("out", "in")
+    ]
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("factors", "extra", "told"),
+    [
+        ({SIZES[3]: 0.0}, "", "2 of 20 of busbw fail: 8388608/out (invalid), 8388608/in (invalid)"),
+        ({}, "         512  128 float sum 1.0 0 1.0 0", "512/out (no_baseline), 512/in (no_base"),
+        ({}, f"{SIZES[0]} 128 float sum 9 0 9 0", "1048576/out is there twice; give the family a"),
+        ({SIZES[1]: float("nan")}, "", "2 of 20 of busbw fail: 2097152/out (invalid)"),
+    ],
+)
+def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
+    table: Suite, tmp_path: Path, factors: dict[int, float], extra: str, told: str
+) -> None:
+    result = judge_table(table, table_of(tmp_path / "night", factors, extra))
+    result.assert_outcomes(passed=1, failed=1)
+    assert told in " ".join(result.outlines)
+
+
+@pytest.mark.in_process
+def test_a_family_may_have_a_test_for_each_name(table: Suite, tmp_path: Path) -> None:
+    night = table_of(tmp_path / "slow", {SIZES[4]: 0.9})
+    result = judge_table(table, night, "--dlperf-split-families")
+    result.assert_outcomes(passed=20, failed=2)
+    failed = [line for line in result.outlines if line.startswith("FAILED")]
+    assert [line.partition("[")[2].rstrip("]") for line in failed] == [
+        f"{ALL_REDUCE}-busbw/16777216/out",
+        f"{ALL_REDUCE}-busbw/16777216/in",
+    ]
+    new = table_of(tmp_path / "new", {}, "         512  128 float sum 1.0 0 1.0 0")
+    result = judge_table(table, new, "--dlperf-split-families")
+    result.assert_outcomes(passed=21, failed=1)
+    assert f"test_metric[{ALL_REDUCE}-busbw]" in " ".join(result.outlines)
+
+
+def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> None:
+    chance = NormalDist().cdf
+    for members in (1, 62, 310):
+        beyond = 1 - chance(errors_of_family(THRESHOLD_ERRORS, members))
+        assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)

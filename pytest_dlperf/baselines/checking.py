@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.reading import Definition, read_contents
+from pytest_dlperf.baselines.reading import Definition, defined_as, read_contents
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.config.peaks import peak_remark
@@ -124,7 +124,7 @@ def _coverage(
             cases[key].id
             for key, entry in baselines.items()
             if key in cases
-            and metric.name not in entry
+            and metric.name not in map(defined_as, entry)
             and (metric.ratio_of is None or cases[key].is_scaled)
         ]
         yield from _missing(file, missing_ids, metric.name)

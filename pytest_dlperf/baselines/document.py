@@ -23,7 +23,7 @@ from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import LaunchFacts
-from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED
+from pytest_dlperf.model.metric import ENTRY_KEYS, MEMBER, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,7 +101,8 @@ class Document:
 
         A missing entry or metric is added.
         """
-        place, order = self._entry(key), self._entry_order()
+        place = self._entry(key)
+        order: Sequence[str] = self._entry_order((*place, *values))
         if metric is not None and values:
             place, order = self._metric(place, metric, values), _METRIC_KEYS
         for name in sorted(values, key=order.index):
@@ -156,13 +157,17 @@ class Document:
         if not isinstance(entry.get(name), dict):
             made = CommentedMap({"accepted": entry[name]} if name in entry else {})
             made.fa.set_flow_style()
-            _put(entry, name, made, self._entry_order())
+            _put(entry, name, made, self._entry_order((*entry, name)))
         if any(isinstance(value, (dict, list)) for value in values.values()):
             entry[name].fa.set_block_style()
         return entry[name]
 
-    def _entry_order(self) -> Sequence[str]:
-        return (*(self._root["metrics"] or ()), *ENTRY_KEYS)
+    def _entry_order(self, names: Iterable[str]) -> Sequence[str]:
+        """List the names of an entry in their order: the members of a family stand together."""
+        known = list(self._root["metrics"] or ())
+        members = [name for name in dict.fromkeys(names) if MEMBER in name]
+        ordered = sorted(members, key=lambda name: known.index(name.partition(MEMBER)[0]))
+        return (*known, *ordered, *ENTRY_KEYS)
 
     @staticmethod
     def _filled(mapping: Any, name: str) -> Any:

@@ -30,7 +30,7 @@ from pytest_dlperf.model.case import (
     Topology,
 )
 from pytest_dlperf.model.measurement import LaunchFacts
-from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED, Better
+from pytest_dlperf.model.metric import ENTRY_KEYS, MEMBER, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
 
@@ -46,6 +46,11 @@ CaseKey = tuple[str, str]
 """Variant (``fp32-b128``) and topology (``4n8g``)."""
 Baselines = dict[CaseKey, dict[str, Baseline]]
 """Baselines of each case, by the metric's name."""
+
+
+def defined_as(metric: str) -> str:
+    """Return the name under which a metric is defined: a member's is that of its family."""
+    return metric.partition(MEMBER)[0]
 
 
 class Entry(NamedTuple):
@@ -90,8 +95,8 @@ class Contents(Struct, frozen=True, kw_only=True):
             key: {
                 name: Baseline(
                     metric=name,
-                    unit=self.metrics[name].unit,
-                    better=self.metrics[name].better,
+                    unit=self.metrics[defined_as(name)].unit,
+                    better=self.metrics[defined_as(name)].better,
                     estimator=self.estimator,
                     **{"machine": machine, **entry.shared, **values},
                 )
@@ -133,7 +138,7 @@ def _read(root: YamlValue, system: str) -> Contents | None:
     }
     known = head["metrics"]
     for (variant, topology), entry in entries.items():
-        for name in entry.metrics.keys() - known.keys():
+        for name in (one for one in entry.metrics if defined_as(one) not in known):
             root.at(f"entries.{variant}.{topology}.{name}").fault(
                 f"{name!r} is not a metric of 'metrics' ({', '.join(known) or 'which is empty'}), "
                 f"nor one of {', '.join(ENTRY_KEYS)}{nearest(name, [*known, *ENTRY_KEYS])}"

@@ -18,7 +18,7 @@ from pytest_dlperf.baselines.document import (
     changed_values,
     entry_of,
 )
-from pytest_dlperf.baselines.reading import Definition, Entry, read_contents
+from pytest_dlperf.baselines.reading import Definition, Entry, defined_as, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
@@ -180,8 +180,9 @@ class BaselineFile:
                 f"{self.file} is {self._contents.estimator.value}, this session measured "
                 f"{estimator.value}"
             )
-        known, new = self._contents.metrics.get(metric.name), Definition.of(metric)
-        is_free = not any(metric.name in entry for entry in self.standing.values())
+        name = defined_as(metric.name)
+        known, new = self._contents.metrics.get(name), Definition.of(metric)
+        is_free = all(name != defined_as(one) for entry in self.standing.values() for one in entry)
         if known is None or known.is_same(new) or is_free:
             return None
         return (
@@ -199,7 +200,11 @@ class BaselineFile:
             document = Document(self._text)
             # An entry with more metrics than others knows best where each belongs.
             fullest = sorted(wanted.values(), key=len, reverse=True)
-            used = {name: Definition.of(one) for entry in fullest for name, one in entry.items()}
+            used = {
+                defined_as(name): Definition.of(one)
+                for entry in fullest
+                for name, one in entry.items()
+            }
             for name, definition in used.items():
                 if definition and not definition.is_same(self._contents.metrics.get(name)):
                     document.define(name, definition)
@@ -209,7 +214,8 @@ class BaselineFile:
                 if now != self.standing.get(key):
                     self._change(document, key, now, recorded)
             # The next number of a metric may be of another kind than the last that goes.
-            for name in {name for entry in self.standing.values() for name in entry} - used.keys():
+            standing = {defined_as(name) for entry in self.standing.values() for name in entry}
+            for name in standing - used.keys():
                 document.define(name, None)
             text = document.text()
         except LayoutError as error:

@@ -239,14 +239,23 @@ def _declared(name: str, entry: Mapping[str, Any]) -> DeclaredMetric:
         unit=entry.get("unit", ""),
         better=entry.get("better"),
         source=Source.LOG,
-        statistic=entry.get("statistic", Statistic.LAST if whole_run else Statistic.MEDIAN),
+        statistic=entry.get("statistic"),
         **{
             key: entry[key]
             for key in ("tolerance_percent", "tolerance_at_least", "rule", "sanity", "is_judged")
             if key in entry
         },
     )
-    return declared_metric(metric, **given)
+    declared = declared_metric(metric, **given)
+    if metric.statistic is None and not (declared.metric.is_family and whole_run):
+        usual = Statistic.LAST if whole_run else Statistic.MEDIAN
+        declared = replace(declared, metric=replace(declared.metric, statistic=usual))
+    return declared
+
+
+def _of_probe(entry: Mapping[str, Any]) -> DeclaredMetric:
+    """Return a metric for which all of the log counts."""
+    return _declared(entry["declared"].metric.name, {**entry, "over": Over.RUN})
 
 
 METRICS: Final[Shape[dict[str, dict[str, Any]]]] = Record(
@@ -317,5 +326,7 @@ def metrics_of(
         if "declared" in entry
     )
     if unit is None:
-        declared = tuple(replace(each, over=Over.RUN) for each in declared)
+        declared = tuple(
+            replace(_of_probe(entries[each.metric.name]), node=each.node) for each in declared
+        )
     return (*metrics, *(each.metric for each in declared)), declared

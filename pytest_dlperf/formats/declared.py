@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
 from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.model.metric import MEMBER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.model.metric import Metric
 
-_GROUPS: Final = ("value", "step", "rank", "unit")
+_VALUE: Final = "value"
+_FIXED_GROUPS: Final = (_VALUE, "step", "rank", "unit")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.+%]+")
+MAX_NAME: Final = 80
+"""Characters of a member's name at most."""
 
 _PREFIXES: Final = {
     "k": 1e3,
@@ -57,7 +67,9 @@ class Over(str, Enum):
 class DeclaredMetric(Struct, frozen=True, kw_only=True):
     """A metric whose numbers the log prints, and how to find them.
 
-    ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``.
+    ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``. Of a family
+    all other groups name the member; ``value_in`` is the number of one that has ``in`` behind these
+    names.
     """
 
     metric: Metric
@@ -66,6 +78,28 @@ class DeclaredMetric(Struct, frozen=True, kw_only=True):
     """The unit of the printed numbers, where they do not say it themselves."""
     node: WhichNode
     over: Over
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """The groups of numbers, and what each adds to a member's name."""
+        groups = (name for name in self.record.groupindex if name.startswith(_VALUE))
+        return {name: name[len(_VALUE) + 1 :] for name in groups}
+
+    def member_name(self, match: AnyMatch, more: str) -> str:
+        """Return the name of the member whose number was found; empty without a family.
+
+        Raises:
+            ValueError: A part of it is empty or too long.
+        """
+        groups = [name for name in self.metric.named_by if name in self.record.groupindex]
+        if not self.metric.is_family:
+            return ""
+        texts = [(match[name] or b"").decode(errors="replace").strip() for name in groups]
+        parts = [_NOT_IN_NAMES.sub("_", text) for text in (*texts, more) if text or not more]
+        name = MEMBER.join(parts)
+        if not all(parts) or len(name) > MAX_NAME:
+            raise ValueError(f"{name[:MAX_NAME]!r} cannot be the name of a member")
+        return name
 
     @property
     def has_step(self) -> bool:
@@ -129,14 +163,19 @@ def declared_metric(
         ValueError: The expression or the unit cannot be used; the message says why.
     """
     pattern = compiled(record)
-    unknown = sorted(pattern.groupindex.keys() - set(_GROUPS))
-    if unknown:
-        raise ValueError(f"{record!r} has the group {unknown[0]}; known are {', '.join(_GROUPS)}")
-    if "value" not in pattern.groupindex:
+    values = [name for name in pattern.groupindex if name.startswith(_VALUE)]
+    if not values:
         raise ValueError(
             f"{record!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the number stands"
         )
-    if metric.sanity is not None and metric.sanity.finite and not _shows_nan(record):
+    named_by = [name for name in pattern.groupindex if name not in {*_FIXED_GROUPS, *values}]
+    if len(values) > 1:
+        if _VALUE in values:
+            raise ValueError(f"{record!r} has the groups {', '.join(values)}; name each: value_in")
+        named_by.append(_VALUE)
+    metric = replace(metric, named_by=tuple(named_by))
+    is_finite = metric.sanity is not None and metric.sanity.finite
+    if is_finite and not all(_shows_nan(record, name) for name in values):
         raise ValueError(
             f"the group 'value' of {record!r} takes no NaN, which would be overlooked; write "
             "(?P<value>[-+.0-9A-Za-z]+), or 'sanity: {finite: false}' if NaN is allowed"
@@ -153,6 +192,6 @@ def declared_metric(
     )
 
 
-def _shows_nan(record: str) -> bool:
+def _shows_nan(record: str, group: str) -> bool:
     """Say whether numbers that are none are found as trainers print them."""
-    return any(may_be(record, "value", text) for text in (b"nan", b"NaN", b"NAN"))
+    return any(may_be(record, group, text) for text in (b"nan", b"NaN", b"NAN"))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import THRESHOLD_ERRORS, location, pooled_noise, t_quantile
 from pytest_dlperf.gate.reference import Reference
-from pytest_dlperf.gate.sequential import THRESHOLD_ERRORS
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import RuleName

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -237,6 +238,21 @@ def t_quantile(deviations: float, dof: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_sf(middle, dof) > wanted else (low, middle)
     return high
+
+
+THRESHOLD_ERRORS: Final = 3.25
+"""Standard errors that a loss has to reach: one look in 1,700 does so by chance."""
+
+
+@lru_cache(maxsize=1024)
+def errors_of_family(errors: float, members: int) -> float:
+    """Deviations that the worst of so many reaches as seldom as one of them reaches ``errors``.
+
+    By Bonferroni: it holds however the members depend on each other.
+    """
+    if members == 1:
+        return errors
+    return -NormalDist().inv_cdf(math.erfc(errors / math.sqrt(2)) / 2 / members)
 
 
 class StandardError(Struct, frozen=True, kw_only=True):

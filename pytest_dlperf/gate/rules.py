@@ -77,6 +77,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Runs that the user fixed (``--dlperf-repeats``)."""
     forced: RuleName | None = None
     """The rule that the user forces (``--dlperf-gate``)."""
+    members: int = 1
+    """How many metrics are judged together, as a family: a false alarm of any is one of all."""
 
     def tolerance_of(self, baseline: Baseline | None, *, level: float | None = None) -> float:
         """Return the tolerance in percent: the baseline's, else the system's.
@@ -161,12 +163,14 @@ def rule_for(
             min_loss_percent=terms.min_loss_of(metric, baseline),
             repeats=terms.repeats,
             available=available,
+            members=terms.members,
         )
     return ToleranceRule(
         baseline=baseline,
         tolerance_percent=tolerance_percent,
         at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
         is_noise_free=_is_quiet(metric, sessions),
+        members=terms.members,
     )
 
 

@@ -13,8 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import (
+    THRESHOLD_ERRORS,
     StandardError,
     are_unstable,
+    errors_of_family,
     gross_outliers,
     location,
     median_variance,
@@ -46,9 +48,6 @@ FIRST_LOOK: Final = 3
 LAST_LOOK: Final = 9
 MIN_RUNS_TO_FAIL: Final = 7
 MIN_RUNS_TO_FAIL_EARLY: Final = 5
-
-THRESHOLD_ERRORS: Final = 3.25
-"""Standard errors that a loss has to reach: one look in 1,700 does so by chance."""
 
 _PASSING_ERRORS: Final = 2.0
 
@@ -133,7 +132,8 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
     ``reference`` is what they show. ``min_loss_percent`` is the smallest loss that counts,
     ``tolerance_percent`` the largest one from the accepted number, the median of
     ``accepted_runs``. With ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why
-    nothing can be decided by this baseline, and the remedy.
+    nothing can be decided by this baseline, and the remedy. ``members`` metrics are judged
+    together.
     """
 
     name: ClassVar[RuleName] = RuleName.SEQUENTIAL
@@ -145,9 +145,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
     at_most: int
     is_fixed: bool
     fault: str | None
+    members: int = 1
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - all that it is made of, by name
         cls,
         baseline: Baseline,
         *,
@@ -155,6 +156,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         min_loss_percent: float,
         repeats: int | None = None,
         available: int | None = None,
+        members: int = 1,
     ) -> SequentialRule:
         """Make the rule from the runs of the last accepted sessions.
 
@@ -172,6 +174,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
             fault=_fault(reference),
+            members=members,
         )
 
     @property
@@ -217,7 +220,9 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             ),
             dof=dof,
         )
-        errors = THRESHOLD_ERRORS if noisier is None else t_quantile(THRESHOLD_ERRORS, dof)
+        errors = errors_of_family(THRESHOLD_ERRORS, self.members)
+        if noisier is not None or self.members > 1:
+            errors = t_quantile(errors, dof)
         return Sensitivity(
             error=error,
             errors=errors,

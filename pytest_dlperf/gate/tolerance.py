@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
+from pytest_dlperf.gate.noise import (
+    THRESHOLD_ERRORS,
+    StandardError,
+    are_alike,
+    errors_of_family,
+    median_variance,
+    pooled_noise,
+    t_quantile,
+)
 from pytest_dlperf.gate.reference import Groups
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
@@ -39,7 +47,8 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
 
     The noise is that of the last accepted sessions. Where their runs do not differ
     (``is_noise_free``), one run is enough, unless it shows another value. Where they lie in two
-    groups, a median that the tolerance allows of the worse one passes.
+    groups, a median that the tolerance allows of the worse one passes. Of ``members`` that are
+    judged together, the worst may lie as far off as such a worst one seldom does by chance.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
@@ -47,6 +56,7 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
     tolerance_percent: float
     at_most: int
     is_noise_free: bool = False
+    members: int = 1
 
     @property
     def better(self) -> Better:
@@ -71,12 +81,17 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         measured = rounded(median(values), baseline.estimator.decimals_of(baseline.metric))
         # Where the accepted runs have no noise, only tonight's can show any.
         sessions = () if self.is_noise_free else baseline.rolling
+        error = median_error(values, sessions, len(baseline.runs))
+        tolerance_percent = self.tolerance_percent
+        if error is not None and self.members > 1:
+            errors = t_quantile(errors_of_family(THRESHOLD_ERRORS, self.members), error.dof)
+            tolerance_percent = max(tolerance_percent, 100 * errors * error.value)
         decision = compare(
             measured,
             baseline.accepted,
             baseline.better,
-            tolerance_percent=self.tolerance_percent,
-            error=median_error(values, sessions, len(baseline.runs)),
+            tolerance_percent=tolerance_percent,
+            error=error,
         )
         if decision.verdict is Verdict.REGRESSED:
             decision = self._within_groups(decision, measured)

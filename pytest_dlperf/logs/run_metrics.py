@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import chain
 from operator import gt
 from typing import TYPE_CHECKING, Final
 
@@ -13,15 +14,15 @@ from msgspec.structs import replace
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.logs.reader import LogFile, line_number, readable
+from pytest_dlperf.logs.scan import Numbers
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import Statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.logs.scan import Numbers
     from pytest_dlperf.model.metric import Metric, Sanity
 
 _LEAST: Final = 1e-100
@@ -59,10 +60,10 @@ def with_declared(
     measured ones, and the last of them.
     """
     metrics, missing = dict(run.metrics), dict(run.missing)
-    for each in declared:
+    for each, its_logs in _single(declared, logs):
         metric = each.metric
         try:
-            number = _number(each, logs, window, run.log)
+            number = _number(each, its_logs, window, run.log)
         except _MissingError as error:
             if metric.sanity is not None and metric.better is None and metric.is_judged:
                 return invalid(run, str(error))
@@ -75,6 +76,32 @@ def with_declared(
             else:
                 missing[metric.name] = _complaint(metric, number, "a finite number, to be recorded")
     return replace(run, metrics=metrics, missing=missing)
+
+
+def _single(
+    declared: Iterable[DeclaredMetric], logs: Sequence[NodeLog]
+) -> Iterator[tuple[DeclaredMetric, Sequence[NodeLog]]]:
+    """Give each metric and the logs with its numbers; for a family that has any, its members."""
+    for each in declared:
+        name = each.metric.name
+        found = [log.numbers[name].members() if name in log.numbers else {} for log in logs]
+        if each.metric.is_family and (names := dict.fromkeys(chain.from_iterable(found))):
+            for one in names:
+                member = replace(each, metric=each.metric.member(one))
+                yield (
+                    member,
+                    [
+                        replace(
+                            log,
+                            numbers={member.metric.name: own.get(one) or Numbers(each)},
+                        )
+                        for log, own in zip(logs, found, strict=True)
+                    ],
+                )
+            faults = [log.numbers[name].fault for log in logs if name in log.numbers]
+            if not any(faults):
+                continue
+        yield each, logs
 
 
 def reduced(statistic: Statistic, values: Sequence[float]) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.logs.limits import limited
 from pytest_dlperf.logs.reader import LogFile, readable, regions
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
@@ -80,6 +82,7 @@ def _read(path: Path, scan: MetricScan, limit: int | None) -> int:
         file.limit = limit
         for region in regions(file):
             piece.begin(region.offset)
-            scan.begin(region)
+            # The program has ended, and so has its last line, whether it says so or not.
+            scan.begin(replace(region, terminated=True))
             scan.end(_ALL)
         return file.size

@@ -41,11 +41,12 @@ class Numbers:
     """The numbers of one metric in one log, in the order in which they stand there."""
 
     __slots__ = (
-        "_group",
+        "_groups",
         "_rank",
         "_unit",
         "declared",
         "fault",
+        "names",
         "offsets",
         "ranks",
         "steps",
@@ -56,7 +57,7 @@ class Numbers:
         """Begin without a number."""
         index = declared.record.groupindex
         self.declared = declared
-        self._group = index["value"]
+        self._groups = [(index[group], more) for group, more in declared.values.items()]
         self._unit = index.get("unit")
         self._rank = index.get("rank")
         self.values = array("d")
@@ -64,6 +65,8 @@ class Numbers:
         self.offsets = array("q")
         self.ranks: list[bytes] = []
         """Who printed them, where the expression says so."""
+        self.names: list[str] = []
+        """Of a family, the members that they are of."""
         self.fault: tuple[str, int] | None = None
         """The first text that is no proper number, and why; and its place."""
 
@@ -71,9 +74,10 @@ class Numbers:
         """Take all numbers of a line that begins at ``offset``; say whether there was one."""
         found = False
         for match in self.declared.record.finditer(line):
-            if match[self._group] is not None:
-                found = True
-                self._add(match, offset, step)
+            for group, more in self._groups:
+                if match[group] is not None:
+                    found = True
+                    self._add(match, group, more, offset, step)
         return found
 
     def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> bool:
@@ -87,10 +91,11 @@ class Numbers:
             found = True
             text = match["step"] or b""
             step = int(text[:LONGEST_STEP]) + shift if text.isdigit() else None
-            if step is None or match[self._group] is None:
+            if step is None or all(match[group] is None for group, _ in self._groups):
                 self._refuse(f"{shown(text)} is not a step", offset + match.start())
             elif window[0] < step <= window[1]:
-                self._add(match, offset, step)
+                for group, more in self._groups:
+                    self._add(match, group, more, offset, step)
         return found
 
     def take_lines(self, lines: _Measured, window: tuple[int, int]) -> list[int]:
@@ -116,12 +121,13 @@ class Numbers:
         stepped = self.declared.has_step
         if record.groups > 1 + stepped or lines.may_be_cut:
             return None
+        ((group, _),) = self._groups
         found = record.findall(lines.joined, len(lines.texts))
         if len(found) != len(lines.texts):
             return None
-        texts = [row[self._group - 1] for row in found]
+        texts = [row[group - 1] for row in found]
         try:
-            if stepped and lines.printed != [int(row[2 - self._group]) for row in found]:
+            if stepped and lines.printed != [int(row[2 - group]) for row in found]:
                 return None
             values = array("d", map(float, texts))
         except ValueError:
@@ -136,13 +142,19 @@ class Numbers:
         factor = self.declared.unit_factor(None)
         return values if factor == 1 else array("d", [factor * value for value in values])
 
-    def _add(self, match: AnyMatch, offset: int, step: int) -> None:
-        text = match[self._group]
-        at = match.end(self._group)
+    def _add(self, match: AnyMatch, group: int, more: str, offset: int, step: int) -> None:
+        text = match[group] or b""
+        at = match.end(group)
+        try:
+            name = self.declared.member_name(match, more)
+        except ValueError as error:
+            self._refuse(str(error), offset + match.start())
+            return
         try:
             value, prefix = printed_number(text)
         except ValueError:
-            self._refuse(f"{shown(text)} is not a number", offset + match.start())
+            of = f" ({name})" if name else ""
+            self._refuse(f"{shown(text)} is not a number{of}", offset + match.start())
             return
         if cut := self._cut(match, at):
             self._refuse(
@@ -165,6 +177,29 @@ class Numbers:
         self.offsets.append(offset + match.start())
         if self._rank is not None:
             self.ranks.append(match[self._rank] or b"")
+        if self.declared.metric.is_family:
+            self.names.append(name)
+
+    def members(self) -> dict[str, Numbers]:
+        """Return the numbers of each member of a family, by its name.
+
+        A member that counts over the whole run and has no statistic to make one number of several
+        is there once for each rank; else its numbers have a fault.
+        """
+        found: dict[str, Numbers] = {}
+        is_once = self.declared.over is Over.RUN and self.declared.metric.statistic is None
+        for at, name in enumerate(self.names):
+            mine = found.setdefault(name, Numbers(self.declared))
+            rank = self.ranks[at] if self.ranks else b""
+            if is_once and mine.values and (not self.ranks or rank in mine.ranks):
+                reason = f"{name} is there twice; give the family a 'statistic' if that is right"
+                mine._refuse(reason, self.offsets[at])  # noqa: SLF001 - of the same class
+            mine.values.append(self.values[at])
+            mine.steps.append(self.steps[at])
+            mine.offsets.append(self.offsets[at])
+            if self.ranks:
+                mine.ranks.append(rank)
+        return found
 
     def _cut(self, match: AnyMatch, at: int) -> bytes:
         """Return what belongs to the number behind the group's end; nothing, if all is well."""

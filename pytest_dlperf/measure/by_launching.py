@@ -161,7 +161,7 @@ class LaunchMeasurer:
         facts = launch_facts(launch, self.fleet.engine, masker)
         return Measurement(
             case_id=launch.case.id,
-            metrics=metrics_of_runs(launch.system),
+            metrics=metrics_of_runs(launch.system, runs),
             estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=replace(taken_on, launch=facts),

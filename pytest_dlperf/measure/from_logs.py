@@ -55,11 +55,12 @@ class LogMeasurer:
                 f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} "
                 "lie, or a log under any name with --dlperf-logs CASE=FILE"
             )
+        runs = tuple(self._runs(case, system, found))
         return Measurement(
             case_id=case.id,
-            metrics=metrics_of_runs(system),
+            metrics=metrics_of_runs(system, runs),
             estimator=self.cluster.estimator,
-            runs=tuple(self._runs(case, system, found)),
+            runs=runs,
             available_runs=len(found),
         )
 

@@ -11,7 +11,7 @@ from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.logs.throughput import LogReading
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.measurement import RunStatus, with_members
 from pytest_dlperf.model.metric import (
     FIRST_STEP_TIME,
     MFU,
@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 _ALL_PERCENT: Final = 100.0
 
 
-def metrics_of_runs(system: System) -> tuple[Metric, ...]:
-    """Give the metrics that a single run of a system may have."""
-    return tuple(metric for metric in system.metrics if metric.source is not Source.RATIO)
+def metrics_of_runs(system: System, runs: Sequence[Run] = ()) -> tuple[Metric, ...]:
+    """Give the metrics that a single run of a system may have; of families, those of these runs."""
+    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    missing = dict.fromkeys(name for run in runs for name in run.missing)
+    single = [metric for metric in system.metrics if metric.source is not Source.RATIO]
+    return with_members(single, names | missing)
 
 
 def logs_of(

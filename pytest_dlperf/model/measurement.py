@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, ClassVar, Final, Protocol, final
 
@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.commits import Checkout
-from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
+from pytest_dlperf.model.metric import MEMBER, SPEEDUP, THROUGHPUT, Metric
 
 
 class Estimator(str, Enum):
@@ -153,6 +153,19 @@ def differences(
         for name in measured
         if name in accepted and measured[name] != accepted[name]
     }
+
+
+def with_members(metrics: Sequence[Metric], names: Iterable[str]) -> tuple[Metric, ...]:
+    """Put the members of families in their places, as far as one of these names is of them."""
+    found: list[Metric] = []
+    for metric in metrics:
+        members = [
+            metric.member(name.partition(MEMBER)[2])
+            for name in names
+            if metric.is_family and name.startswith(f"{metric.name}{MEMBER}")
+        ]
+        found += members or [metric]
+    return tuple(found)
 
 
 class Samples(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
@@ -114,7 +115,28 @@ class Metric(Struct, frozen=True, kw_only=True):
     """The metric whose ratio over the reference topology this one is."""
     is_judged: bool = True
     """Whether a test judges it; else it is recorded and shown."""
+    named_by: tuple[str, ...] = ()
+    """Of a family and its members, what names these: ``size``, ``percentile``."""
+    family: str | None = None
+    """The family that it is a member of: one of the metrics that an entry names by what is read."""
 
+    @property
+    def is_family(self) -> bool:
+        """Whether it stands for its members, which have the numbers."""
+        return bool(self.named_by) and self.family is None
+
+    @property
+    def member_name(self) -> str:
+        """The name of a member within its family."""
+        return self.name.partition(MEMBER)[2]
+
+    def member(self, name: str) -> Metric:
+        """Return the member of this family with a name, such as ``1048576``."""
+        return replace(self, name=f"{self.name}{MEMBER}{name}", family=self.name)
+
+
+MEMBER: Final = "/"
+"""Stands between the name of a family and that of a member: ``busbw/1048576``."""
 
 SHARED: Final = ("acceptance", "machine")
 """What a file of baselines says once for all metrics of a case that do not say it themselves."""

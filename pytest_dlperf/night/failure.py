@@ -251,7 +251,13 @@ def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
     told = []
     for metric in case.measurement.metrics:
         name, there = metric.name, case.baselines.get(metric.name)
-        if there is None or name in (judged.name, judged.ratio_of) or not there.accepted:
+        # A family would be a page; the names that fail stand in the note.
+        if (
+            metric.family
+            or there is None
+            or name in (judged.name, judged.ratio_of)
+            or not there.accepted
+        ):
             continue
         median = case.measurement.samples(name).median
         if median is not None and there.why_incomparable(metric, case.measurement) is None:

@@ -63,6 +63,7 @@ class Parameters:
     def __init__(self, suite: Suite) -> None:
         """Make the parameters of single cases."""
         mark = pytest.mark.dlperf
+        self._suite = suite
         of_system = {
             system.id: [getattr(pytest.mark, name) for name in system.marks]
             for system in suite.systems.values()
@@ -111,8 +112,15 @@ class Parameters:
                 *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
             )
             for case, parameter in self._of_files(fixture, system_file)
-            for metric in self._metrics[case.system]
+            for own in self._metrics[case.system]
+            for metric in (own, *self._members(case, own))
         ]
+
+    def _members(self, case: Case, metric: Metric) -> Iterator[Metric]:
+        """Return the accepted members of a family that have a test each."""
+        if metric.is_family and self._suite.settings.split_families:
+            for name in self._suite.accepted_members(case, metric.name):
+                yield self._suite.metric(case, name)
 
 
 def own_metrics(system: System) -> tuple[Metric, ...]:

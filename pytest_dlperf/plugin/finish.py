@@ -111,7 +111,10 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             **describe_environment(),
             **{name: fact for name, fact in origin.items() if fact},
         },
-        metrics={system.id: system.metrics for system in suite.systems.values()},
+        metrics={
+            system.id: _with_members(system.metrics, system.id, results)
+            for system in suite.systems.values()
+        },
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
         unfit_hosts=dict(records.host_faults),
@@ -286,3 +289,13 @@ def _unsteady(
                 f"busy? When it is quiet, 'pytest-dlperf baselines delete {change.case.id}', and "
                 "record again"
             )
+
+
+def _with_members(
+    metrics: Sequence[Metric], system: str, results: Sequence[CaseResult]
+) -> tuple[Metric, ...]:
+    """Return a system's metrics, behind each family its members that a case has."""
+    own = [result for result in results if result.case.system == system]
+    known = {metric.name: metric for metric in metrics}
+    found = (known for result in own for known in result.metrics().values() if known.metric.family)
+    return tuple({**known, **{one.metric.name: one.metric for one in found}}.values())

@@ -110,18 +110,32 @@ class Gate:
             ValueError: The measurement is of another case than the test, the reference is not that
                 of its reference topology, or the case has no such metric.
         """
+        from pytest_dlperf.gate.family import worst_first
         from pytest_dlperf.gate.verdicts import run_gate
 
         about = self._notes.record.case if self._notes is not None else None
         measuring: Measuring = self._config.stash[MEASURING]
         name = metric if isinstance(metric, str) else metric.name
-        gate_input = measuring.gate_input(measurement, name, reference, about=about)
-        result = run_gate(gate_input, measuring.gate_options, measuring.control_runs)
+        inputs = measuring.gate_inputs(measurement, name, reference, about=about)
+        strict = measuring.suite.settings.strict
+        results = worst_first(
+            [run_gate(one, measuring.gate_options, measuring.control_runs) for one in inputs],
+            strict=strict,
+        )
+        if not results:
+            note = "each of its names is accepted, and has a test of its own"
+            judgement = Judgement(
+                metric=measuring.family(measurement, name), verdict=Verdict.PASS, notes=(note,)
+            )
+            if self._notes is not None:
+                self._notes.judged(judgement)
+            return judgement
         if self._notes is not None:
-            self._notes.judged_by_gate(result)
-        if not result.judgement.passes(strict=measuring.suite.settings.strict):
-            raise VerdictError(result)
-        return result.judgement
+            for result in results:
+                self._notes.judged_by_gate(result)
+        if not results[0].judgement.passes(strict=strict):
+            raise VerdictError(results[0])
+        return results[0].judgement
 
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:

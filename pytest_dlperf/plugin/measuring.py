@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.gate.control import ControlRuns
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
 
 MIN_PAIRS: Final = 4
@@ -67,7 +70,11 @@ class Selection:
         adds_runs = settings.records_baselines
         if adds_runs and settings.log_sources:
             return FixedRepeats(None)
-        metrics = [suite.metric(case, name) for name in self._metrics.get(case.id, ())]
+        metrics = [
+            suite.metric(case, member)
+            for name in self._metrics.get(case.id, ())
+            for member in suite.accepted_members(case, name) or [name]
+        ]
         # What no baseline is held against, such as a loss that has to fall, one run shows.
         held = [metric for metric in metrics if metric.better is not None]
         terms = {metric: suite.terms(case, metric) for metric in held or [suite.main_metric(case)]}
@@ -124,6 +131,39 @@ class Measuring:
             raise UsageError("\n".join(map(str, doubts)))
         self._cases[case.id] = case
         return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
+
+    def family(self, measurement: Measurement, name: str) -> Metric:
+        """Return a family of metrics of a case that was measured."""
+        return self.suite.metric(self._cases[measurement.case_id], name)
+
+    def gate_inputs(
+        self,
+        measurement: Measurement,
+        metric_name: str,
+        reference: Measurement | None,
+        *,
+        about: Case | None,
+    ) -> list[GateInput]:
+        """Make the gate's inputs for a metric: of a family, one for each member.
+
+        Members are those of tonight, and those that are accepted. Where these have a test each,
+        only new ones are left, maybe none.
+        """
+        case, suite = about or self._cases.get(measurement.case_id), self.suite
+        names = [metric_name]
+        metric = None if case is None else suite.metric(case, metric_name)
+        # Broken runs have no names: one judgement says so of all.
+        if case is not None and metric is not None and not measurement.broken_runs:
+            known = [one.name for one in measurement.metrics]
+            accepted = [metric_name] if metric.family else suite.accepted_members(case, metric_name)
+            gone = [suite.metric(case, name) for name in accepted if name not in known]
+            measurement = structs.replace(measurement, metrics=(*measurement.metrics, *gone))
+            if metric.is_family:
+                tonight = [one.name for one in measurement.metrics if one.family == metric_name]
+                is_split = suite.settings.split_families
+                names = [name for name in tonight if not (is_split and name in accepted)]
+                names = names or ([] if accepted else [metric_name])
+        return [self.gate_input(measurement, name, reference, about=about) for name in names]
 
     def gate_input(
         self,

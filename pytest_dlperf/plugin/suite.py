@@ -13,6 +13,7 @@ from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,12 +133,19 @@ class Suite(Struct, frozen=True, kw_only=True):
             ValueError: Its system has no such metric.
         """
         metrics = {metric.name: metric for metric in self.systems[case.system].metrics}
+        family, _, member = name.partition(MEMBER)
+        if member and family in metrics and metrics[family].is_family:
+            return metrics[family].member(member)
         if name not in metrics:
             raise ValueError(
                 f"{case.system} has no metric {name!r}; it has {', '.join(metrics)}"
                 f"{nearest(name, metrics)}"
             )
         return metrics[name]
+
+    def accepted_members(self, case: Case, family: str) -> list[str]:
+        """Name the members of a family that have an accepted number."""
+        return [name for name in self.baselines(case) if name.startswith(f"{family}{MEMBER}")]
 
     def terms(self, case: Case, metric: Metric) -> Terms:
         """Return the terms of judging a metric of a case, beside its baseline."""
@@ -155,6 +163,7 @@ class Suite(Struct, frozen=True, kw_only=True):
             default_repeats=None if from_logs else system.repeats,
             repeats=None if from_logs else self.settings.repeats,
             forced=self.settings.gate,
+            members=max(len(self.accepted_members(case, metric.family)), 1) if metric.family else 1,
         )
 
     def baselines(self, case: Case) -> Mapping[str, Baseline]:

@@ -1,0 +1,42 @@
+"""Judgements of a family of metrics, of which one test fails with the worst names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from pytest_dlperf.model import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.gate.verdicts import GateResult
+    from pytest_dlperf.model.judgement import Judgement
+
+_SHOWN: Final = 8
+
+
+def worst_first(results: Sequence[GateResult], *, strict: bool) -> list[GateResult]:
+    """Sort the results of a family's members, and have the worst name all that fail."""
+    found = sorted(results, key=lambda result: _place(result.judgement))
+    failing = [one.judgement for one in found if one.judgement.fails(strict=strict)]
+    if len(found) > 1 and failing:
+        worst, metric = found[0], failing[0].metric
+        shown = ", ".join(map(_described, failing[:_SHOWN]))
+        more = f" and {len(failing) - _SHOWN} more" if len(failing) > _SHOWN else ""
+        note = f"{len(failing)} of {len(found)} of {metric.family} fail: {shown}{more}"
+        judgement = replace(worst.judgement, notes=(note, *worst.judgement.notes))
+        found[0] = replace(worst, judgement=judgement)
+    return found
+
+
+def _place(judgement: Judgement) -> tuple[bool, int, float]:
+    loss = judgement.loss_percent or 0.0
+    return judgement.passes(strict=True), judgement.verdict.severity_rank, -loss
+
+
+def _described(judgement: Judgement) -> str:
+    name, difference = judgement.metric.member_name, judgement.difference_percent
+    far = "" if difference is None else f" {numbers.signed_percent(difference)}"
+    return f"{name} ({judgement.verdict.value}{far})"
