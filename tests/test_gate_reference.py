@@ -6,13 +6,15 @@ import math
 from itertools import cycle, islice
 
 import pytest
-from gate_values import METRIC, TIME, accepted, judge, measured
+from gate_values import EVEN, METRIC, TIME, accepted, end, judge, measured
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import noise, pooled_noise
 from pytest_dlperf.gate.reference import Groups, Reference
+from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why_noisier
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
+from pytest_dlperf.gate.verdicts import GateInput, GateOptions, accept, decide
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, RuleName
 
@@ -51,8 +53,45 @@ def test_a_night_in_one_of_two_modes_is_no_loss_and_the_modes_are_told() -> None
     judgement = judged(MIXED, [974.0] * 9)
     assert judgement.verdict is Verdict.PASS
     told = "runs of this case lie in two groups 2.5 % apart; see which, and what they share"
-    assert any(note.startswith(told) for note in judgement.notes)
-    assert judged(MIXED, [974.0 * 0.96] * 9).verdict is Verdict.REGRESSED
+    assert judgement.notes == ()
+    assert any(note.startswith(told) for note in judgement.standing_notes)
+    lost = judged(MIXED, [974.0 * 0.96] * 9)
+    assert lost.verdict is Verdict.REGRESSED
+    assert any(note.startswith(told) for note in lost.notes)
+
+
+QUIET = [list(TIGHT)] * 6
+WORSE = [run * 0.983 for run in TIGHT]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "tonight", "is_told"),
+    [
+        (QUIET, [1000.0, 974.0, 1001.0, 974.5], True),
+        (QUIET, [1000.0, 974.0, 1001.0], False),
+        ([[*TIGHT, 974.0], [*TIGHT, 1000.0]] * 2, [1000.0, 974.0, 1001.0], True),
+        (MIXED, [1000.0, 974.0, 1001.0, 974.5], False),
+        ([list(EVEN)] * 6, [992.0, 991.0, 1008.0, 1009.0], False),
+        (QUIET, WORSE, True),
+        ([*QUIET[:5], WORSE], WORSE, False),
+    ],
+)
+def test_groups_are_told_in_the_night_that_shows_them_first(
+    sessions: list[list[float]], tonight: list[float], *, is_told: bool
+) -> None:
+    judgement = judged(sessions, tonight)
+    assert judgement.verdict is Verdict.PASS
+    assert any("in two groups" in note for note in judgement.notes) is is_told
+
+
+def test_groups_are_told_when_a_number_is_accepted() -> None:
+    def notes(*runs: float) -> tuple[str, ...]:
+        gate_input = GateInput(METRIC, end(measured(*runs)), Terms(tolerance_percent=5.0))
+        options = GateOptions(creates=True)
+        return accept(decide(gate_input), gate_input, options, reference=None).notes
+
+    assert any("runs of this case lie in two groups" in note for note in notes(*MIXED[0]))
+    assert notes(*EVEN) == ()
 
 
 @pytest.mark.parametrize("apart", [0.035, 0.05, 0.08])
@@ -102,9 +141,10 @@ def test_a_night_in_the_worse_of_two_groups_is_held_against_that(
     sessions = [scaled(worse)] * worse_nights + [scaled(1.0)] * (6 - worse_nights)
     night = judged(sessions, scaled(worse) * 2, metric)
     assert night.verdict is Verdict.PASS
-    assert any("nights of this case lie in two groups" in note for note in night.notes)
+    assert night.notes == ()
+    assert any("nights of this case lie in two groups" in note for note in night.standing_notes)
     told = f"tonight is like {worse_nights} of the 6 accepted sessions"
-    assert any(told in note for note in night.notes) is (worse_nights < 4)
+    assert any(told in note for note in night.standing_notes) is (worse_nights < 4)
     assert judged(sessions, scaled(1.0) * 2, metric).verdict.passes
     below_both = [run * worse * worse for run in TIGHT] * 2
     assert judged(sessions, below_both, metric).verdict is Verdict.REGRESSED
@@ -130,7 +170,8 @@ def test_one_session_far_from_the_others_does_not_count() -> None:
     sessions = [scaled(1.0)] * 3 + [scaled(0.95)] + [scaled(1.0)] * 2
     judgement = judged(sessions, scaled(1.0))
     assert judgement.reference == pytest.approx(1000.0)
-    assert "an accepted session lies -5.0 % from the others, and does not count" in judgement.notes
+    told = "an accepted session lies -5.0 % from the others, and does not count"
+    assert told in judgement.standing_notes
     assert judged(sessions, scaled(0.97) * 2).verdict is Verdict.REGRESSED
     assert judged(sessions, scaled(0.95) * 2).verdict is Verdict.REGRESSED
 

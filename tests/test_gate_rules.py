@@ -272,7 +272,7 @@ def test_a_median_in_the_worse_of_two_accepted_values_passes() -> None:
     rule = rule_for(MEMORY, known, replace(USUAL, tolerance_percent=2.0))
     passed = last_decision(rule, [41.0] * 5)
     assert passed.verdict is Verdict.PASS
-    assert ["two groups 2.4 % apart" in note for note in passed.notes] == [True]
+    assert ["two groups 2.4 % apart" in note for note in passed.standing_notes] == [True]
     assert last_decision(rule, [42.0] * 5).verdict is Verdict.REGRESSED
 
 

@@ -24,8 +24,8 @@ METRIC_KEYS = {
     "verdict", "reason", "efficiency_percent", "baseline", "gate", "explanation",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
-    "verdict", "measured", "accepted", "decision", "reason", "ends", "notes", "recorded",
-    "refused", "excused",
+    "verdict", "measured", "accepted", "decision", "reason", "ends", "notes",
+    "standing_notes", "recorded", "refused", "excused",
 }  # fmt: skip
 
 

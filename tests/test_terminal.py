@@ -232,6 +232,17 @@ def test_the_runs_of_good_cases_are_for_the_verbose() -> None:
     assert runs in lines(good, verbosity=1)
 
 
+def test_standing_notes_of_good_cases_are_for_the_verbose() -> None:
+    good = result(Verdict.PASS)
+    judgement = good.judgements["throughput"]
+    noted = replace(judgement, notes=("it is new",), standing_notes=("as every night",))
+    good = with_judgement(good, noted)
+    quiet, verbose = (" ".join(found_lines(good, verbosity=level)) for level in (0, 1))
+    assert "it is new" in quiet
+    assert "as every night" not in quiet
+    assert "as every night" in verbose
+
+
 def test_the_worst_comes_first() -> None:
     order = [Verdict.PASS, Verdict.FAILED, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INVALID]
     assert [row.split()[-1] for row in rows(*map(result, order))] == [

@@ -41,6 +41,9 @@ _MIN_GAP: Final = 0.015
 _MIN_GAP_IN_RANGES: Final = 1.5
 """The gap between two groups over the wider of their ranges, at least."""
 
+_MIN_GAP_OF_FEW_IN_RANGES: Final = 4.0
+"""The same for the runs of one session: five of them show a smaller gap by chance."""
+
 _MIN_GAP_IN_ERRORS: Final = 3.25
 """The same over the standard error of the difference of two sessions, where sessions are split.
 
@@ -93,9 +96,9 @@ class Groups(Struct, frozen=True):
         return cls(low, high) if max(gaps) > least else None
 
     @classmethod
-    def of_runs(cls, runs: Sequence[float]) -> Groups | None:
+    def of_runs(cls, runs: Sequence[float], *, min_gap: float = _MIN_GAP) -> Groups | None:
         """Split runs into two modes; a few runs, or runs far away, are accidents and no mode."""
-        groups = cls.of(runs)
+        groups = cls.of(runs, min_gap=min_gap)
         if groups is None or groups.apart > MAX_MODE_DISTANCE:
             return None
         rarer = min(len(groups.low), len(groups.high))
@@ -215,6 +218,31 @@ class Reference(Struct, frozen=True, kw_only=True):
         error = self.deviation * math.sqrt(1 / count + 1 / self.other.runs)
         is_near = abs(measured / self.other.level - 1) <= _ERRORS_WITHIN_GROUP * error
         return self.other if is_near else self
+
+
+def groups_of_few(runs: Sequence[float]) -> Groups | None:
+    """Split the runs of one session into two modes, where the gap is too wide for chance."""
+    groups = Groups.of_runs(runs)
+    if groups is None:
+        return None
+    widest = max(groups.low[-1] - groups.low[0], groups.high[-1] - groups.high[0])
+    return groups if groups.high[0] - groups.low[-1] > _MIN_GAP_OF_FEW_IN_RANGES * widest else None
+
+
+def note_of_new_groups(sessions: Sequence[Session], tonight: Session, better: Better) -> str | None:
+    """Tell that runs, or nights, lie in two groups now, if the accepted sessions do not show it."""
+    known = [run for session in sessions for run in session]
+    if not known or Groups.of_runs(known) is not None:
+        return None
+    gap = max(_MIN_GAP, _MIN_GAP_IN_ERRORS * math.sqrt(2) * noise(known))
+    for runs in (tonight, [*known, *tonight]):
+        groups = Groups.of_runs(runs, min_gap=gap)
+        if groups is not None and min(tonight) <= groups.low[-1] < max(tonight):
+            return groups.note("runs")
+    if Reference.of(sessions, better).other is not None:
+        return None
+    with_tonight = Reference.of([*sessions, tonight], better)
+    return with_tonight.notes[0] if with_tonight.other is not None else None
 
 
 def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:

@@ -384,6 +384,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             min_detectable_percent=100 * (detectable + self.reference.distance_of_groups),
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
+            standing_notes=self.reference.notes,
         )
 
     def _undecided(self, decision: Decision, night: Night) -> Decision:
@@ -409,7 +410,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
     def _notes(self, night: Night) -> tuple[str, ...]:
-        notes = list(self.reference.notes)
+        notes = []
         far = night.outliers
         if far:
             shown = ", ".join(map(numbers.number, far))

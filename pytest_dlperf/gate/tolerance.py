@@ -114,7 +114,7 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         if self.better.is_worse(measured, self._limit(worse)):
             return decision
         note = f"{groups.note('runs')}; tonight's median lies in the worse one"
-        return replace(decision, verdict=Verdict.PASS, notes=(note,))
+        return replace(decision, verdict=Verdict.PASS, standing_notes=(note,))
 
     def _without_noise(self, decision: Decision, values: Sequence[float]) -> Decision:
         """Note that the accepted runs do not differ; the noise is 0 unless tonight's runs do."""

@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import confirm
+from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
+from pytest_dlperf.gate.reference import groups_of_few, note_of_new_groups
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.scatter import remedy_for_scatter, why_noisier, why_too_scattered
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
@@ -196,13 +198,18 @@ def decide(gate_input: GateInput) -> Judgement:
             reason=problem if baseline is not None else None,
         )
     ends: tuple[str, ...] = ()
+    new = None
     if gate_input.reference is None:
         samples = gate_input.case.measurement.samples(metric.name)
         available = gate_input.case.measurement.available_runs
         rule = rule_for(metric, baseline, gate_input.terms, available=available)
         decision = last_decision(rule, samples.values)
+        # A number that has moved says enough; of equal runs the rule tells.
+        if decision.verdict is Verdict.PASS and not is_noise_free(baseline.rolling):
+            new = note_of_new_groups(baseline.rolling, samples.values, metric.better)
     else:
         decision, ends = _decide_ratio(gate_input, gate_input.reference, measured, baseline)
+    is_green = decision.verdict.passes
     return Judgement(
         metric=metric,
         verdict=decision.verdict,
@@ -211,7 +218,10 @@ def decide(gate_input: GateInput) -> Judgement:
         decision=decision,
         reason=decision.reason,
         ends=ends,
+        standing_notes=decision.standing_notes if is_green else (),
         notes=(
+            *(() if is_green else decision.standing_notes),
+            *filter(None, [new]),
             *decision.notes,
             *gate_input.terms.notes(metric, baseline),
             *_notes_of_gap(decision, baseline, gate_input.now),
@@ -278,6 +288,8 @@ def accept(
         problem = f"its reference is {reference.value}"
     if problem is None and options.reason is None and _worsens(judgement, gate_input.baseline):
         problem = "a worse number needs --dlperf-reason 'TEXT'"
+    if problem is None and (groups := groups_of_few(runs)) is not None:
+        judgement = replace(judgement, notes=(*judgement.notes, groups.note("runs")))
     if problem is not None:
         refusal = f"not accepted: {problem}"
         if problem is scatter:

@@ -95,6 +95,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Why, where the numbers alone do not explain the verdict."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
+    standing_notes: tuple[str, ...] = ()
+    """The same of the accepted sessions: so it was last night, too."""
 
 
 class JudgementDetails(Struct, frozen=True, kw_only=True):
@@ -114,6 +116,8 @@ class JudgementDetails(Struct, frozen=True, kw_only=True):
     """The numbers of both ends of a ratio, for the reader."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
+    standing_notes: tuple[str, ...] = ()
+    """What a green night need not repeat; otherwise it is among ``notes``."""
     recorded: bool = False
     """Whether tonight's number becomes the accepted one."""
     refused: str | None = None

@@ -276,10 +276,10 @@ def _details(
     for judgement in judgements:
         if with_runs or not of_judgement(judgement).is_good:
             yield from _rule(judgement)
-    yield from _notes(judgements)
+    yield from _notes(judgements, with_standing=with_runs)
 
 
-def _notes(judgements: Iterable[Judgement]) -> Iterator[str]:
+def _notes(judgements: Iterable[Judgement], *, with_standing: bool) -> Iterator[str]:
     """Yield each note once, behind the metrics that have it."""
     notes: dict[str, list[str]] = {}
     for judgement in judgements:
@@ -288,7 +288,8 @@ def _notes(judgements: Iterable[Judgement]) -> Iterator[str]:
         # What fails says its reason above, in full; what passes in spite of one says it here.
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
-        for note in (*shifted, *ends, *judgement.notes):
+        standing = judgement.standing_notes if with_standing else ()
+        for note in (*shifted, *ends, *judgement.notes, *standing):
             notes.setdefault(texts.in_short(note), []).append(judgement.metric.name)
     for note, names in notes.items():
         yield f"    {', '.join(names)}: {note}"
