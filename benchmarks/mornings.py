@@ -1,4 +1,4 @@
-"""What a release manager gets after eight bad nights: real sessions, their causes known.
+"""What a release manager gets after sixteen nights: real sessions, their causes known.
 
     python benchmarks/mornings.py [--only 1,4] [--repeats 2] [--into /tmp/mornings]
 
@@ -8,7 +8,9 @@ and the nightly session runs as ever: `--dlperf-strict -n 2`, told by mail and p
 comes is left in a folder per night: `mail.eml` and `comment.md` as servers here received them,
 `page.html`, the page's head as a picture; `output.txt`, what the terminal showed, with `--why` the
 cause at its end; `overdue.eml` where a night did not come. What has really happened stands in one
-file beside, `…-answers.md`: read it last.
+file beside, `…-answers.md`: read it last. Mail, comment and page are searched for the answers that
+a reader must be able to give (`morning_nights.py`); it exits with 1 where one of them lacks one, or
+blames what is innocent.
 
 Tonight is always a real session. Earlier nights cannot be waited for: they are real sessions of
 this script, a good one and one with the change where that is older, whose results files get an
@@ -20,15 +22,15 @@ machine, and what slows them down is what the trainer reads: a variable, a packa
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,146 +40,13 @@ import browser
 from clusters.ports import free_ports
 from clusters.ssh import SshHosts
 from morning_lab import Lab, identity
+from morning_nights import ACCEPTED, SCENARIOS, Known, Scenario, no_night
 from notice_servers import Forge, mail_server, web_server
 
 WORKER: Final = 23
 """Ports and addresses are apart from those of the tests' workers."""
-ACCEPTED: Final = 20
-"""Days since the numbers were accepted."""
 WIDTH: Final = 1280
-
-
-@dataclass(slots=True)
-class Known:
-    """The real sessions that earlier nights are made of."""
-
-    lab: Lab
-    good: dict[str, Any]
-    tonight: list[str] = field(default_factory=list)
-    """Further arguments of tonight's session."""
-    why: tuple[str, ...] = ()
-    """Those that have it ask for the cause."""
-
-    def good_nights(self, first: int, last: int) -> None:
-        """Have had good nights, from so many days ago until so many."""
-        for days_ago in range(first, last - 1, -1):
-            self.lab.night(self.good, days_ago)
-
-
-def a_variable(known: Known) -> str:
-    """Tonight alone; it stands in no commit."""
-    known.lab.note("ben", 3.5, "Say whom to ask for hosts")
-    known.good_nights(ACCEPTED - 1, 1)
-    known.tonight += ["--dlperf-set", "*.env.LOADER_PREFETCH=1"]
-    return "the nightly job sets the variable LOADER_PREFETCH=1 since tonight; in no commit"
-
-
-def a_package(known: Known) -> str:
-    """Tonight alone; nobody has changed the suite."""
-    known.lab.note("chen", 6.5, "Name the room of the hosts")
-    known.good_nights(ACCEPTED - 1, 1)
-    known.lab.install("0.21.0", 0.08)
-    return (
-        "tokenizers 0.21.0 in place of 0.20.3 since tonight, which takes longer: the encoder alone"
-    )
-
-
-def an_argument(known: Known) -> str:
-    """A commit of yesterday, among others."""
-    lab = known.lab
-    lab.note("ben", 2.5, "Tell when the hosts are maintained")
-    known.good_nights(ACCEPTED - 1, 1)
-    lab.write_system("encoder", ', "--checkpoint-activations=full"')
-    commit = lab.commit(lab.bench, "dana", 0.6, "Make room for longer sequences")
-    lab.note("chen", 0.3, "Thank the new colleague")
-    return (
-        f"Dana Novak's commit {commit} of the suite has --checkpoint-activations=full for the "
-        "encoder, since tonight; Chen Wei's commit after it is innocent"
-    )
-
-
-def three_nights(known: Known) -> str:
-    """A commit to the trainer, four days ago."""
-    lab = known.lab
-    known.good_nights(ACCEPTED - 1, 4)
-    lab.note("ben", 3.7, "Tell when the hosts are maintained")
-    lab.change_trainer("log.step(", "time.sleep(0.07)  # save the metrics\n    log.step(")
-    commit = lab.commit(lab.models, "chen", 3.4, "Save metrics in each step")
-    lab.note("dana", 1.5, "Say where the data come from")
-    _, slow = lab.session("-n", "2")
-    for days_ago in (3, 2, 1):
-        lab.night(slow, days_ago)
-    return (
-        f"Chen Wei's commit {commit} of the trainer, 'Save metrics in each step': slow since three "
-        "nights before tonight; commits of the suite are innocent"
-    )
-
-
-def a_gain(known: Known) -> str:
-    """A commit to the trainer, nine days ago; the numbers were never accepted."""
-    lab = known.lab
-    known.good_nights(ACCEPTED - 1, 9)
-    lab.change_trainer("STEP_S = 0.16", "STEP_S = 0.10")
-    commit = lab.commit(lab.models, "dana", 8.4, "Fuse the optimizer")
-    _, fast = lab.session("-n", "2")
-    for days_ago in range(8, 0, -1):
-        lab.night(fast, days_ago)
-    return (
-        f"Dana Novak's commit {commit} of the trainer, 'Fuse the optimizer': faster since eight "
-        "nights before tonight; nobody has accepted it, so a later loss of as much would pass"
-    )
-
-
-def no_host(known: Known) -> str:
-    """Its sshd has ended."""
-    known.good_nights(ACCEPTED - 1, 1)
-    gone = known.lab.hosts.names[-1]
-    known.lab.hosts.stop(gone)
-    return f"the sshd of {gone} has ended: cases of two nodes cannot run"
-
-
-def no_night(known: Known) -> str:
-    """Last night is missing; two things have changed since the night before."""
-    lab = known.lab
-    known.good_nights(ACCEPTED - 1, 2)
-    lab.import_nights()
-    lab.install("0.20.4", 0.0)
-    lab.write_system("detector", ', "--checkpoint-activations=full"')
-    commit = lab.commit(lab.bench, "ben", 1.6, "Have the detector fit small devices")
-    return (
-        "last night's session never began. Since one of the two nights: Ben Okafor's commit "
-        f"{commit} of the suite, --checkpoint-activations=full for the detector. tokenizers 0.20.4 "
-        "came in the same two days and is innocent"
-    )
-
-
-def a_drift(known: Known) -> str:
-    """Over six weeks; nothing that is recorded has changed."""
-    lab = known.lab
-    since = 42
-    lab.set_back_acceptance(since + 10)
-    lab.commit(lab.bench, "ana", since + 10, "Accept the numbers of the new hosts")
-    lab.shards(56)
-    for days_ago in range(since + 9, 0, -1):
-        share = max(0, since - days_ago) / since
-        lab.night(known.good, days_ago, factor=1 / (1 + 0.285 * share))
-    return (
-        "the folder data of the trainer has grown from 8 to 56 shards in six weeks, and each costs "
-        "the loader 1 ms: nothing that is recorded has changed"
-    )
-
-
-Scenario = Callable[[Known], str]
-SCENARIOS: Final[tuple[Scenario, ...]] = (
-    a_variable,
-    a_package,
-    an_argument,
-    three_nights,
-    a_gain,
-    no_host,
-    no_night,
-    a_drift,
-)
+_TAGS: Final = re.compile(r"<(script|style)>.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def prepare(lab: Lab) -> dict[str, Any]:
@@ -195,8 +64,8 @@ def prepare(lab: Lab) -> dict[str, Any]:
     return good
 
 
-def stage(known: Known, scenario: Scenario, folder: Path) -> str:
-    """Have a night, and keep what comes of it in a folder; what really happened."""
+def stage(known: Known, scenario: Scenario, folder: Path) -> tuple[str, list[str]]:
+    """Have a night, and keep what comes of it in a folder; what happened, and what is not told."""
     lab = known.lab
     lab.reset()
     lab.mail.mails.clear()
@@ -223,7 +92,18 @@ def stage(known: Known, scenario: Scenario, folder: Path) -> str:
     (folder / "mail.eml").write_bytes(mail.as_bytes())
     (folder / "comment.md").write_text(comment["body"], encoding="utf-8")
     lab.hosts.start(*lab.hosts.names)
-    return f"{answer}. The session ended with exit code {code}"
+    text = mail.get_body(("plain",))
+    texts = {
+        "mail": f"{mail['subject']}\n{text.get_content() if text else ''}",
+        "comment": re.sub(r"[\\`*]", "", comment["body"]),
+        "page": unescape(_TAGS.sub(" ", page.read_text(encoding="utf-8"))),
+    }
+    wrong = [] if bool(code) is answer.is_red else [f"the session ended with exit code {code}"]
+    for name, said in texts.items():
+        wrong += [f"{name} lacks {one!r}" for one in answer.says if not re.search(one, said)]
+        if name != "page":  # it has all facts of all cases
+            wrong += [f"{name} has {one!r}" for one in answer.never if re.search(one, said)]
+    return f"{answer.told}. The session ended with exit code {code}", wrong
 
 
 def draw(folders: list[Path]) -> None:
@@ -250,7 +130,7 @@ def main() -> None:
     # What runs is ended, however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chosen = [int(number) for number in given.only.split(",")]
-    answers, began = [], time.monotonic()
+    answers, all_wrong, began = [], [], time.monotonic()
     with ExitStack() as stack:
         temporary = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True)
@@ -276,17 +156,22 @@ def main() -> None:
         print(f"good session: {time.monotonic() - began:.0f} s", flush=True)
         for number in chosen:
             scenario = SCENARIOS[number - 1]
-            answer = stage(known, scenario, given.into / str(number))
+            answer, wrong = stage(known, scenario, given.into / str(number))
+            all_wrong += wrong
             answers.append(f"{number}. {answer}.\n")
             given.into.with_name(f"{given.into.name}-answers.md").write_text(
                 "".join(answers), encoding="utf-8"
             )
             print(
-                f"{number}: {given.into / str(number)}, {time.monotonic() - began:.0f} s",
+                f"{number} {scenario.__name__}: {given.into / str(number)}, "
+                f"{time.monotonic() - began:.0f} s",
+                *wrong,
+                sep="\n    ",
                 flush=True,
             )
     draw([given.into / str(number) for number in chosen])
-    print(f"all: {time.monotonic() - began:.0f} s")
+    print(f"all: {time.monotonic() - began:.0f} s, {len(all_wrong)} answers wrong")
+    sys.exit(bool(all_wrong))
 
 
 if __name__ == "__main__":
