@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pytest
 import results_makers as make
@@ -28,11 +29,26 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.reports.brief import LONGEST_TEXT, brief_of
+from pytest_dlperf.night.night import night_of
+from pytest_dlperf.notices.brief import LONGEST_TEXT, Brief, brief_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.results import Results
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
 TONIGHT = PastNight(at=make.STARTED)
+
+
+def tell(
+    results: Results,
+    *,
+    drifts: Sequence[tuple[Series, Drift]] = (),
+    page: str | None = None,
+) -> Brief:
+    return brief_of(night_of(results, drifts=drifts), page=page)
 
 
 def case_id(batch: int) -> str:
@@ -49,7 +65,7 @@ FAILED = explained(
 def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
     known = replace(TORCH, name="nccl", last_good="2.14")
     why = replace(SINCE_TUESDAY, differences=(DELAY, known))
-    brief = brief_of(make.session(moved_case(case_id(1), -9.9, why)))
+    brief = tell(make.session(moved_case(case_id(1), -9.9, why)))
     for text in (brief.text, brief.markdown):
         assert "--step-delay-ms" in text
         assert "nccl" not in text
@@ -57,13 +73,13 @@ def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
 
 def test_a_gain_says_what_came_with_it() -> None:
     gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
-    text = brief_of(make.session(gain)).text
+    text = tell(make.session(gain)).text
     assert "--step-delay-ms: accepted not set, tonight 1000, came with the gain" in text
 
 
 def test_what_passes_again_says_since_when_it_was_red() -> None:
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in GOOD]
-    text = brief_of(make.session(*again)).text
+    text = tell(make.session(*again)).text
     assert f"passes again, was red since Tuesday 2026-11-17: {case_id(501)}, {case_id(502)}" in text
 
 
@@ -80,27 +96,29 @@ def test_a_drift_that_is_an_alarm_is_told_once() -> None:
         cluster="office",
         estimator="steady",
     )
-    text = brief_of(make.session(result), drifts=[(series, drift)]).text
+    text = tell(make.session(result), drifts=[(series, drift)]).text
     assert "drifting since Tuesday" in text
     assert "-14.0 %" not in text
 
 
 def test_a_single_loss_is_told_in_full() -> None:
-    brief = brief_of(
+    brief = tell(
         make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),
         page="https://ours.example/night.html",
     )
 
-    assert brief.subject == f"dlperf office: regressed -9.9 % since Tuesday: {case_id(1)}"
+    assert brief.subject == (
+        f"dlperf office: 1 of 3 cases got slower since Tuesday, -9.9 %: {case_id(1)}"
+    )
     assert brief.text == (
-        "office, Friday 2026-11-20: 3 cases: 1 regressed, 2 pass\n"
+        "office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %\n"
         "\n"
         f"regressed -9.9 % since Tuesday: {case_id(1)}\n"
         "  throughput 901.00 images/s, reference 1000.00\n"
         "  since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 9f8e7d6, "
         "4 nights ago\n"
-        "  --step-delay-ms  accepted not set, tonight 1000   came with the loss\n"
-        "  software torch   accepted 2.12, last good 2.13, tonight 2.14\n"
+        "  --step-delay-ms: accepted not set, tonight 1000, came with the loss\n"
+        "  software torch: accepted 2.12, last good 2.13, tonight 2.14\n"
         "  reference accepted by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new loader\n"
         "\n"
         "page: https://ours.example/night.html\n"
@@ -108,7 +126,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         "commit: 1a2b3c4\n"
     )
     assert brief.markdown == (
-        "**office, Friday 2026-11-20: 3 cases: 1 regressed, 2 pass.**\n"
+        "**office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %.**\n"
         "\n"
         f"- **regressed -9.9 % since Tuesday**: `{case_id(1)}`\n"
         "  - throughput 901.00 images/s, reference 1000.00\n"
@@ -129,12 +147,14 @@ def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
     # Where a case ran is its own.
     ran_elsewhere = replace(SINCE_TUESDAY, differences=(*SINCE_TUESDAY.differences, hosts))
     cases.append(moved_case(case_id(12), -11.2, ran_elsewhere))
-    brief = brief_of(make.session(*cases, *GOOD))
+    brief = tell(make.session(*cases, *GOOD))
 
     title = "12 cases regressed -9.9 to -11.2 % since Tuesday"
-    assert brief.subject == f"dlperf office: {title}: throughput"
-    assert f"\n{title}: throughput\n" in brief.text
-    assert f"  {case_id(12)}, {case_id(11)}, {case_id(10)} and 9 more\n" in brief.text
+    assert brief.subject == (
+        "dlperf office: 12 of 14 cases got slower since Tuesday; worst -11.2 %"
+    )
+    named = f"{case_id(12)}, {case_id(11)}, {case_id(10)} and 9 more"
+    assert f"\n{title}: throughput of {named}\n" in brief.text
     for text in (brief.text, brief.markdown):
         assert text.count("last good") == 2  # of the number, and of torch
         assert text.count("--step-delay-ms") == 1
@@ -143,7 +163,7 @@ def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
 def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first() -> None:
     other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
     other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="50"),))
-    brief = brief_of(
+    brief = tell(
         make.session(
             *GOOD,
             moved_case(case_id(1), -9.9),
@@ -156,15 +176,18 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
 
     titles = [line for line in brief.text.splitlines() if line and not line.startswith(" ")]
     assert titles == [
-        "office, Friday 2026-11-20: 7 cases: 1 failed, 4 regressed, 2 pass",
+        (
+            "office, Friday 2026-11-20: 1 of 7 cases failed; 4 got slower, 1 of them tonight; "
+            "worst -30.0 %"
+        ),
         f"failed tonight: {case_id(7)}",
         f"regressed -30.0 % tonight: {case_id(2)}",
         f"regressed -20.0 % since Tuesday: {case_id(3)}",
-        "2 cases regressed -9.9 to -10.0 % since Tuesday: throughput",
+        (
+            "2 cases regressed -9.9 to -10.0 % since Tuesday: throughput of "
+            f"{case_id(4)}, {case_id(1)}"
+        ),
     ]
-    assert brief.subject == (
-        "dlperf office: 1 failed tonight, 4 regressed -9.9 to -30.0 % (3 since Tuesday)"
-    )
     assert "  run 1: exited with 3\n" in brief.text
 
 
@@ -172,7 +195,7 @@ def test_other_metrics_of_a_case_are_named_beside_the_worst() -> None:
     memory = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
-    brief = brief_of(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
+    brief = tell(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
     assert "reference 1000.00; also peak_memory +6.0 %\n" in brief.text
 
 
@@ -197,23 +220,25 @@ def test_what_alarms_nobody_has_a_line_each_below() -> None:
     results = replace(
         results, unfit_hosts={"node3": ("no GPU answers",)}, baseline_changes=(change,)
     )
-    brief = brief_of(results, drifts=[(series, drift)])
+    brief = tell(results, drifts=[(series, drift)])
 
-    quiet = brief.text.split("\n\n")[1].splitlines()
+    _, urgent, quiet, *_ = (block.splitlines() for block in brief.text.split("\n\n"))
+    assert urgent == ["host node3 cannot be used: no GPU answers"]
     facts = (
         ("environment_shift -3.0 %", case_id(3)),
         ("2 cases improved +8.1 to +9.0 % since 2026-11-03, not accepted", case_id(1), case_id(2)),
         ("-0.9 % a week", "2026-10-20", case_id(501)),
-        ("node3", "no GPU answers"),
         ("1 case skipped", case_id(4), "needs 4 hosts"),
         ("accepted tonight by Ana Diaz", "1 number", "new driver"),
     )
     assert len(quiet) == len(facts)
     for line, said in zip(quiet, facts, strict=True):
         assert all(fact in line for fact in said), line
-    # It is the headline that counts them.
-    assert brief.subject.startswith("dlperf office: 6 cases: ")
-    assert brief.markdown.count("\n- ") == len(quiet)
+    assert brief.subject == (
+        "dlperf office: 2 of 6 cases pass; 1 is worse, and so is the accepted software; "
+        "1 was skipped; 2 got faster since 2026-11-03; most +9.0 %"
+    )
+    assert brief.markdown.count("\n- ") == len(quiet) + len(urgent)
 
 
 def test_a_strict_session_tells_of_what_it_fails() -> None:
@@ -224,9 +249,9 @@ def test_a_strict_session_tells_of_what_it_fails() -> None:
             for n in (4, 5)
         ),
     )
-    text = brief_of(replace(results, strict=True)).text
+    text = tell(replace(results, strict=True)).text
     assert f"\nenvironment_shift -3.0 %: {case_id(3)}\n" in text
-    assert "\n2 cases skipped: throughput\n" in text
+    assert f"\n2 cases skipped: throughput of {case_id(4)}, {case_id(5)}\n" in text
     assert "and 1 more like it\n" in text
 
 
@@ -246,12 +271,12 @@ def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
         )
         for n in range(1, 201)
     )
-    brief = brief_of(make.session(*chain(*cases), environment=SURROUNDINGS))
+    brief = tell(make.session(*chain(*cases), environment=SURROUNDINGS))
 
     assert len(brief.text) <= LONGEST_TEXT
     assert len(brief.markdown) <= 2 * LONGEST_TEXT
     assert len(brief.subject) <= 160
-    assert "200 failed" in brief.text.splitlines()[0]
+    assert "200 of 600 cases failed" in brief.text.splitlines()[0]
     assert RUN in brief.text
     assert ("more cases" in brief.text) == (kinds > 1)
 
@@ -264,7 +289,7 @@ def test_texts_of_others_become_no_markup_and_no_command() -> None:
         make.unmeasured_case(case_id(2), Verdict.FAILED, hostile),
         environment={"commit": hostile, "ci_run": f"javascript:{hostile}"},
     )
-    brief = brief_of(replace(results, cluster=hostile))
+    brief = tell(replace(results, cluster=hostile))
 
     for text in (brief.subject, brief.text, brief.markdown):
         assert "##[" not in text

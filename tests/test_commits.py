@@ -17,9 +17,10 @@ from trainers import checkout
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
 from pytest_dlperf.night.explanation_words import told_commits
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
-from pytest_dlperf.reports.brief import brief_of
+from pytest_dlperf.notices.brief import brief_of
 from pytest_dlperf.reports.html.page import html_page
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
@@ -186,7 +187,7 @@ def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
     why = replace(SINCE_TUESDAY, commits=(found,))
     results = make.session(moved_case("paddle-resnet50-fp32-b128-4n8g", -9.9, why))
 
-    brief, page = brief_of(results), html_page(results, {})
+    brief, page = brief_of(night_of(results)), html_page(results, {})
 
     _, more = told_commits(why, most=1)
     ends = "and 6 more commits of models, 9f8e7d6 to 1a2b3c4"
@@ -197,4 +198,4 @@ def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
     assert "<script>alert" not in page
     assert "javascript:alert" not in page
     assert r"<script>alert(1)</script>` \[x\]" in brief.markdown  # code, and no link
-    assert "[compare](https://github.com/lab/models/compare/a...b)" in brief.markdown
+    assert "](https://github.com/lab/models/compare/a...b)" in brief.markdown

@@ -288,5 +288,5 @@ def test_a_session_shows_the_note_and_stays_red(suite: Suite) -> None:
         assert "<b>known</b>" not in report
     notice = notice_of(read_results(suite.path / "results.json"))
     assert f"until {SOON}: {text}" in notice.text
-    assert "regressed" in notice.subject
+    assert "got slower" in notice.subject
     assert notice.is_red

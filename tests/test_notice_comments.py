@@ -82,7 +82,7 @@ def test_there_is_one_comment_and_it_turns_green(
     assert comments.send(notice_of(green(), is_due=False))
     assert len(forge.comments) == 2
     assert comment["body"].startswith(f"{MARKER}\n")
-    assert "1 pass" in comment["body"]
+    assert "the only case passes" in comment["body"]
     assert "-9.9 %" not in comment["body"]
 
 

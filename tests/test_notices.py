@@ -115,7 +115,7 @@ def test_slack_gets_blocks_of_plain_text(web: Web, reason: str) -> None:
 
     header, section, actions = message["blocks"]
     assert [block["type"] for block in message["blocks"]] == ["header", "section", "actions"]
-    assert CASE in header["text"]["text"] or "regressed" in header["text"]["text"]
+    assert CASE in header["text"]["text"] or "got slower" in header["text"]["text"]
     assert "-9.9 %" in section["text"]["text"]
     assert len(header["text"]["text"]) <= 150
     assert len(section["text"]["text"]) <= 3000

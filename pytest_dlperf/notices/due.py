@@ -12,7 +12,7 @@ from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night.case_status import CaseStatus, is_measured, of_judgement, status_of
-from pytest_dlperf.notices.summary import is_red
+from pytest_dlperf.night.night import is_red
 
 if TYPE_CHECKING:
     from pathlib import Path

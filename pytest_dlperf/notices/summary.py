@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from pytest_dlperf.night.case_status import (
     counts,
-    is_measured,
     metric_words,
     status_of,
     worst_first,
 )
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.texts import address, plain
+from pytest_dlperf.notices.brief import brief_of
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.posting import clipped
-from pytest_dlperf.reports.brief import brief_of
 from pytest_dlperf.reports.markdown_text import inline
 from pytest_dlperf.results.file import metric_entry
 
@@ -48,13 +48,14 @@ def notice_of(
     ``faults`` are what else made it fail, such as a report that could not be written; ``drifts`` is
     what the history shows, ``page`` where the page lies.
     """
-    brief = brief_of(results, drifts=drifts, page=page)
+    night = night_of(results, drifts=drifts)
+    brief = brief_of(night, page=page)
     return Notice(
         subject=brief.subject,
         text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
         markdown="\n\n".join([brief.markdown.rstrip(), *map(inline, faults)]),
         cluster=results.cluster,
-        is_red=is_red(results) or bool(faults),
+        is_red=night.is_red or bool(faults),
         is_due=is_due,
         ci_run=address(results.origin.ci_run),
         results=results,
@@ -71,15 +72,6 @@ def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]
             return [] if history is None else list(drifts_of(history, results))
     except HistoryError:
         return []
-
-
-def is_red(results: Results) -> bool:
-    """Tell whether a session has failed, as far as its results tell."""
-    return (
-        results.interrupted
-        or not any(map(is_measured, results.cases))
-        or any(status_of(result).fails(strict=results.strict) for result in results.cases)
-    )
 
 
 def notice_data(notice: Notice) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.night import texts
+from pytest_dlperf.night.pieces import Role
 from pytest_dlperf.reports.tables import padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from pytest_dlperf.night.pieces import Piece, Text
 
 LONGEST: Final = 1000
 """Characters of one text that are shown."""
@@ -59,6 +62,27 @@ def _coded(text: str) -> str:
     # A pipe would end a cell, and cannot be escaped in code the same way in and out of tables.
     pieces = text.split("|")
     return _ENTITIES["|"].join(_code_span(piece) if piece.strip() else piece for piece in pieces)
+
+
+def rendered(text: Text) -> str:
+    """Write a text of the night: each piece by its role."""
+    return "".join(map(_piece, text.pieces)).strip()
+
+
+def _piece(piece: Piece) -> str:
+    if not piece.text.strip():
+        return piece.text
+    if piece.role in (Role.CASE, Role.CODE):
+        return code(piece.text)
+    line = inline(piece.text)
+    if piece.address is not None:
+        return f"[{line}]({piece.address})"
+    if piece.role is Role.STRONG:
+        return f"**{line}**"
+    # Blanks at the ends part it from its neighbours.
+    begin = " " * (len(piece.text) - len(piece.text.lstrip(" ")) > 0)
+    end = " " * (len(piece.text) - len(piece.text.rstrip(" ")) > 0)
+    return f"{begin}{line}{end}"
 
 
 def fenced(lines: Iterable[str]) -> str:

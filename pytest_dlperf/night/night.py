@@ -1,0 +1,261 @@
+"""What a session has to say, as one tree: made once, from results and history, for all reports.
+
+Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands beside it as a value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import history_words, texts
+from pytest_dlperf.night.case_status import CaseStatus, is_measured, status_of
+from pytest_dlperf.night.figures import alike
+from pytest_dlperf.night.groups import DIFFERENCES_SHOWN, bad_groups, groups_of
+from pytest_dlperf.night.pieces import (
+    NOTHING,
+    Piece,
+    Text,
+    cases_named,
+    code,
+    join,
+    phrase,
+    strong,
+    word,
+)
+from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.sentence import sentence_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_dlperf.history.series import Drift, Series
+    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
+    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.night.groups import Group
+
+CASES_NAMED: Final = 3
+"""Cases that a line names; the others are counted."""
+
+_ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
+_FRESH, _STANDING, _KNOWN = range(3)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Cases that are told together, from the title to who accepted their numbers."""
+
+    status: CaseStatus
+    age: int
+    """0: new tonight, or nobody knows; 1: since an earlier night; 2: noted as known."""
+    subject: Text
+    """For instance ``regressed -9.9 % since Tuesday``."""
+    metric: Text
+    """The metric that is wrong; of a single case nothing where that is its first one."""
+    case_ids: tuple[str, ...]
+    lines: tuple[Text, ...]
+    """What was measured or why not, and since when."""
+    differences: tuple[Text, ...]
+    """What differs from the last good night, the most suspicious first."""
+    commits: tuple[Text, ...]
+    """What came to a checkout between the last good night and the first bad one."""
+    accepted: Text
+    """Who accepted the number that it is held against, where there is one."""
+
+    @property
+    def named(self) -> Text:
+        """The metric and the first cases, and how many others there are."""
+        cases = cases_named(self.case_ids, CASES_NAMED)
+        return phrase("{} of {}", self.metric, cases) if self.metric else cases
+
+    @property
+    def title(self) -> Text:
+        """The subject and what it is about."""
+        return phrase("{}: {}", self.subject, self.named)
+
+    def first_differences(self, most: int = DIFFERENCES_SHOWN) -> list[Text]:
+        """Return the first differences; where there are more, the last line counts them."""
+        more = len(self.differences) - most
+        rest = phrase("and {}", word(numbers.counted(more, "more difference")))
+        return [*self.differences[:most], *([rest] if more > 0 else [])]
+
+
+class Night(Struct, frozen=True, kw_only=True):
+    """A session in words."""
+
+    results: Results
+    began: str
+    """Its day: ``Friday 2026-11-20``."""
+    sentence: Text
+    """What it has come to."""
+    is_red: bool
+    urgent: tuple[Text, ...]
+    """Hosts and devices that cannot be used: what to act on at once."""
+    bad: tuple[Entry, ...]
+    """What is new tonight, then what stands since earlier nights, then what is known."""
+    shifts: tuple[Entry, ...]
+    """What is worse, and is so with the accepted software as well."""
+    gains: tuple[Entry, ...]
+    facts: tuple[Text, ...]
+    """What needs no action: drifts, what passes again, what is absent, what was accepted."""
+    suspicions: tuple[Text, ...]
+    """What only all cases together show, and may need action."""
+    expected: tuple[Text, ...]
+    """What is so every night."""
+
+
+def night_of(results: Results, *, drifts: Sequence[tuple[Series, Drift]] = ()) -> Night:
+    """Put a session into words; ``drifts`` are those that its history shows."""
+    tonight = results.started
+    groups = bad_groups(results)
+    bad = sorted((entry_of(group, tonight) for group in groups), key=lambda entry: entry.age)
+    told = {result.case.id for group in groups for result in group.cases}
+    rest = [result for result in results.cases if result.case.id not in told]
+    drifting = {
+        result.case.id
+        for group in groups
+        if group.explanation is not None and group.explanation.is_gradual
+        for result in group.cases
+    }
+    return Night(
+        results=results,
+        began=words.dated(tonight, tonight),
+        sentence=sentence_of(results),
+        is_red=is_red(results),
+        urgent=tuple(
+            phrase("host {} cannot be used: {}", code(host), "; ".join(faults))
+            for host, faults in sorted(results.unfit_hosts.items())
+        ),
+        bad=tuple(bad),
+        shifts=_entries(rest, CaseStatus.ENVIRONMENT_SHIFT, tonight),
+        gains=_entries(rest, CaseStatus.IMPROVED, tonight),
+        facts=tuple(_facts(results, rest, [d for d in drifts if d[0].case_id not in drifting])),
+        suspicions=tuple(phrase("{}", line) for line in suspicion_lines(results.cases)),
+        expected=tuple(phrase("{}", line) for line in to_be_expected(results.cases)),
+    )
+
+
+def is_red(results: Results) -> bool:
+    """Tell whether a session has failed, as far as its results tell."""
+    return (
+        results.interrupted
+        or not any(map(is_measured, results.cases))
+        or any(status_of(result).fails(strict=results.strict) for result in results.cases)
+    )
+
+
+# ----------------------------------------------------------------------------- entries
+
+
+def _entries(cases: Iterable[CaseResult], status: CaseStatus, tonight: str) -> tuple[Entry, ...]:
+    members = [result for result in cases if status_of(result) is status]
+    return tuple(entry_of(group, tonight) for group in groups_of(members, tonight))
+
+
+def entry_of(group: Group, tonight: str) -> Entry:
+    """Put cases that are told together into words."""
+    explanation, judgement = group.explanation, group.judgement
+    since = words.since_line(explanation, tonight)
+    has_reference = judgement is not None and judgement.reference is not None
+    return Entry(
+        status=group.status,
+        age=_age(explanation, tonight),
+        subject=phrase("{}", strong(group.subject)),
+        metric=phrase("{}", group.metric),
+        case_ids=tuple(result.case.id for result in group.cases),
+        lines=tuple(
+            phrase("{}", line) for line in (group.measured(), group.reason(), since) if line
+        ),
+        differences=tuple(difference_text(one, judgement) for one in group.suspects)
+        if judgement is not None
+        else (),
+        commits=tuple(_commit_texts(explanation)),
+        accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
+    )
+
+
+def _age(explanation: Explanation | None, tonight: str) -> int:
+    if words.is_known(explanation, tonight):
+        return _KNOWN
+    return _STANDING if words.since_words(explanation, tonight) not in ("", "tonight") else _FRESH
+
+
+def difference_text(difference: Difference, judgement: Judgement) -> Text:
+    """Put a difference into words: its name, its sides, and whether it came with the change."""
+    told = words.told_difference(difference)
+    is_word = (words.UNKNOWN, words.NOT_SET)
+    sides = join(
+        ", ",
+        (
+            phrase("{} {}", word(side), word(value) if value in is_word else code(value))
+            for side, value in told.sides
+        ),
+    )
+    came = strong(words.came_with(judgement) if told.came_with_it else "")
+    return join(", ", [phrase("{}: {}", code(told.name), sides), came])
+
+
+def _commit_texts(explanation: Explanation | None) -> Iterator[Text]:
+    for one in words.told_commits(explanation):
+        if one.is_range and one.address:  # which is worth reading where nothing can be clicked
+            yield phrase("{}: {}", one.line, Piece(one.address, address=one.address))
+        else:
+            yield phrase("{}", Piece(one.line, address=one.address))
+
+
+# ------------------------------------------------------------------------------- facts
+
+
+def _facts(
+    results: Results, rest: Sequence[CaseResult], drifts: Sequence[tuple[Series, Drift]]
+) -> Iterator[Text]:
+    """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
+    yield from _recovered(rest, results.started)
+    if drifts:
+        yield _drifts(drifts)
+    for status in _ABSENT:
+        yield from _absent([result for result in rest if status_of(result) is status], status)
+    yield from _accepted(results)
+
+
+def _recovered(cases: Iterable[CaseResult], tonight: str) -> Iterator[Text]:
+    """Say which cases pass again, by the night since which they were red."""
+    by_night: dict[str, list[str]] = {}
+    for result in cases:
+        red = [e.red_since for e in result.explanations.values() if e.red_since is not None]
+        if red and status_of(result) is CaseStatus.PASS:
+            first = min(red, key=lambda night: parse_time(night.at))
+            by_night.setdefault(words.red_words(first, tonight), []).append(result.case.id)
+    for was_red, ids in by_night.items():
+        yield phrase("passes again, {}: {}", word(was_red), cases_named(ids, CASES_NAMED))
+
+
+def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> Text:
+    series, drift = max(drifts, key=lambda pair: abs(pair[1].percent))
+    said = phrase("{} of {} {}", series.metric, code(series.case_id), history_words.drift(drift))
+    return phrase("{}; and {} more", said, len(drifts) - 1) if len(drifts) > 1 else said
+
+
+def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
+    if not cases:
+        return
+    reasons = [j.reason for result in cases for j in result.judgements.values() if j.reason]
+    counted = numbers.counted(len(cases), "case")
+    ids = [result.case.id for result in cases]
+    said = phrase("{} {}: {}", word(counted), word(status.value), cases_named(ids, CASES_NAMED))
+    if reasons:
+        said = phrase("{}: {}", said, texts.in_short(reasons[0]))
+    different = {alike(reason, result.case) for result in cases for reason in reasons}
+    yield phrase("{}; and other reasons", said) if len(different) > 1 else said
+
+
+def _accepted(results: Results) -> Iterator[Text]:
+    changes = results.baseline_changes
+    if changes:
+        first = changes[0]
+        who = phrase(" by {}", texts.person(first.by)) if first.by else NOTHING
+        count = numbers.counted(len(changes), "number")
+        yield phrase("accepted tonight{}: {} ({})", who, word(count), texts.reason(first.why))

@@ -1,0 +1,132 @@
+"""The night in ten seconds: what mails, chats and comments say of it, as plain text and Markdown.
+
+It stays short, however bad the night was: what has no room is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.night import texts
+from pytest_dlperf.night.explanation_words import LONGEST_LINE, short_commit
+from pytest_dlperf.night.night import CASES_NAMED
+from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, phrase, word
+from pytest_dlperf.reports.markdown_text import bullets, rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.night.night import Entry, Night
+
+LONGEST_TEXT: Final = 3000
+"""Characters of the plain text; what chats show of one message at the least."""
+LONGEST_SUBJECT: Final = 160
+ENTRIES_SHOWN: Final = 8
+
+
+class Brief(Struct, frozen=True, kw_only=True):
+    """A session in a few words."""
+
+    subject: str
+    """One line: a mail's subject, a chat's title."""
+    text: str
+    """Plain text, the subject's facts included."""
+    markdown: str
+    """The same as GitHub-flavoured Markdown."""
+
+
+def brief_of(night: Night, *, page: str | None = None) -> Brief:
+    """Tell a session shortly; ``page`` is the address or the place of its page."""
+    shown = ENTRIES_SHOWN
+    while len(text := _text(night, shown, page)) > LONGEST_TEXT and shown:
+        shown -= 1
+    cluster, said = night.results.cluster, night.sentence
+    if len(night.bad) == 1 and len(night.bad[0].case_ids) == 1:
+        said = phrase("{}: {}", said, night.bad[0].named)
+    return Brief(
+        subject=str(phrase("dlperf {}: {}", cluster, said).cut(LONGEST_SUBJECT)),
+        text=text,
+        markdown=_markdown(night, shown, page),
+    )
+
+
+def _headline(night: Night) -> Text:
+    return phrase("{}, {}: {}", night.results.cluster, word(night.began), night.sentence)
+
+
+def _more(left: Sequence[Entry]) -> Text:
+    """Count what has no room."""
+    if not left:
+        return NOTHING
+    count = numbers.counted(sum(len(entry.case_ids) for entry in left), "more case")
+    return phrase("and {}, the worst: {}", word(count), left[0].title).cut(LONGEST_LINE)
+
+
+def _below(entry: Entry) -> Iterator[Text]:
+    """Yield what stands below an entry's title."""
+    every = (*entry.lines, *entry.first_differences(), *entry.commits, entry.accepted)
+    yield from (line.cut(LONGEST_LINE) for line in every if line)
+
+
+def _quiet(night: Night) -> Iterator[Text]:
+    """Yield a line for each thing that needs no action."""
+    for entries in (night.shifts, night.gains):
+        for entry in entries[:CASES_NAMED]:
+            came = [one for one in entry.differences if one.pieces[-1].role is Role.STRONG]
+            yield phrase("{}; {}", entry.title, came[0]) if came else entry.title
+        if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):
+            count = numbers.counted(left, "more case")
+            yield phrase("{} {}", word(count), word(entries[0].status.value))
+    yield from night.facts
+
+
+def _places(night: Night, page: str | None) -> Iterator[tuple[str, Piece]]:
+    commit, _, ci_run = night.results.origin
+    for name, place in (("page", page), ("CI run", ci_run)):
+        if place:
+            yield name, Piece(place, Role.CODE, texts.address(place))
+    if commit:
+        yield "commit", code(short_commit(commit))
+
+
+def _urgent(night: Night) -> list[Text]:
+    shown = [line.cut(LONGEST_LINE) for line in night.urgent[:CASES_NAMED]]
+    more = len(night.urgent) - CASES_NAMED
+    return [*shown, *([phrase("{} more hosts cannot be used", more)] if more > 0 else [])]
+
+
+def _text(night: Night, shown: int, page: str | None) -> str:
+    blocks = [str(_headline(night)), "\n".join(map(str, _urgent(night)))]
+    for entry in night.bad[:shown]:
+        title = phrase("{}: {}", entry.subject, entry.named)
+        blocks.append(
+            "\n".join([str(title.cut(LONGEST_LINE)), *(f"  {line}" for line in _below(entry))])
+        )
+    quiet = "\n".join(str(line.cut(LONGEST_LINE)) for line in _quiet(night))
+    places = "\n".join(
+        f"{name}: {texts.printable(piece.text)}" for name, piece in _places(night, page)
+    )
+    return "\n\n".join(filter(None, [*blocks, str(_more(night.bad[shown:])), quiet, places])) + "\n"
+
+
+def _markdown(night: Night, shown: int, page: str | None) -> str:
+    items = [
+        "\n".join([rendered(entry.title), *(f"  - {rendered(line)}" for line in _below(entry))])
+        for entry in night.bad[:shown]
+    ]
+    more = _more(night.bad[shown:])
+    blocks = [
+        f"**{rendered(_headline(night))}.**",
+        bullets(map(rendered, _urgent(night))),
+        bullets([*items, *([rendered(more)] if more else [])]),
+        bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(night)),
+        " · ".join(_linked(name, piece) for name, piece in _places(night, page)),
+    ]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _linked(name: str, place: Piece) -> str:
+    return f"[{name}]({place.address})" if place.address else rendered(phrase(name + " {}", place))

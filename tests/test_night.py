@@ -1,0 +1,130 @@
+"""A night in words: its sentence, the order in which it is told, and the roles of what it says."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+import results_makers as make
+from explained import SINCE_TUESDAY, TUESDAY, explained, moved_case
+from msgspec.structs import replace
+
+from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
+from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.night.night import night_of
+from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
+from pytest_dlperf.night.sentence import sentence_of
+from pytest_dlperf.reports.markdown_text import rendered
+
+TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
+NOTED = replace(
+    SINCE_TUESDAY,
+    note=Note(text="known, #812", until=date(2026, 12, 1), at=make.STARTED, by="ana"),
+)
+
+
+def case_id(batch: int) -> str:
+    return f"paddle-resnet50-fp32-b{batch}-4n8g"
+
+
+def passing(count: int) -> list[CaseResult]:
+    return [make.measured_case(case_id(batch), 1000.0) for batch in range(500, 500 + count)]
+
+
+def memory_case(batch: int) -> CaseResult:
+    known = moved_case(case_id(batch), -1.0, None, Verdict.PASS)
+    grown = make.judged(
+        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
+    )
+    return make.with_judgement(known, grown)
+
+
+@pytest.mark.parametrize(
+    ("cases", "sentence"),
+    [
+        ([], "nothing was measured"),
+        (passing(1), "the only case passes"),
+        (passing(2), "both cases pass"),
+        (passing(115), "all 115 cases pass"),
+        (
+            [*(moved_case(case_id(n), -n / 10, TONIGHT) for n in (14, 15, 16)),
+             *(moved_case(case_id(n), -n / 10) for n in (62, 63, 64)), *passing(109)],
+            "6 of 115 cases got slower, 3 of them tonight; worst -6.4 %",
+        ),
+        ([moved_case(case_id(1), -9.9), *passing(1)],
+         "1 of 2 cases got slower since Tuesday, -9.9 %"),
+        ([memory_case(1), *passing(2)], "1 of 3 cases got worse, +6.0 %"),
+        ([moved_case(case_id(1), 9.9, None, Verdict.IMPROVED), *passing(2)],
+         "2 of 3 cases pass; 1 got faster, +9.9 %"),
+        ([make.unmeasured_case(case_id(1), Verdict.HUNG, "no step"), memory_case(2)],
+         "1 of 2 cases hung; 1 got worse, +6.0 %"),
+        ([make.unmeasured_case(case_id(1), Verdict.FAILED, "exit code 1")],
+         "nothing was measured: the only case failed"),
+        ([moved_case(case_id(1), -9.9, NOTED), moved_case(case_id(2), -8.0)],
+         "both cases got slower since Tuesday, 1 of them known; worst -9.9 %"),
+    ],
+)  # fmt: skip
+def test_a_session_is_a_sentence(cases: list[CaseResult], sentence: str) -> None:
+    assert str(sentence_of(make.session(*cases))) == sentence
+
+
+def test_an_interrupted_session_says_so_first() -> None:
+    results = replace(make.session(*passing(3)), interrupted=True)
+    assert str(sentence_of(results)) == "interrupted: all 3 cases pass"
+
+
+def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() -> None:
+    night = night_of(
+        make.session(
+            moved_case(case_id(1), -40.0, NOTED),
+            moved_case(case_id(2), -30.0),
+            moved_case(case_id(3), -20.0, TONIGHT),
+        )
+    )
+    assert [entry.case_ids for entry in night.bad] == [(case_id(n),) for n in (3, 2, 1)]
+    assert [entry.age for entry in night.bad] == [0, 1, 2]
+
+
+def test_hosts_to_act_on_stand_apart() -> None:
+    results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
+    night = night_of(results)
+    assert [str(line) for line in night.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
+
+
+def test_what_passes_again_is_a_fact() -> None:
+    again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
+    (fact,) = night_of(make.session(*again)).facts
+    assert str(fact) == (
+        f"passes again, was red since Tuesday 2026-11-17: {case_id(500)}, {case_id(501)}"
+    )
+
+
+# ---------------------------------------------------------------------------------- pieces
+
+
+def test_a_string_without_a_role_is_untrusted() -> None:
+    text = phrase("{} of {} says {}", 6, strong("all"), "<b>")
+    assert [piece.role for piece in text.pieces] == [
+        Role.NUMBER, Role.WORD, Role.STRONG, Role.WORD, Role.UNTRUSTED,
+    ]  # fmt: skip
+    assert rendered(text) == "6 of **all** says &lt;b&gt;"
+
+
+def test_what_says_nothing_is_not_joined() -> None:
+    assert str(join("; ", ["a", phrase(""), "b"])) == "a; b"
+    assert not join("; ", [phrase(""), ""])
+
+
+def test_a_text_is_cut_within_its_pieces() -> None:
+    text = phrase("{}: {}", strong("regressed"), "x" * 50)
+    assert str(text.cut(20)) == "regressed: xxxxxx..."
+    assert text.cut(20).pieces[0].role is Role.STRONG
+    assert text.cut(100) is text
+
+
+def test_cases_and_code_and_links_are_marked_in_markdown() -> None:
+    assert rendered(cases_named(["a", "b", "c"], 2)) == "`a`, `b` and 1 more"
+    linked = phrase(
+        "by {}, {}", Piece("the [new] loader", address="https://x.example/1"), code("-x")
+    )
+    assert rendered(linked) == r"by [the \[new\] loader](https://x.example/1), `-x`"
