@@ -57,7 +57,7 @@ def memory_case(batch: int) -> CaseResult:
         ([moved_case(case_id(1), 9.9, None, Verdict.IMPROVED), *passing(2)],
          "2 of 3 cases pass; 1 got faster, +9.9 %"),
         ([make.unmeasured_case(case_id(1), Verdict.HUNG, "no step"), memory_case(2)],
-         "1 of 2 cases hung; 1 got worse, +6.0 %"),
+         "1 of 2 cases got worse, +6.0 %; 1 hung"),
         ([make.unmeasured_case(case_id(1), Verdict.FAILED, "exit code 1")],
          "nothing was measured: the only case failed"),
         ([moved_case(case_id(1), -9.9, NOTED), moved_case(case_id(2), -8.0)],
@@ -82,7 +82,7 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() ->
         )
     )
     assert [entry.case_ids for entry in night.bad] == [(case_id(n),) for n in (3, 2, 1)]
-    assert [entry.age for entry in night.bad] == [0, 1, 2]
+    assert [entry.age for entry in night.bad] == [0, 2, 3]
 
 
 def test_hosts_to_act_on_stand_apart() -> None:

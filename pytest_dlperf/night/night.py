@@ -5,6 +5,7 @@ Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands b
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -13,13 +14,14 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import history_words, texts
-from pytest_dlperf.night.case_status import CaseStatus, is_measured, status_of
+from pytest_dlperf.night.case_status import CaseStatus, is_measured, status_of, worst_first
 from pytest_dlperf.night.figures import alike
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.night.pieces import (
     NOTHING,
     Piece,
     Text,
+    case,
     cases_named,
     code,
     join,
@@ -31,18 +33,23 @@ from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.night.sentence import sentence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.history.series import Drift, Series
+    from pytest_dlperf.history.series import CaseHistory, Drift, Series
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.night.groups import Group
+
+    Histories = Mapping[str, Mapping[str, CaseHistory]]
 
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
 
 _ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
-_FRESH, _STANDING, _KNOWN = range(3)
+_RECENT_DAYS: Final = 30
+AGES: Final = ("new tonight", "not known since when", "since earlier nights", "known")
+"""Ages of what is bad, in the order in which it is told."""
+_TONIGHT, _UNDATED, _EARLIER, _KNOWN = range(len(AGES))
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -50,7 +57,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     status: CaseStatus
     age: int
-    """0: new tonight, or nobody knows; 1: since an earlier night; 2: noted as known."""
+    """Its place in ``AGES``."""
     subject: Text
     """For instance ``regressed -9.9 % since Tuesday``."""
     metric: Text
@@ -95,7 +102,7 @@ class Night(Struct, frozen=True, kw_only=True):
     urgent: tuple[Text, ...]
     """Hosts and devices that cannot be used: what to act on at once."""
     bad: tuple[Entry, ...]
-    """What is new tonight, then what stands since earlier nights, then what is known."""
+    """What makes the session red, by its age."""
     shifts: tuple[Entry, ...]
     """What is worse, and is so with the accepted software as well."""
     gains: tuple[Entry, ...]
@@ -103,12 +110,23 @@ class Night(Struct, frozen=True, kw_only=True):
     """What needs no action: drifts, what passes again, what is absent, what was accepted."""
     suspicions: tuple[Text, ...]
     """What only all cases together show, and may need action."""
+    drifts: tuple[Text, ...]
+    """A line for each case that drifts, as its history shows."""
     expected: tuple[Text, ...]
     """What is so every night."""
 
 
-def night_of(results: Results, *, drifts: Sequence[tuple[Series, Drift]] = ()) -> Night:
-    """Put a session into words; ``drifts`` are those that its history shows."""
+def night_of(
+    results: Results,
+    *,
+    drifts: Sequence[tuple[Series, Drift]] = (),
+    histories: Histories | None = None,
+) -> Night:
+    """Put a session into words.
+
+    ``drifts`` are those that its history shows; ``histories``, by case and metric, add new levels
+    of the last weeks and name each drift.
+    """
     tonight = results.started
     groups = bad_groups(results)
     bad = sorted((entry_of(group, tonight) for group in groups), key=lambda entry: entry.age)
@@ -133,7 +151,11 @@ def night_of(results: Results, *, drifts: Sequence[tuple[Series, Drift]] = ()) -
         shifts=_entries(rest, CaseStatus.ENVIRONMENT_SHIFT, tonight),
         gains=_entries(rest, CaseStatus.IMPROVED, tonight),
         facts=tuple(_facts(results, rest, [d for d in drifts if d[0].case_id not in drifting])),
-        suspicions=tuple(phrase("{}", line) for line in suspicion_lines(results.cases)),
+        suspicions=(
+            *(phrase("{}", line) for line in suspicion_lines(results.cases)),
+            *_new_levels(judged(rest, histories or {}), tonight),
+        ),
+        drifts=tuple(_drift_lines(judged(worst_first(results.cases), histories or {}))),
         expected=tuple(phrase("{}", line) for line in to_be_expected(results.cases)),
     )
 
@@ -180,7 +202,8 @@ def entry_of(group: Group, tonight: str) -> Entry:
 def _age(explanation: Explanation | None, tonight: str) -> int:
     if words.is_known(explanation, tonight):
         return _KNOWN
-    return _STANDING if words.since_words(explanation, tonight) not in ("", "tonight") else _FRESH
+    since = words.since_words(explanation, tonight)
+    return {"": _UNDATED, "tonight": _TONIGHT}.get(since, _EARLIER)
 
 
 def difference_text(difference: Difference, judgement: Judgement) -> Text:
@@ -250,6 +273,41 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
         said = phrase("{}: {}", said, texts.in_short(reasons[0]))
     different = {alike(reason, result.case) for result in cases for reason in reasons}
     yield phrase("{}; and other reasons", said) if len(different) > 1 else said
+
+
+def judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
+    """Return the histories of the metrics of these cases that a test judges."""
+    found = {}
+    for result in results:
+        of_case = histories.get(result.case.id, {})
+        names = [name for name, known in result.metrics().items() if known.metric.is_judged]
+        found[result.case.id] = {name: of_case[name] for name in names if name in of_case}
+    return found
+
+
+def _new_levels(histories: Histories, tonight: str) -> Iterator[Text]:
+    """Yield the new levels of the last weeks, a line for each case and day."""
+    since = f"{(parse_time(tonight) - timedelta(days=_RECENT_DAYS)).date()}"
+    found: dict[tuple[str, str], list[Text]] = {}
+    for case_id, by_metric in histories.items():
+        for name, history in by_metric.items():
+            for change in history.change_points:
+                moved = numbers.signed_percent(change.difference_percent)
+                level = phrase("{} {}", name, word(moved))
+                found.setdefault((change.at[:10], case_id), []).append(level)
+    for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
+        if at >= since:
+            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", levels))
+
+
+def _drift_lines(histories: Histories) -> Iterator[Text]:
+    """Yield the drift of each case's first metric that has one, and name the others."""
+    for case_id, by_metric in histories.items():
+        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
+        if drifts:
+            first, *others = drifts
+            said = phrase("{}: {} {}", case(case_id), first, history_words.drift(drifts[first]))
+            yield phrase("{}; also {}", said, ", ".join(others)) if others else said
 
 
 def _accepted(results: Results) -> Iterator[Text]:

@@ -45,25 +45,49 @@ _ONE_AND_MORE: Final = {
 }
 """What is said of one case, and of more than one."""
 
+_NUMBERLESS: Final = (CaseStatus.FAILED, CaseStatus.HUNG, CaseStatus.INVALID, CaseStatus.LOST)
+"""Statuses of cases that gave no number: more than one are summed up, behind all others."""
+_ORDER: Final = (
+    CaseStatus.PASS,
+    CaseStatus.RECORDED,
+    CaseStatus.ACCEPTED,
+    CaseStatus.REGRESSED,
+    CaseStatus.INCONCLUSIVE,
+    CaseStatus.NO_BASELINE,
+    CaseStatus.ENVIRONMENT_SHIFT,
+    CaseStatus.NOT_JUDGED,
+    CaseStatus.NOT_MEASURED,
+    CaseStatus.SKIPPED,
+    CaseStatus.EXPECTED,
+    CaseStatus.IMPROVED,
+)
+
 
 def sentence_of(results: Results) -> Text:
     """Say what a session has come to.
 
     For instance ``6 of 115 cases got slower, 3 of them tonight; worst -6.4 %``. Of a red session
-    the cases that pass are not counted.
+    only what makes it red is counted.
     """
     by_status: dict[CaseStatus, list[CaseResult]] = {}
     for result in worst_first(results.cases):
         by_status.setdefault(status_of(result), []).append(result)
-    is_red = any(status.fails(strict=results.strict) for status in by_status)
-    told = [status for status in by_status if not (is_red and _is_settled(status))]
-    if not is_red:  # of a good session what passes comes first
-        told.sort(key=lambda status: not _is_settled(status))
+    bad = {s: cases for s, cases in by_status.items() if s.fails(strict=results.strict)}
     parts: list[Text] = []
-    for status in told:
-        members = by_status[status]
-        count = phrase("{}", len(members)) if parts else _of_all(len(members), len(results.cases))
-        parts.append(phrase("{} {}", count, _verb(status, members, results.started)))
+
+    def tell(cases: Sequence[CaseResult], verb: Text) -> None:
+        count = phrase("{}", len(cases)) if parts else _of_all(len(cases), len(results.cases))
+        parts.append(phrase("{} {}", count, verb))
+
+    for status in _ORDER:
+        cases = (bad or by_status).get(status, ())
+        if cases:
+            tell(cases, _verb(status, cases, results.started))
+    broken = [status for status in bad if status in _NUMBERLESS]
+    cases = [result for status in broken for result in bad[status]]
+    if cases:
+        words_of_one = _verb(broken[0], cases, results.started)
+        tell(cases, words_of_one if len(broken) == 1 else phrase("gave no number"))
     nothing = not any(map(is_measured, results.cases))
     limits = ["interrupted"] * results.interrupted + [NOTHING_MEASURED] * nothing
     return join(": ", [word(", ".join(limits)), join("; ", parts)])
@@ -74,10 +98,6 @@ def _of_all(count: int, total: int) -> Text:
         return phrase("{} of {} cases", count, total)
     few = {1: "the only case", 2: "both cases"}
     return phrase("{}", word(few[total])) if total in few else phrase("all {} cases", total)
-
-
-def _is_settled(status: CaseStatus) -> bool:
-    return status in (CaseStatus.PASS, CaseStatus.RECORDED, CaseStatus.ACCEPTED)
 
 
 def _verb(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Text:

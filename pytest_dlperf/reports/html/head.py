@@ -1,191 +1,115 @@
-"""Gather what the head of a session's page says: what is bad, what is suspicious, what is known."""
+"""Order what the head of a session's page shows of its night: what to act on comes first."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.results import Origin, parse_time
+from pytest_dlperf.model.results import Origin
 from pytest_dlperf.night import explanation_words as words
-from pytest_dlperf.night import history_words, texts
-from pytest_dlperf.night.case_status import CaseStatus, status_of, worst_first
+from pytest_dlperf.night import texts
 from pytest_dlperf.night.environment import environment_facts, session_facts
-from pytest_dlperf.night.groups import bad_groups, groups_of
-from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.night import AGES
+from pytest_dlperf.night.pieces import Piece, Text, phrase
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.night.groups import Group
-
-    Histories = Mapping[str, Mapping[str, CaseHistory]]
+    from pytest_dlperf.night.night import Entry, Night
 
 LINES_SHOWN: Final = 10
 """Lines of one kind that the head has room for; the others are folded."""
-_RECENT_DAYS: Final = 30
-_AT_SEVEN: Final = ("cluster", "started", "took")
+ENTRIES_SHOWN: Final = 8
+"""Entries of a block that the head has room for; the others are folded."""
+_HEAD_FACTS: Final = ("cluster", "started", "took")
 """Facts of the session that stand in the head; the others stand at the foot."""
 
 
-class HeadGroup(Struct, frozen=True, kw_only=True):
-    """Cases that are bad for the same reason.
+class Block(Struct, frozen=True, kw_only=True):
+    """Entries below a title; what has no room in ``shown`` is in ``folded``."""
 
-    ``said`` is the verdict, how much and since when; ``lines`` stand below it, and so do the most
-    suspicious of what differs and ``came``, whether it began with the loss.
-    """
-
-    badge: Badge
-    said: str
-    metric: str
-    """Its name; empty where the case has no other that comes before it."""
-    case_ids: tuple[str, ...]
-    lines: tuple[str, ...]
-    difference: str
-    came: str
-    more: str
-    """How many differences there are beside it."""
-    accepted: str
+    title: str
+    shown: tuple[tuple[Badge, Entry], ...]
+    folded: tuple[tuple[Badge, Entry], ...]
 
 
 class Fold(Struct, frozen=True, kw_only=True):
-    """Lines of the head that are folded until a reader opens them."""
+    """Lines that are folded until a reader opens them."""
 
     summary: str
-    lines: tuple[str, ...]
-
-
-class HeadFact(Struct, frozen=True, kw_only=True):
-    """A fact of the session, with a link where there is one."""
-
-    name: str
-    value: str
-    address: str | None = None
+    lines: tuple[Text, ...]
 
 
 class Head(Struct, frozen=True, kw_only=True):
     """The head of the page, from top to bottom; ``foot`` has the facts of least interest."""
 
-    facts: tuple[HeadFact, ...]
-    groups: tuple[HeadGroup, ...]
-    suspicions: tuple[str, ...]
+    facts: tuple[tuple[str, Text], ...]
+    urgent: tuple[Text, ...]
+    blocks: tuple[Block, ...]
+    remarks: tuple[Text, ...]
     folds: tuple[Fold, ...]
     foot: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
 
 
-def head_of(results: Results, histories: Histories) -> Head:
-    """Gather the head of a session's page."""
-    bad = bad_groups(results)
-    told = {result.case.id for group in bad for result in group.cases}
+def head_of(night: Night) -> Head:
+    """Order the head of a session's page."""
+    results = night.results
     facts = session_facts(results)
-    suspicions = list(_suspicions(results, histories, told))
+    remarks = (*night.suspicions, *night.facts)
     known = results.environment.items()
-    others = {name: one for name, one in known if name not in Origin._fields}
     return Head(
-        facts=tuple(_facts(results, facts)),
-        groups=tuple(_head_group(group, results.started, strict=results.strict) for group in bad),
-        suspicions=tuple(suspicions[:LINES_SHOWN]),
-        folds=tuple(_folds(results, histories, suspicions[LINES_SHOWN:])),
-        foot=tuple(fact for fact in facts if fact[0] not in _AT_SEVEN),
-        environment=tuple(environment_facts(others)),
+        facts=tuple(_facts(night, facts)),
+        urgent=night.urgent,
+        blocks=tuple(_blocks(night)),
+        remarks=remarks[:LINES_SHOWN],
+        folds=tuple(_folds(night, remarks[LINES_SHOWN:])),
+        foot=tuple(fact for fact in facts if fact[0] not in _HEAD_FACTS),
+        environment=tuple(environment_facts({n: v for n, v in known if n not in Origin._fields})),
     )
 
 
-def _facts(results: Results, facts: Iterable[tuple[str, str]]) -> Iterator[HeadFact]:
+def _facts(night: Night, facts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Text]]:
     for name, value in facts:
         if name == "started":
-            day = words.dated(results.started, results.started).partition(" ")[0]
-            yield HeadFact(name=name, value=f"{day} {value}" if day != value[:10] else value)
-        elif name in _AT_SEVEN:
-            yield HeadFact(name=name, value=value)
-    commit, page, run = results.origin
+            day, _, date = night.began.partition(" ")
+            yield name, phrase("{}", f"{day} {value}" if date == value[:10] else value)
+        elif name in _HEAD_FACTS:
+            yield name, phrase("{}", value)
+    commit, page, run = night.results.origin
     if commit:
-        address = texts.address(page)
-        yield HeadFact(name="commit", value=words.short_commit(commit), address=address)
+        link = Piece(words.short_commit(commit), address=texts.address(page))
+        yield "commit", phrase("{}", link)
     if run:
         address = texts.address(run)
-        yield HeadFact(name="CI", value="run" if address else run, address=address)
+        yield "CI", phrase("{}", Piece("run" if address else run, address=address))
 
 
-def _head_group(group: Group, tonight: str, *, strict: bool) -> HeadGroup:
-    judgement, differences = group.judgement, group.suspects
-    first = words.told_difference(differences[0]) if differences else None
-    return HeadGroup(
-        badge=badge_of(group.status, strict=strict),
-        said=group.subject,
-        metric=group.metric,
-        case_ids=tuple(result.case.id for result in group.cases),
-        lines=tuple(group.lines(tonight)),
-        difference=f"{first.name}: {first.line}" if first else "",
-        came=words.came_with(judgement) if first and first.came_with_it and judgement else "",
-        more=f"and {len(differences) - 1} more" if len(differences) > 1 else "",
-        accepted=group.accepted(tonight) if judgement and judgement.reference else "",
-    )
+def _blocks(night: Night) -> Iterator[Block]:
+    ages = {entry.age for entry in night.bad}
+    is_dated = ages != {AGES.index("not known since when")}
+    for age in sorted(ages):
+        entries = [entry for entry in night.bad if entry.age == age]
+        yield from _block(AGES[age] if is_dated else "", entries, night)
+    yield from _block("worse, and so is the accepted software", night.shifts, night)
+    yield from _block("gains", night.gains, night)
 
 
-# ------------------------------------------------------------------------- worth knowing
+def _block(title: str, entries: Sequence[Entry], night: Night) -> Iterator[Block]:
+    strict = night.results.strict
+    found = tuple((badge_of(entry.status, strict=strict), entry) for entry in entries)
+    if found:
+        yield Block(title=title, shown=found[:ENTRIES_SHOWN], folded=found[ENTRIES_SHOWN:])
 
 
-def _suspicions(results: Results, histories: Histories, told: set[str]) -> Iterator[str]:
-    """Yield further remarks; the cases in ``told`` are covered already."""
-    for host, faults in sorted(results.unfit_hosts.items()):
-        yield f"host {host} cannot be used: {'; '.join(faults)}"
-    for status in (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.IMPROVED):
-        cases = [result for result in results.cases if status_of(result) is status]
-        rest = [result for result in cases if result.case.id not in told]
-        for group in groups_of(rest, results.started):
-            yield group.line
-    yield from suspicion_lines(results.cases)
-    quiet = [result for result in results.cases if result.case.id not in told]
-    yield from _changes(_judged(quiet, histories), results.started)
-
-
-def _folds(results: Results, histories: Histories, more: Sequence[str]) -> Iterator[Fold]:
+def _folds(night: Night, more: Sequence[Text]) -> Iterator[Fold]:
     if more:
         yield Fold(summary=f"and {len(more)} more", lines=tuple(more))
-    drifts = tuple(_drift(_judged(worst_first(results.cases), histories)))
-    if drifts:
-        yield Fold(summary=f"{numbers.counted(len(drifts), 'case')} with drift", lines=drifts)
-    remarks = tuple(to_be_expected(results.cases))
-    if remarks:
-        yield Fold(summary="what to expect of such a session", lines=remarks)
-
-
-def _judged(results: Iterable[CaseResult], by_case: Histories) -> Histories:
-    """Return the histories of the metrics that are judged."""
-    found = {}
-    for result in results:
-        histories = by_case.get(result.case.id, {})
-        names = [name for name, known in result.metrics().items() if known.metric.is_judged]
-        found[result.case.id] = {name: histories[name] for name in names if name in histories}
-    return found
-
-
-def _changes(histories: Histories, started: str) -> Iterator[str]:
-    """Tell the new levels of the last 30 days, a line for each case and day."""
-    since = f"{(parse_time(started) - timedelta(days=_RECENT_DAYS)).date()}"
-    found: dict[tuple[str, str], list[str]] = {}
-    for case_id, by_metric in histories.items():
-        for name, history in by_metric.items():
-            for change in history.change_points:
-                told = f"{name} {numbers.signed_percent(change.difference_percent)}"
-                found.setdefault((change.at[:10], case_id), []).append(told)
-    for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
-        if at >= since:
-            yield f"{case_id}: level changed on {at}: {', '.join(levels)}"
-
-
-def _drift(histories: Histories) -> Iterator[str]:
-    """Tell the drift of a case's first metric that has one, and name the others."""
-    for case_id, by_metric in histories.items():
-        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
-        if drifts:
-            first, *others = drifts
-            more = f"; also {', '.join(others)}" if others else ""
-            yield f"{case_id}: {first} {history_words.drift(drifts[first])}{more}"
+    if night.drifts:
+        count = numbers.counted(len(night.drifts), "case")
+        yield Fold(summary=f"{count} with drift", lines=night.drifts)
+    if night.expected:
+        yield Fold(summary="what to expect of such a session", lines=night.expected)

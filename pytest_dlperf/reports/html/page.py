@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.night.case_status import counts, headline, worst_first
+from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.head import head_of
@@ -23,8 +24,6 @@ MAX_POINTS: Final = 50_000
 """Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""
 TAILED: Final = 100
 """Cases that show how their logs end, the worst."""
-GROUPS_SHOWN: Final = 8
-"""Groups of bad cases that the head has room for; the others are folded."""
 
 
 def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
@@ -41,16 +40,16 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         )
         for number, result in enumerate(worst_first(results.cases), 1)
     ]
+    night = night_of(results, histories=histories)
     return render(
         "page.html.j2",
         results=results,
-        headline=headline(results).capitalize(),
+        sentence=_capitalized(str(night.sentence)),
         headline_style=_style(results),
-        head=head_of(results, histories),
-        shown=GROUPS_SHOWN,
+        head=head_of(night),
         counts=list(_counts(results, cases)),
         cases=cases,
-        opened=3,
+        opened=_first_open(cases),
         columns=_columns(cases),
         scaling=list(scaling_charts(results.cases, {view.case.id: view for view in cases})),
         has_history=bool(histories),
@@ -58,6 +57,17 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         changes=list(map(change_row, results.baseline_changes)),
         change_headings=CHANGE_HEADINGS,
     )
+
+
+def _capitalized(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _first_open(cases: Sequence[CaseView]) -> CaseView | None:
+    """Choose the case that is open at first: the worst loss, else what is bad and has a number."""
+    bad = [case for case in cases if case.badge.is_bad and case.shown is not None]
+    lost = [case for case in bad if case.badge.style == badge_of(CaseStatus.REGRESSED).style]
+    return next(iter([*lost, *bad]), None)
 
 
 def _columns(cases: Iterable[CaseView]) -> dict[str, str]:

@@ -7,12 +7,16 @@ import hashlib
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.night.pieces import Role
+
+if TYPE_CHECKING:
+    from pytest_dlperf.night.pieces import Piece, Text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -44,6 +48,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = numbers.percent
+    environment.filters["said"] = _said
     environment.globals["own_file"] = _own_file
     environment.globals["content_hash"] = _content_hash
     return environment
@@ -61,6 +66,24 @@ def _shown(value: Any) -> Any:
     if text.isprintable():
         return text
     return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _said(text: Text) -> Markup:
+    """Write a text of the night: each piece by its role."""
+    return Markup().join(map(_piece, text.pieces))
+
+
+def _piece(piece: Piece) -> Markup:
+    text = escape(_shown(piece.text))
+    if piece.address is not None:
+        return Markup('<a href="{}">{}</a>').format(piece.address, text)
+    if piece.role is Role.CASE:
+        return Markup('<a class="id" href="#case-{0}">{0}</a>').format(text)
+    if piece.role is Role.CODE:
+        return Markup("<code>{}</code>").format(text)
+    if piece.role is Role.STRONG:
+        return Markup("<b>{}</b>").format(text)
+    return text
 
 
 @cache
