@@ -279,9 +279,9 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
         "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",
     ):
         assert told in slower, told
-    # What failed comes before what is slow, and the larger loss before the smaller.
+    # What is new tonight comes first; then what failed, and the larger loss before the smaller.
     order = [text.split()[1] for text in groups]
-    assert order == ["failed", "invalid", "2", "regressed", "3", "no_baseline", "lost"]
+    assert order == ["3", "no_baseline", "lost", "failed", "invalid", "2", "regressed"]
     assert "regressed +6.0 % since Tuesday peak_memory of " + GREEDY in " ".join(groups)
 
 

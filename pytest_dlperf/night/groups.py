@@ -114,6 +114,8 @@ class Group(Struct, frozen=True, kw_only=True):
                 if is_told or not of_judgement(judgement).is_alarm:
                     continue
                 percent = difference_percent(judgement)
+                if percent is None and of_judgement(judgement) is self.status:
+                    continue  # one fault is told once
                 word = judgement.verdict.value
                 moved = word if percent is None else numbers.signed_percent(percent)
                 told.setdefault(name, []).append(moved)

@@ -41,8 +41,14 @@ _BACKTICKS: Final = re.compile(r"`+")
 
 def inline(text: str) -> str:
     """Write one line of text among others; also for cells and for the start of a line."""
-    words = _one_line(text).strip().split(" ")
-    line = " ".join(_word(word) for word in words)
+    return _begun(_within(text))
+
+
+def _within(text: str) -> str:
+    return " ".join(map(_word, _one_line(text).strip().split(" ")))
+
+
+def _begun(line: str) -> str:
     return _BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line
 
 
@@ -66,7 +72,7 @@ def _coded(text: str) -> str:
 
 def rendered(text: Text) -> str:
     """Write a text of the night: each piece by its role."""
-    return "".join(map(_piece, text.pieces)).strip()
+    return _begun("".join(map(_piece, text.pieces)).strip())
 
 
 def _piece(piece: Piece) -> str:
@@ -74,7 +80,7 @@ def _piece(piece: Piece) -> str:
         return piece.text
     if piece.role in (Role.CASE, Role.CODE):
         return code(piece.text)
-    line = inline(piece.text)
+    line = _within(piece.text)
     if piece.address is not None:
         return f"[{line}]({piece.address})"
     if piece.role is Role.STRONG:

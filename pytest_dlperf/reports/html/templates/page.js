@@ -57,7 +57,8 @@
       button.addEventListener("click", () => open(entry, place.hidden));
       details.addEventListener("toggle", () => { if (details.open === place.hidden) open(entry, details.open); });
       entries.set(id, entry);
-      open(entry, details.open);
+      // On a phone the overview comes first.
+      open(entry, details.open && matchMedia("(min-width: 640px)").matches);
     }
     document.getElementById("details").hidden = true;
 
