@@ -132,7 +132,7 @@ class SteadySteps:
         return stream
 
     def estimate(self) -> Estimate:
-        """Take the mean over the ranks."""
+        """Take the mean time of the ranks."""
         for stream in self._streams.values():
             stream.settle()
         if len(self._streams) < self._ranks:
@@ -146,7 +146,7 @@ class SteadySteps:
         apart = agreement(seconds, [f"rank {_shown(rank)}" for rank in self._streams])
         notes = [next((each.note for each in estimates if each.note), None), apart]
         return Estimate(
-            math.fsum(estimate.throughput for estimate in estimates) / len(estimates),
+            len(seconds) / math.fsum(seconds),
             min(estimate.steps for estimate in estimates),
             "; ".join(note for note in notes if note) or None,
         )

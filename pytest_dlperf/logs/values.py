@@ -186,10 +186,7 @@ class _Times(Values):
         """Compute what a step took, by all who printed it."""
         if self._printers == 1:
             return self._rows[at][3]
-        each = [row[3] for row in self._rows[at : at + self._printers]]
-        if self._is_rate:
-            return len(each) / math.fsum(1 / seconds for seconds in each)
-        return math.fsum(each) / len(each)
+        return math.fsum(row[3] for row in self._rows[at : at + self._printers]) / self._printers
 
     def _steps(self, begin: int, end: int) -> Iterator[tuple[int, int, float]]:
         """Give the steps of a part of the series: each one's place, gap and seconds."""
