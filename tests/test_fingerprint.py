@@ -267,7 +267,7 @@ def test_a_tool_that_hangs_costs_what_it_would_have_told(
     hanging = text.replace(f"exec cat {tools}/topology", "sleep 600; exit")
     assert hanging != text
     (tools / "nvidia-smi").write_text(hanging, encoding="utf-8")
-    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 3.0")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 6.0")
     assert taken_on({"one": tools}, "1n2g").machine == {"device": V100, "devices_per_node": "3"}
 
 
@@ -332,7 +332,7 @@ def test_a_git_that_hangs_costs_the_commits_alone(
     tools = nvidia(tmp_path / "one")
     program(tools / "git", "sleep 600\n")
     (tmp_path / ".git").mkdir()
-    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 3.0")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 6.0")
 
     found = taken_on({"one": tools}, "1n1g", checkouts={"code": str(tmp_path)})
 

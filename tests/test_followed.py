@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from clusters.processes import LONG_S
 
-from pytest_dlperf.node.followed import LOOK_S, Followed
+from pytest_dlperf.node import followed as followed_module
+from pytest_dlperf.node.followed import Followed
 
 
 def new(followed: Followed) -> bytes:
@@ -124,9 +126,10 @@ def test_what_is_no_file_gives_nothing(tmp_path: Path) -> None:
         assert new(Followed(str(tmp_path / name))) == b""
 
 
-def test_a_look_is_taken_now_and_then(tmp_path: Path) -> None:
+def test_a_look_is_taken_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_module, "LOOK_S", LONG_S)
     followed = Followed(str(tmp_path / "log"))
     assert followed.take() == b""
     append(tmp_path / "log", b"a\n")
     assert followed.take() == b""
-    assert 0 < followed.wait_s <= LOOK_S
+    assert 0 < followed.wait_s <= LONG_S

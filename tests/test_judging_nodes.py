@@ -61,7 +61,7 @@ def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(
 
 
 def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None:
-    tiny = TinySystem(suite, log=LAST_RANK, launch=["retries: 1", "step_limit_s: 0.5"])
+    tiny = TinySystem(suite, log=LAST_RANK, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 last-rank-prints hang-at-6")
     _, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", suite.path / "night", cluster="local")
     folder = suite.path / "night" / SYSTEM / "2n1g"
@@ -102,7 +102,7 @@ def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite)
 def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_invalid(
     suite: Suite,
 ) -> None:
-    tiny = TinySystem(suite, launch=["step_limit_s: 1"])
+    tiny = TinySystem(suite, launch=["step_limit_s: 3"])
     tiny.behave("0.01 first-node-prints stay")
     _, results = suite.judge(*TWO_NODES, cluster="local")
     [case] = results["cases"]
@@ -114,7 +114,7 @@ def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_inval
 
 def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
     """A stack trace at the end of a log looks like the cause, and here we are the cause."""
-    tiny = TinySystem(suite, log=LAST_RANK, launch=["step_limit_s: 0.5"])
+    tiny = TinySystem(suite, log=LAST_RANK, launch=["step_limit_s: 3"])
     tiny.behave("0.01 last-rank-prints hang-at-6 cry")
 
     _, results = suite.judge(*TWO_NODES, cluster="local")

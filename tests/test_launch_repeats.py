@@ -198,7 +198,7 @@ def test_neither_a_slow_nor_an_invalid_run_is_run_again(
 
 
 def test_a_hung_run_is_run_again(suite: Suite) -> None:
-    tiny = TinySystem(suite, launch=["retries: 1", "step_limit_s: 0.5"])
+    tiny = TinySystem(suite, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 hang-at-6")
 
     _, results = suite.judge(*ONE, cluster="local")

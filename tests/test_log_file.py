@@ -30,7 +30,7 @@ repeats: 2
 launch:
   devices: cpu
   command: ["{{python}}", "{{system_directory}}/trainer.py", "{{node_rank}}", {argument}]
-  time_limit_s: 30
+  time_limit_s: 300
 cases:
   - {{precision: fp32, batch_per_device: 4, topologies: [{topology}], reference: none}}
 """

@@ -325,7 +325,7 @@ def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPat
 
 
 def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "LIMIT_S", 1.0)
+    monkeypatch.setattr(sending, "LIMIT_S", 5.0)
     go_on, has_ended = threading.Event(), threading.Event()
     other = Reachable()
 

@@ -116,12 +116,14 @@ def test_a_signal_during_a_look_ends_the_run_at_once(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 10 * LONG_S)
+    order = order_of(log)
     # A match keeps the other threads of this process waiting.
+    has_printed = f"until test -s '{log}'; do sleep 0.1; done"
     with (
-        subprocess.Popen(["/bin/sh", "-c", f"sleep 2; kill -INT {os.getpid()}"]),
+        subprocess.Popen(["/bin/sh", "-c", f"{has_printed}; sleep 1; kill -INT {os.getpid()}"]),
         pytest.raises(KeyboardInterrupt),
     ):
-        run_on_hosts(LocalLauncher(), order_of(log))
+        run_on_hosts(LocalLauncher(), order)
     record = (log.parent / "run_1" / "command.json").read_text(encoding="utf-8")
     assert "SIGINT" in record
     assert "processor time" not in record

@@ -58,7 +58,7 @@ def started(rank):
     return (here / "starts.txt").read_text().splitlines().count(f"{topology} {rank} {run}")
 # As in a training, who prints makes no step without the others; unless one was killed.
 waits = node_rank == 0 or "last-rank-prints" in behaviour
-deadline = time.monotonic() + 10 * waits
+deadline = time.monotonic() + 30 * waits
 while time.monotonic() < deadline and min(map(started, range(nodes))) < started(node_rank):
     time.sleep(0.01)
 step_s = float(slower) * float(behaviour[0]) / (nodes * devices) ** 0.5

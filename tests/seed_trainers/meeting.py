@@ -16,7 +16,7 @@ Endpoint = tuple[str, int]
 MEETINGS = "SEED_MEETINGS"
 """Environment variable: the file that has one line for each run whose processes have all met."""
 
-_LIMIT_S = 20.0
+_LIMIT_S = 120.0
 _RETRY_S = 0.01
 # What real steps take is declared; between two there is a moment for others on the machine.
 _PAUSE_S = 0.001
