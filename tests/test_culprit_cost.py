@@ -67,3 +67,11 @@ def test_a_faint_loss_is_told_with_its_cost() -> None:
     allowed = forecast(faint, most_runs=15, trials=20)
     assert allowed.decided < 0.5
     assert allowed.certainty < 0.9
+
+
+def test_sittings_that_differ_cost_more_but_for_the_one_of_the_ends() -> None:
+    hunt = Hunt(weights=(1.0,) * 16, loss=0.03, noise=0.01, spread=0.02)
+    apart = forecast(hunt, runs_per_sitting=4, trials=20)
+    known = forecast(replace(hunt, measured_in=2), trials=20)
+    assert known.runs == forecast(replace(hunt, spread=0.0), trials=20).runs
+    assert apart.runs > 1.5 * known.runs

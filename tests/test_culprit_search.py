@@ -167,7 +167,12 @@ def test_a_setting_that_ran_before_it_failed_keeps_its_runs() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "worse", "told"),
-    [(17, 0.0, "not one of 0 to 16"), (-1, 0.0, "not one of 0 to 16"), (16, None, "is an end")],
+    [
+        (17, 0.0, "not one of 0 to 16"),
+        (-1, 0.0, "not one of 0 to 16"),
+        (16, None, "is an end"),
+        (3, math.nan, "worse by nan"),
+    ],
 )
 def test_a_run_that_cannot_be_is_refused(setting: int, worse: float | None, told: str) -> None:
     with pytest.raises(ValueError, match=told):

@@ -44,9 +44,10 @@ def forecast(
         loss = max(draw.normal(hunt.loss, hunt.loss_error), 0.0)
         search, level, count = start, 0.0, 0
         while count < most_runs:
-            sitting, number = divmod(count, runs_per_sitting)
-            if number == 0:
-                level = draw.normal(0.0, math.hypot(hunt.level_error, hunt.spread))
+            sitting = (hunt.measured_in or 0) + count // runs_per_sitting
+            if count % runs_per_sitting == 0:
+                spread = 0.0 if sitting == hunt.measured_in else hunt.spread
+                level = draw.normal(0.0, math.hypot(hunt.level_error, spread))
             setting = search.next_query(sitting)
             if setting is None:
                 break

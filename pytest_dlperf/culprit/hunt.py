@@ -160,9 +160,9 @@ def worse_by(value: float, good: float, better: Better) -> float:
     """By how much a number is worse than another: natural logarithm of their ratio.
 
     Raises:
-        ValueError: One of them is not above 0.
+        ValueError: One of them is not above 0, or not finite.
     """
-    if value <= 0 or good <= 0:
+    if not (0 < value < math.inf and 0 < good < math.inf):
         raise ValueError(f"numbers are above 0: {value!r} is held against {good!r}")
     return better.sign * math.log(good / value)
 

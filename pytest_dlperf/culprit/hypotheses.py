@@ -31,6 +31,13 @@ _PARTS: Final = range(1, _LAST)
 
 _PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.5}
 
+_WAYS: Final = (
+    (Together.BOTH, (0, 0), 1 / len(Together)),
+    (Together.EITHER, (_LAST, _LAST), 1 / len(Together)),
+    *((Together.EACH, (n, _LAST - n), 1 / len(Together) / len(_PARTS)) for n in _PARTS),
+)
+"""How two can act, the share of the loss with the first and the second alone, and the prior."""
+
 
 class Classes(NamedTuple):
     """Classes of answers: the index of each one's share by setting, and its prior."""
@@ -129,19 +136,16 @@ class _Ordered:
         return np.stack([np.interp(at, self._edges, row) for row in rows])
 
     def marginals(self, masses: Array) -> tuple[Array, Array]:
-        """Probability of each candidate to be at fault, and to be so alone."""
         alone, first, second = self._split(masses)
         both = np.stack((alone + first.sum(0) + second.sum(0), alone))
         any_of, alone = np.diff(self._before(both, self._line))
         return any_of, alone
 
     def ends(self, masses: Array) -> tuple[float, float]:
-        """Probability of a loss that is everywhere, and of one that is gone."""
         everywhere, gone = self._ends @ masses[: self._count]
         return float(everywhere), float(gone)
 
     def predicted(self, masses: Array) -> Array:
-        """Probability of each share, by setting that can be run."""
         alone, first, second = self._split(masses)
         at = self._line[self.settings]
         seconds = self._before(second, at)
@@ -158,7 +162,6 @@ class _Ordered:
         return tuple(range(int(self.settings[group]), int(self.settings[group + 1])))
 
     def best(self, masses: Array) -> Answer:
-        """Name the group that is the most probable to be at fault, alone or not."""
         alone, first, second = self._split(masses)
         width, of = self._groups()
         part = width / self._width[of]
@@ -175,7 +178,6 @@ class _Ordered:
         )
 
     def best_pair(self, masses: Array) -> Answer:
-        """Name the two groups that are the most probable to share the loss."""
         width, of = self._groups()
         heaviest = np.zeros(self._count)
         np.maximum.at(heaviest, of, width)
@@ -203,61 +205,47 @@ class _Subsets:
     """One or two of a few candidates, each of which can be set by itself."""
 
     def __init__(self, hunt: Hunt, pairs: float, settings: Indices, run: Indices) -> None:
-        count = len(hunt.weights)
         weights = np.array(hunt.weights) / sum(hunt.weights)
-        of: list[tuple[int, ...]] = [(), ()]
-        self._together: list[Together | None] = [None] * (2 + count)
-        # Share with none of the two, the first, the second, both.
-        ways = [(_LAST,) * 4, (0,) * 4]
-        prior = [hunt.none / 2] * 2
-        two = list(combinations(range(count), 2))
-        for one in range(count):
-            of.append((one, one))
-            ways.append((0, 0, 0, _LAST))
-            prior.append((1 - hunt.none - pairs * bool(two)) * weights[one])
-        total = sum(weights[i] * weights[j] for i, j in two)
-        for i, j in two:
-            mass = pairs * weights[i] * weights[j] / total / len(Together)
-            for kind, only_i, only_j, part in (
-                (Together.BOTH, 0, 0, 1.0),
-                (Together.EITHER, _LAST, _LAST, 1.0),
-                *((Together.EACH, each, _LAST - each, 1 / len(_PARTS)) for each in _PARTS),
-            ):
-                of.append((i, j))
-                ways.append((0, only_i, only_j, _LAST))
-                prior.append(mass * part)
-                self._together.append(kind)
-        first, second = np.array([each or (0, 0) for each in of]).T[..., None]
-        inside = (np.arange(1 << count) >> first & 1) + 2 * (np.arange(1 << count) >> second & 1)
-        self._of = [tuple(sorted(set(each))) for each in of]
+        two = list(combinations(range(len(weights)), 2))
+        scale = pairs / sum(weights[i] * weights[j] for i, j in two) if two else 0.0
+        alone = (1 - hunt.none - pairs * bool(two)) * weights
+        # Who, how, the share with none of two, the first, the second, both; and the prior.
+        rows: list[tuple[tuple[int, ...], Together | None, tuple[int, ...], float]] = [
+            ((), None, (_LAST,) * 4, hunt.none / 2),
+            ((), None, (0,) * 4, hunt.none / 2),
+            *(((one,), None, (0, 0, 0, _LAST), mass) for one, mass in enumerate(alone)),
+            *(
+                ((i, j), kind, (0, *shares, _LAST), scale * weights[i] * weights[j] * part)
+                for i, j in two
+                for kind, shares, part in _WAYS
+            ),
+        ]
+        self._of, self._together, ways, prior = zip(*rows, strict=True)
+        every = np.arange(1 << len(weights))
+        first, second = (
+            every >> np.array([of[at] if of else 0 for of in self._of])[:, None] & 1
+            for at in (0, -1)
+        )
+        self._shares = np.take_along_axis(np.array(ways), first + 2 * second, 1)
+        self._members = np.array([[one in of for one in range(len(weights))] for of in self._of])
         self.settings = settings
-        self._shares = np.take_along_axis(np.array(ways), inside, 1)
         self.classes = Classes(self._shares[:, run], np.array(prior))
 
     def marginals(self, masses: Array) -> tuple[Array, Array]:
-        """Probability of each candidate to be at fault, and to be so alone."""
-        count = max(max(each, default=0) for each in self._of) + 1
-        any_of, alone = np.zeros(count), np.zeros(count)
-        for of, mass in zip(self._of, masses, strict=True):
-            any_of[list(of)] += mass
-            alone[list(of)] += mass * (len(of) == 1)
-        return any_of, alone
+        is_alone = self._members.sum(1) == 1
+        return masses @ self._members, (masses * is_alone) @ self._members
 
     def ends(self, masses: Array) -> tuple[float, float]:
-        """Probability of a loss that is everywhere, and of one that is gone."""
         return float(masses[0]), float(masses[1])
 
     def predicted(self, masses: Array) -> Array:
-        """Probability of each share, by setting that can be run."""
         shares = self._shares[:, self.settings]
         return np.stack([masses @ (shares == index) for index in range(len(SHARES))], 1)
 
     def best(self, masses: Array) -> Answer:
-        """Name the candidate that is the most probable to be at fault alone."""
         return self._best(masses, 1)
 
     def best_pair(self, masses: Array) -> Answer:
-        """Name the two that are the most probable to act together."""
         return self._best(masses, 2)
 
     def _best(self, masses: Array, size: int) -> Answer:

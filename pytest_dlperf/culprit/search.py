@@ -27,7 +27,9 @@ _STRAY_WIDTH: Final = 4.0
 
 _STEP: Final = 0.4
 _REACH: Final = 3.0
-"""Grids have a point every so many deviations between runs, as far as so many standard errors."""
+_MOST_POINTS: Final = 100
+"""Grids have a point every so many deviations between runs, as far as so many standard errors: at
+most so many on each side."""
 
 _MIN_SPREAD: Final = 0.5
 """Sittings that differ by so many deviations between runs each begin with a run of the good end."""
@@ -54,7 +56,7 @@ class _Points(NamedTuple):
 
     @classmethod
     def normal(cls, mean: float, error: float, step: float, least: float = -math.inf) -> _Points:
-        half = max(math.ceil(_REACH * error / step), 2) if error else 0
+        half = min(max(math.ceil(_REACH * error / step), 2), _MOST_POINTS) if error else 0
         deviations = np.linspace(-_REACH, _REACH, 2 * half + 1) if error else np.zeros(1)
         at, log = mean + error * deviations, -(deviations**2) / 2
         at, log = at[at > least], log[at > least]
@@ -123,6 +125,8 @@ class Search:
             if one.setting in (GOOD_END, hunt.bad_end):
                 raise ValueError(f"setting {one.setting} is an end, which has to run")
             return np.zeros(())
+        if not math.isfinite(one.worse):
+            raise ValueError(f"a run of setting {one.setting} is worse by {one.worse}")
         shares = np.array(SHARES)[:, None, None, None]
         levels = shares * self._loss.at[:, None, None] + self._levels(one.sitting).at
         believed = (1 - _STRAYS) * np.exp(-(((one.worse - levels) / noise) ** 2) / 2) / noise
