@@ -11,7 +11,6 @@ from pytest_dlperf.gate.scaling import SUPER_LINEAR
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, merge
-from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
     CaseStatus,
@@ -20,29 +19,26 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
-from pytest_dlperf.night.figures import (
-    CHANGE_HEADINGS,
-    accepted,
-    alike,
-    change_row,
-    decisive,
-    difference_percent,
-    listed_runs,
-    rule_view,
-    run_number,
-    with_unit,
+from pytest_dlperf.night.cases import (
+    Listing,
+    case_view,
+    is_only_skipped,
+    scaling,
+    skip_reasons,
 )
+from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
 from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import Row, case_rows, case_table, scaling_lines
+from pytest_dlperf.reports.terminal_table import case_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import IgnoredLog, Results, TestRecord
+    from pytest_dlperf.night.cases import CaseView
     from pytest_dlperf.reports.report import Note, TestStatus
 
 LETTERS: Final = {
@@ -78,12 +74,17 @@ class TerminalReport(Report):
         return verdict_status(record, given, strict=self._strict)
 
     def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
-        """Return the table of the cases, what is worth saying of all, the notes, the counts."""
+        """Return what the session has come to, the table of its cases, the notes, the counts."""
         cases, strict = results.cases, results.strict
         width = self._config.get_terminal_writer().fullwidth
         verbosity = self._config.get_verbosity()
         option = self._config.option
         has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
+        # Of a session in order the counts say as much.
+        worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
+        if verbosity >= 0 and worst != "green":
+            for line in wrapped(str(sentence_of(results)), width, indent=4):
+                yield Line(line, ("bold", worst))
         yield from summary_lines(
             cases,
             results.ignored_logs,
@@ -178,156 +179,64 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     Without ``with_failures`` what a failure's message says above is not said again below its row.
     """
     judged = [result for result in results if result.judgements or result.measurement]
-    skipped = [result for result in judged if _only_skipped(result)]
+    skipped = [result for result in judged if is_only_skipped(result)]
     is_in_table = strict or verbosity > 0
-    shown = worst_first(r for r in judged if is_in_table or not _only_skipped(r))
+    shown = worst_first(r for r in judged if is_in_table or not is_only_skipped(r))
     if verbosity < 0:
         shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
-        cases = [(result, case_rows(result, every=verbosity > 0)) for result in shown]
-        (head, *lines), legend = case_table(cases, width)
-        yield from (Line(text, ("bold",)) for text in head)
-        left = iter(lines)
-        for result, rows in cases:
-            for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
-                colour = _colour(row.status, strict=strict)
-                yield from (Line(text, (colour,)) for text in lines_of_row)
-            if verbosity >= 0:
-                told = [row for row in rows if with_failures or not _is_told(result, row, strict)]
-                for text in _below(result, told, tonight, width, with_runs=verbosity > 0):
-                    yield from map(Line, wrapped(text, width, indent=6))
-        if legend and verbosity >= 0:
-            yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
+        views = [
+            case_view(r, tonight, every=verbosity > 0, strict=strict, with_failures=with_failures)
+            for r in shown
+        ]
+        yield from _table(views, width, strict=strict, is_short=verbosity < 0)
     if verbosity >= 0:
-        yield from map(Line, scaling_lines(results, width=width))
+        for one in scaling(results):
+            yield from map(Line, listed(str(one.head), _pieces(one), width))
+        reasons = skip_reasons(skipped)
         with_all = verbosity > 0 or len(skipped) == len(results)
-        yield from _skipped(skipped, width=width, with_all=with_all)
+        for text in reasons if with_all else reasons[:REASONS_SHOWN]:
+            yield from (Line(line, ("yellow",)) for line in wrapped(str(text), width, indent=4))
+        more = len(reasons) - REASONS_SHOWN
+        if not with_all and more > 0:
+            yield Line(f"  … and {more} more reasons; -rs shows all", ("yellow",))
         yield from _ignored(ignored_logs)
 
 
-def _only_skipped(result: CaseResult) -> bool:
-    return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
+def _table(
+    views: Sequence[CaseView], width: int, *, strict: bool, is_short: bool
+) -> Iterator[Line]:
+    (head, *lines), legend = case_table(views, width)
+    yield from (Line(text, ("bold",)) for text in head)
+    left = iter(lines)
+    for view in views:
+        for row, lines_of_row in zip(view.rows, left):  # noqa: B905 - the lines of the next stay
+            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
+        for one in () if is_short else view.below:
+            if isinstance(one, Listing):
+                told = listed(f"    {one.head}", _pieces(one), width)
+            else:
+                told = [f"    {one}"]
+            for text in told:
+                yield from map(Line, wrapped(text, width, indent=6))
+    if legend and not is_short:
+        yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
 
 
-def _is_told(result: CaseResult, row: Row, strict: bool) -> bool:
-    """Whether a failure's message has what there is to say of a row."""
-    judgement = result.judgements.get(row.metric)
-    return judgement is not None and judgement.fails(strict=strict) and not judgement.excused
+def _pieces(listing: Listing) -> Iterator[str]:
+    return (f" {piece}" for piece in listing.pieces)
 
 
-def _below(
-    result: CaseResult, rows: Sequence[Row], tonight: str, width: int, *, with_runs: bool
-) -> Iterator[str]:
-    """Yield what is to be said of the rows of a case."""
-    if rows:
-        broken = result.measurement is not None and result.measurement.broken_runs
-        yield from _why(result, {row.metric for row in rows}, tonight)
-        yield from _details(result, rows, width, with_runs=with_runs or bool(broken))
+def _worst_colour(results: Iterable[CaseResult], *, strict: bool, interrupted: bool) -> str:
+    colours = {_colour(status_of(result), strict=strict) for result in results}
+    colours |= {"yellow"} if interrupted else set()
+    return next(colour for colour in ("red", "yellow", "green") if colour in colours)
 
 
 def _colour(status: CaseStatus, *, strict: bool) -> str:
     if status.fails(strict=strict):
         return "red"
     return "green" if status.is_good else "yellow"
-
-
-def _why(result: CaseResult, told: Collection[str], tonight: str) -> Iterator[str]:
-    """Yield since when a case is as it is and what came with that, once for all its metrics."""
-    lines = []
-    for name, known in result.metrics().items():
-        explanation, judgement = known.explanation, known.judgement
-        if explanation is None or judgement is None or name not in told:
-            continue
-        if of_judgement(judgement).is_good:
-            continue  # a gain has its age in the note that says how to accept it
-        lines.append(words.since_line(explanation, tonight))
-        suspects = [one for one in explanation.differences if one.came_with_it]
-        lines += words.difference_lines(suspects, judgement, most=1)
-    yield from (f"    {line}" for line in dict.fromkeys(filter(None, lines)))
-
-
-def _details(
-    result: CaseResult, rows: Sequence[Row], width: int, *, with_runs: bool
-) -> Iterator[str]:
-    """Yield what stands below a case: the runs of what is not good or of all rows, and notes."""
-    measurement = result.measurement
-    told = {row.metric for row in rows}
-    if measurement is not None:
-        runs, left = listed_runs(measurement)
-        shown = {row.metric for row in rows if with_runs or not row.status.is_good}
-        for name in _run_metrics(measurement, result, shown):
-            metric = measurement.metric(name)
-            pieces = [f" {name}: {run_number(run, metric)}" for name, run in runs if name.isdigit()]
-            more = [f" … and {left} more"] if left else []
-            yield from listed(f"    {with_unit(metric, 'in')}", pieces + more, width)
-        for name, run in runs:
-            if run.reason:
-                yield f"    run {name}: {texts.in_short(run.reason)}"
-        if left and all(run.reason for _, run in runs):
-            yield f"    … and {left} more runs; --dlperf-json FILE has all of them"
-        read, available = len(measurement.runs), measurement.available_runs
-        if available is not None and read < available:
-            yield f"    {read} of {available} logs were read: they decide"
-    judgements = [
-        known.judgement
-        for name, known in result.metrics().items()
-        if name in told and known.judgement is not None
-    ]
-    for judgement in judgements:
-        if with_runs or not of_judgement(judgement).is_good:
-            yield from _rule(judgement)
-    yield from _notes(judgements, with_standing=with_runs)
-
-
-def _notes(judgements: Iterable[Judgement], *, with_standing: bool) -> Iterator[str]:
-    """Yield each note once, behind the metrics that have it."""
-    notes: dict[str, list[str]] = {}
-    for judgement in judgements:
-        # Of a ratio that passes, the rows of both ends tell enough.
-        ends = () if judgement.verdict is Verdict.PASS else judgement.ends
-        # What fails says its reason above, in full; what passes in spite of one says it here.
-        is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
-        shifted = [judgement.reason] if is_shift and judgement.reason else []
-        standing = judgement.standing_notes if with_standing else ()
-        for note in (*shifted, *ends, *judgement.notes, *standing):
-            notes.setdefault(texts.in_short(note), []).append(judgement.metric.name)
-    for note, names in notes.items():
-        yield f"    {', '.join(names)}: {note}"
-
-
-def _run_metrics(measurement: Measurement, result: CaseResult, told: Collection[str]) -> list[str]:
-    """Name what to show of each run: of a ratio what it is over, of what broke the first metric."""
-    known = result.metrics()
-    metrics = [known[name].metric for name in told if name in known]
-    names = {metric.ratio_of or metric.name for metric in metrics}
-    found = [metric.name for metric in measurement.metrics if metric.name in names]
-    return found or [metric.name for metric in measurement.metrics[:1] if told]
-
-
-def _rule(judgement: Judgement) -> Iterator[str]:
-    """Yield the rule's own number where the table shows another, and the accepted one."""
-    number, metric = accepted(judgement), judgement.metric
-    told = [view] if (view := rule_view(judgement)) else []
-    told += [f"accepted {numbers.number(number, metric.unit)}"] if number is not None else []
-    if told:
-        yield f"    {metric.name}: {'; '.join(told)}"
-
-
-def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:
-    """Say why cases were skipped; a reason that differs by the case alone stands once."""
-    found: dict[str, dict[str, str]] = {}
-    for result in skipped:
-        for judgement in result.judgements.values():
-            reason = texts.in_short(judgement.reason or "no reason was given")
-            found.setdefault(alike(reason, result.case), {})[result.case.id] = reason
-    told = sorted(found.values(), key=len, reverse=True)
-    for members in told if with_all else told[:REASONS_SHOWN]:
-        case_id, reason = next(iter(members.items()))
-        others = f" and {len(members) - 1} more" if len(members) > 1 else ""
-        text = f"skipped: {case_id}{others}: {reason.removeprefix(case_id).lstrip()}"
-        yield from (Line(line, ("yellow",)) for line in wrapped(text, width, indent=4))
-    if not with_all and len(told) > REASONS_SHOWN:
-        yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterator[Line]:
@@ -350,9 +259,7 @@ def counts_line(
 ) -> Line:
     """Count the cases per status, and name other faults; ``interrupted`` is never green."""
     faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
-    colours = {_colour(status_of(result), strict=strict) for result in results}
-    colours |= {"red"} if faults else {"yellow"} if interrupted else set()
-    worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
+    worst = "red" if faults else _worst_colour(results, strict=strict, interrupted=interrupted)
     begin = "interrupted: " if interrupted else ""
     failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
     return Line(f"{begin}{case_counts(results, strict=strict)}{failed}", ("bold", worst))
