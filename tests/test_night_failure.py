@@ -43,18 +43,18 @@ def test_a_failure_has_all_that_is_needed_to_act() -> None:
 def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() -> None:
     slower = measured(*(1.06 * one for one in EVEN), metric=TIME)
     said = failure(slower, SINCE_TUESDAY, metric=TIME).head
-    assert said.startswith("regressed +6.0 % since Tuesday: step_time;")
+    assert str(said).startswith("regressed +6.0 % since Tuesday: step_time;")
 
 
 def test_the_first_line_does_not_blame_tonights_commit_for_tuesdays_loss() -> None:
     commit = replace(DELAY, kind=DifferenceKind.COMMIT, name="suite", tonight="c4196e5a9b78")
     said = failure(LOSS, replace(SINCE_TUESDAY, differences=(commit,))).head
-    assert said.endswith("; a new commit of suite came with the loss")
+    assert str(said).endswith("; a new commit of suite came with the loss")
 
 
 def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line() -> None:
     known = replace(SINCE_TUESDAY, differences=(TORCH, replace(DELAY, came_with_it=False)))
-    assert failure(LOSS, known).head == "regressed -10.0 % since Tuesday: throughput"
+    assert str(failure(LOSS, known).head) == "regressed -10.0 % since Tuesday: throughput"
 
 
 def broken(reason: str) -> Failure:
@@ -65,25 +65,27 @@ def broken(reason: str) -> Failure:
 
 def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all_of_it() -> None:
     short = broken("exited with 3")
-    assert short.head == "failed since Tuesday: throughput; run 6: exited with 3"
+    assert str(short.head) == "failed since Tuesday: throughput; run 6: exited with 3"
     assert "reason" not in {fact.label for fact in short.facts}
-    assert short.runs[0].runs[-1].reason == ""
+    assert not short.runs[0].runs[-1].reason
 
     of_a_log = broken("exited with 3\nthe last line\nof a log")
-    assert of_a_log.head == "failed since Tuesday: throughput; run 6: exited with 3 of a log"
+    assert str(of_a_log.head) == "failed since Tuesday: throughput; run 6: exited with 3 of a log"
     assert of_a_log.facts[0].label == "reason"
-    assert of_a_log.facts[0].text.endswith("run 6: exited with 3\nthe last line\nof a log")
+    first, *lines = map(str, of_a_log.facts[0].lines)
+    assert first.endswith("run 6: exited with 3")
+    assert lines == ["the last line", "of a log"]
 
     long = broken(f"exited with {'3' * 300}")
-    assert long.head.endswith("3...")
-    assert long.facts[0].text.endswith("3" * 300)
+    assert str(long.head).endswith("3...")
+    assert str(long.facts[0].lines[0]).endswith("3" * 300)
 
 
 def test_a_text_of_its_own_is_followed_by_since_when() -> None:
     judgement = judge(measured(900.0), accepted(EVEN), tolerance_percent=5.0)
     assert list(why_facts(judgement, None, STARTED)) == []
     [since] = why_facts(judgement, Explanation(last_good=SINCE_TUESDAY.last_good), STARTED)
-    assert since == Fact("last good", "Monday 2026-11-16, commit 9f8e7d6")
+    assert since == Fact.of("last good", "Monday 2026-11-16, commit 9f8e7d6")
 
 
 def test_no_line_of_it_is_a_command_to_a_ci() -> None:

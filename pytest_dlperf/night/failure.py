@@ -20,6 +20,7 @@ from pytest_dlperf.night.figures import (
     run_number,
     summed_up,
 )
+from pytest_dlperf.night.pieces import Text, code, phrase, strong, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +35,18 @@ _LONGEST_REASON: Final = 200
 
 
 class Fact(Struct, frozen=True):
-    """One thing to know about a failure; without a label it belongs to the one before.
-
-    A text may have several lines: those of a log.
-    """
+    """One thing to know about a failure; without a label it belongs to the one before."""
 
     label: str
-    text: str
+    lines: tuple[Text, ...]
+    """More than one where they end with those of a log."""
+
+    @classmethod
+    def of(cls, label: str, text: Text | str) -> Fact:
+        """Make one of a text of any lines, of which a plain one is untrusted."""
+        if isinstance(text, Text):
+            return cls(label, (text,))
+        return cls(label, tuple(phrase("{}", line) for line in text.split("\n")))
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -48,17 +54,17 @@ class RunLine(Struct, frozen=True, kw_only=True):
 
     label: str
     number: str
-    reason: str
-    """Empty where the failure says it already."""
-    log: str
+    reason: Text
+    """Nothing where the failure says it already."""
+    log: Text
 
 
 class Runs(Struct, frozen=True, kw_only=True):
     """The runs of one measurement, broken ones before others where not all are listed."""
 
-    title: str
-    folder: str
-    """Where all logs are; empty where they have no folder in common."""
+    title: Text
+    folder: Text
+    """Where all logs are; nothing where they have no folder in common."""
     runs: tuple[RunLine, ...]
     left_out: int
 
@@ -70,7 +76,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     it: it leaves out the case.
     """
 
-    head: str
+    head: Text
     facts: tuple[Fact, ...]
     runs: tuple[Runs, ...]
 
@@ -84,7 +90,7 @@ def failure_of(
     head = headline(judgement, explanation, tonight, case_id=case_id)
     reason = judgement.reason or ""
     # A reason of several lines ends with those of a log.
-    is_whole = "\n" not in reason and _in_head(reason, case_id) in head
+    is_whole = "\n" not in reason and _in_head(reason, case_id) in str(head)
     metric = judgement.metric
     interleaved = {
         both.candidate.case_id: both
@@ -99,13 +105,13 @@ def failure_of(
     return Failure(
         head=head,
         facts=(
-            *([] if is_whole else [Fact("reason", reason)]),
+            *([] if is_whole else [Fact.of("reason", reason)]),
             *why_facts(judgement, explanation, tonight),
             *_comparison(result, cluster, tonight),
             *_scaling(judgement, gate_input),
-            *(Fact(metric.ratio_of or "", end) for end in judgement.ends),
+            *(Fact.of(metric.ratio_of or "", end) for end in judgement.ends),
             *_beside(metric, gate_input.case),
-            *(Fact("note", note) for note in judgement.notes),
+            *(Fact.of("note", note) for note in judgement.notes),
             *_way_out(judgement),
         ),
         runs=tuple(runs),
@@ -114,19 +120,22 @@ def failure_of(
 
 def headline(
     judgement: Judgement, explanation: Explanation | None, tonight: str, *, case_id: str
-) -> str:
+) -> Text:
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
-    said = f"{words.subject(judgement, explanation, tonight)}: {judgement.metric.name}"
+    subject = strong(words.subject(judgement, explanation, tonight))
+    said = phrase("{}: {}", subject, judgement.metric.name)
     if judgement.reason and not words.moved(judgement):
-        return f"{said}; {texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)}"
+        reason = texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)
+        return phrase("{}; {}", said, reason)
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it:
         return said
     told = words.told_difference(suspect)
     # Tonight's commit may be a later one than that which it came with.
     is_commit = suspect.kind is DifferenceKind.COMMIT
-    what = f"a new {told.name}" if is_commit else f"{told.name} {told.tonight}"
-    return f"{said}; {what} {words.came_with(judgement)}"
+    new = phrase("a new {}", code(told.name))
+    what = new if is_commit else phrase("{} {}", code(told.name), code(told.tonight))
+    return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
 
 
 def _in_head(reason: str, case_id: str) -> str:
@@ -142,10 +151,10 @@ def why_facts(
     labels = ("last good", "noted")
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
-        yield Fact(label, since.removeprefix(f"{label} "))
+        yield Fact.of(label, since.removeprefix(f"{label} "))
     differences = explanation.differences if explanation else ()
     for at, line in enumerate(words.difference_lines(differences, judgement)):
-        yield Fact("" if at else "differs", line)
+        yield Fact.of("" if at else "differs", line)
 
 
 def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
@@ -154,11 +163,11 @@ def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact
     if judgement.measured is not None:
         better = f"; {metric.better.value} is better" if metric.better else ""
         measured = numbers.quantity(judgement.measured, metric.unit)
-        yield Fact("measured", f"{measured} ({measurement.estimator.value}{better})")
+        yield Fact.of("measured", f"{measured} ({measurement.estimator.value}{better})")
     if judgement.accepted is not None:
         yield from _judged(result, cluster, tonight)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
-        yield Fact(
+        yield Fact.of(
             "baseline",
             f"cluster {cluster} has none of this metric of this case; "
             "--dlperf-create-baselines records what is measured and passes",
@@ -178,14 +187,14 @@ def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
     of = "" if reference == accepted else ", of the last sessions"
     held = f"{numbers.quantity(reference, unit)} of cluster {cluster}{of}"
     far = _how_far(judgement, reference)
-    yield Fact("reference", f"{held}: {far}{'' if view else tolerance}")
+    yield Fact.of("reference", f"{held}: {far}{'' if view else tolerance}")
     yield from _accepted(result, tonight)
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
-        yield Fact("compared", f"{view}{limit}")
+        yield Fact.of("compared", f"{view}{limit}")
     if judgement.rule is not None:
-        yield Fact("gate", f"{judgement.rule.value}: {sees(judgement)}")
+        yield Fact.of("gate", f"{judgement.rule.value}: {sees(judgement)}")
 
 
 def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:
@@ -199,7 +208,7 @@ def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:
         far = "" if judgement.measured is None else f": {_how_far(judgement, accepted)}"
         number = f"{numbers.quantity(accepted, judgement.metric.unit)}{far}"
     if number or by:
-        yield Fact("accepted", "; ".join(filter(None, (number, by))))
+        yield Fact.of("accepted", "; ".join(filter(None, (number, by))))
 
 
 def _scaling(judgement: Judgement, gate_input: GateInput) -> Iterator[Fact]:
@@ -209,7 +218,7 @@ def _scaling(judgement: Judgement, gate_input: GateInput) -> Iterator[Fact]:
     case, over = (Case.from_id(end.measurement.case_id) for end in gate_input.ends)
     ideal = case.topology.ideal_speedup(over.topology)
     efficiency = numbers.percent(100 * judgement.measured / ideal)
-    yield Fact(
+    yield Fact.of(
         "scaling",
         f"{efficiency} of the ideal {ideal:g} over {over.topology}, {case.scaling.value} scaling",
     )
@@ -240,7 +249,7 @@ def sees(judgement: Judgement) -> str:
 def _way_out(judgement: Judgement) -> Iterator[Fact]:
     is_worse = (judgement.loss_percent or 0.0) > 0
     if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
-        yield Fact(
+        yield Fact.of(
             "accept",
             "if this is how it is from now on: --dlperf-update-baselines --dlperf-reason 'TEXT'",
         )
@@ -264,7 +273,7 @@ def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
             moved = numbers.signed_percent(difference_percent(median, there.accepted))
             told.append(f"{name} {numbers.quantity(median, metric.unit)} ({moved})")
     if told:
-        yield Fact("beside", ", ".join(told))
+        yield Fact.of("beside", ", ".join(told))
 
 
 def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Runs:
@@ -273,16 +282,20 @@ def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Run
     folder = log_folder(measurement)
     runs, left_out = listed_runs(measurement)
     return Runs(
-        title=f"{name}: {metric} {summed_up(samples)}",
-        folder=folder,
+        title=phrase("{}: {} {}", name, metric, word(summed_up(samples))),
+        folder=phrase("{}", folder),
         runs=tuple(
             RunLine(
                 label=label,
                 number=run_number(run, samples.metric),
-                reason=run.reason if run.reason and run.reason not in told else "",
-                log=(run.log or "").removeprefix(folder),
+                reason=phrase("{}", _unless_told(run.reason or "", told)),
+                log=phrase("{}", (run.log or "").removeprefix(folder)),
             )
             for label, run in runs
         ),
         left_out=left_out,
     )
+
+
+def _unless_told(reason: str, told: str) -> str:
+    return "" if reason in told else texts.in_short(reason)

@@ -142,7 +142,7 @@ def _in_a_line(judgement: Judgement, case_id: str) -> str:
     """Word a verdict without its explanation, which only the test's report has."""
     from pytest_dlperf.night.failure import headline
 
-    return headline(judgement, None, "", case_id=case_id)
+    return str(headline(judgement, None, "", case_id=case_id))
 
 
 class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute

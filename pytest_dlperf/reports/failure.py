@@ -58,7 +58,7 @@ class FailureText:
 
 def failure_message(failure: Failure) -> str:
     """Write the verdict first, then what there is to know, then the runs and their logs."""
-    lines = [failure.head, *fact_lines(failure.facts)]
+    lines = [str(failure.head), *fact_lines(failure.facts)]
     for runs in failure.runs:
         lines += _run_lines(runs)
     return "\n".join(lines)
@@ -67,15 +67,17 @@ def failure_message(failure: Failure) -> str:
 def fact_lines(facts: Iterable[Fact]) -> Iterator[str]:
     """Write facts below a message, their labels in a column."""
     for fact in facts:
-        yield f"  {fact.label:{_LABEL}} {texts.in_full(fact.text, _LABEL + 5)}"
+        first, *more = fact.lines
+        yield f"  {fact.label:{_LABEL}} {first}"
+        yield from (f"{' ' * (_LABEL + 5)}{line}" for line in more)
 
 
 def _run_lines(runs: Runs) -> Iterator[str]:
     yield f"  {runs.title}"
     if runs.folder:
-        yield f"    logs in {texts.printable(runs.folder)}"
+        yield f"    logs in {runs.folder}"
     for run in runs.runs:
-        reason = f" ({texts.in_short(run.reason)})" if run.reason else ""
-        yield f"    run {run.label}: {run.number}{reason}  {texts.printable(run.log)}"
+        reason = f" ({run.reason})" if run.reason else ""
+        yield f"    run {run.label}: {run.number}{reason}  {run.log}"
     if runs.left_out:
         yield f"    … and {runs.left_out} more; --dlperf-json FILE has all of them"
