@@ -19,7 +19,7 @@ from pytest_dlperf.config.kubernetes_shapes import (
     RESOURCE,
     RESOURCES,
 )
-from pytest_dlperf.config.launch_spec import PUBLIC_ENVIRONMENT
+from pytest_dlperf.config.launch_shapes import PUBLIC_ENVIRONMENT
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,

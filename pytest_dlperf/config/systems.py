@@ -421,7 +421,7 @@ def _read_launch(
     root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
 ) -> LaunchSpec | None:
     # Only now: listing cases needs none of it.
-    from pytest_dlperf.config.launch_spec import read_launch
+    from pytest_dlperf.config.launch_shapes import read_launch
 
     return read_launch(root, cases, log_file)
 

@@ -1,0 +1,202 @@
+"""The shape of ``launch`` in a system file: its keys, and how it is read and checked."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from pytest_dlperf.config.assignments import (
+    ALL_SYSTEMS,
+    AROUND_COMMANDS,
+    ENGINE_OPTIONS,
+    assignments,
+)
+from pytest_dlperf.config.conditions import CHOICES, CONDITION, WHEN, misspelt_words
+from pytest_dlperf.config.launch_spec import (
+    LOG_FILE,
+    ConditionalArguments,
+    Devices,
+    LaunchSpec,
+    StartOn,
+    Steps,
+    Variable,
+    VariableKind,
+)
+from pytest_dlperf.config.template import ARGUMENTS
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Scalar,
+    Text,
+    YesNo,
+    one_of,
+)
+from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.case import NAME_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.model.case import Case
+
+_NO_NAME: Final = "is not a name; write lower-case letters, digits and underscores, a letter first"
+
+_SECONDS = Number(unit="seconds")
+
+_PART: Final[ByKind[Any]] = ByKind(
+    scalar=Scalar(),
+    mapping=Record(
+        ConditionalArguments,
+        Key("when", CONDITION, WHEN, required=True),
+        Key(
+            "arguments",
+            ListOf(Scalar(), "a list of arguments"),
+            "Arguments that only these cases have.",
+            required=True,
+        ),
+    ),
+)
+
+
+PUBLIC_ENVIRONMENT: Final = Key(
+    "public_environment",
+    ListOf(
+        Text("the name of a variable, or how names begin and '*'", pattern=r"^\w+\*?$"),
+        "a list of names",
+    ),
+    "Variables whose values others may read: they stand in results, baselines and reports.",
+)
+
+_KEYS: Final = (
+    Key(
+        "command",
+        ListOf(_PART, "a list: the program and its arguments"),
+        "The program and its arguments; no shell reads them.",
+        required=True,
+    ),
+    Key(
+        "arguments",
+        ListOf(_PART, "a list of arguments"),
+        f"More arguments of the command, where it says {ARGUMENTS}, else behind its own.",
+        argument="more_arguments",
+    ),
+    Key("devices", one_of(Devices), "What the trainer computes on."),
+    Key("start_on", one_of(StartOn), "Where the command is started."),
+    Key("steps", one_of(Steps), "The trainer that is to print its steps, by a callback of ours."),
+    Key(
+        "variables",
+        MapOf(
+            Record(
+                Variable,
+                Key("meaning", Text("what the user has to give"), "What it is.", required=True),
+                Key("kind", one_of(VariableKind), "What its value names; default: text."),
+                Key(
+                    "default",
+                    Scalar(),
+                    "Its value where the user sets none; a path may be relative to the file.",
+                ),
+            ),
+            "a mapping of names to what they mean",
+            names=NAME_PATTERN,
+            refused=_NO_NAME,
+        ),
+        "Settings that the user has to give before the trainer can start, by name.",
+    ),
+    Key(
+        "values",
+        MapOf(CHOICES, "a mapping of names to choices", names=NAME_PATTERN, refused=_NO_NAME),
+        "Values that differ between cases, by name: the first choice that holds is taken.",
+    ),
+    Key(
+        "environment",
+        MapOf(
+            ByKind(scalar=Scalar(), sequence=CHOICES),
+            "a mapping of names to values",
+            names="[^=]+",
+            refused="is not the name of an environment variable, which holds no '='",
+        ),
+        "Environment variables, beside those that the node has: values, or lists of choices.",
+    ),
+    PUBLIC_ENVIRONMENT,
+    Key("working_directory", Text("a folder"), "The folder that the command starts in."),
+    Key(
+        "requires_modules",
+        ListOf(Scalar(), "a list of Python modules"),
+        "Python modules without which a run makes no sense.",
+    ),
+    Key("install_hint", Text(), "How to get them."),
+    Key("time_limit_s", _SECONDS, "Seconds after which a run is ended."),
+    Key("first_step_limit_s", _SECONDS, "Seconds without a first step after which it hangs."),
+    Key("step_limit_s", _SECONDS, "Seconds without a further step after which it hangs."),
+    Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
+    Key("retries", Integer(0), "How often a run that failed or hung is run again."),
+    Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
+)
+
+
+def _spec(**given: Any) -> LaunchSpec:
+    own = {key.argument or key.name for key in _KEYS}
+    around = {name: given.pop(name) for name in set(given) - own}
+    return LaunchSpec(**given, assignments=assignments({ALL_SYSTEMS: around}))
+
+
+def _is_engine(name: str, place: YamlValue) -> bool:
+    """Whether a key may be the name of a plugin's engine, as opposed to a mistyped key."""
+    known = [key.name for key in (*_KEYS, *AROUND_COMMANDS)]
+    is_mistyped = nearest(name, known) and not name.startswith(tuple(known))
+    return place.kind == "mapping" and not is_mistyped
+
+
+_OF_STEPS: Final = ("steps", "first_step_limit_s", "step_limit_s", "run_to_end")
+
+LAUNCH: Final = Record(_spec, *_KEYS, *AROUND_COMMANDS, others=ENGINE_OPTIONS, is_other=_is_engine)
+
+
+def _beside(place: YamlValue, path: str) -> str:
+    """Take a relative path from the folder of the file that says it."""
+    return os.path.normpath(place.file.absolute().parent / path)
+
+
+def read_launch(
+    root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
+) -> LaunchSpec | None:
+    """Read a system's ``launch`` and check it, with its ``log.file``, against its cases.
+
+    ``cases`` are ``None`` where not all of them could be read: then conditions go unchecked.
+    """
+    value = root.at("launch")
+    spec = LAUNCH.read(value)
+    if spec is None:
+        return None
+    beside = {
+        name: replace(one, default=_beside(value.at(f"variables.{name}.default"), one.default))
+        for name, one in spec.variables.items()
+        if one.default and one.kind.is_path
+    }
+    axes = tuple(cases[0].free_axes) if cases else ()
+    spec = replace(spec, log_file=log_file, axes=axes, variables={**spec.variables, **beside})
+    for key, place in value.entries() if cases and cases[0].work is None else ():
+        if key in _OF_STEPS:
+            place.fault(f"{key!r} is of trainings, which have steps; this is a probe")
+    problems = list(spec.problems())
+    for path, _, when in spec.templates():
+        condition = f"{path.rpartition('.')[0]}.when"
+        # A base is there for the cases of other files as well.
+        if cases is not None and value.at(condition).file == root.file:
+            problems += [(condition, message) for message in misspelt_words(when, cases)]
+    if not problems:
+        # What speedups are taken over is launched as well, declared or not.
+        taken = (case for one in cases or () for case in (one, one.is_scaled and one.reference))
+        launched = dict.fromkeys(case for case in taken if case)
+        problems = [problem for case in launched for problem in spec.case_problems(case)]
+    for path, message in dict(reversed(problems)).items():
+        (root if path == LOG_FILE else value).at(path).fault(message)
+    return spec
