@@ -246,6 +246,12 @@ class Lab:
             raise RuntimeError(f"no results: {done.stdout}\n{done.stderr}")
         return done.returncode, json.loads(file.read_text(encoding="utf-8"))
 
+    def why(self, case: str) -> str:
+        """Ask why a case's number is another one, and return what is said."""
+        python = self.folder / "venv" / "bin" / "python"
+        of_pytest = ("bench_tests", "-p", "pytest_dlperf.plugin", f"--dlperf-set=*.python={python}")
+        return self.command("why", case, "--yes", "--", *of_pytest).stdout
+
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``pytest-dlperf`` in the suite's folder."""
         return self._run([sys.executable, "-c", COMMAND, *arguments], environment)

@@ -40,7 +40,7 @@ import browser
 from clusters.ports import free_ports
 from clusters.ssh import SshHosts
 from morning_lab import Lab, identity
-from morning_nights import ACCEPTED, SCENARIOS, Known, Scenario, no_night
+from morning_nights import ACCEPTED, SCENARIOS, Known, Scenario, a_gain, no_night
 from notice_servers import Forge, mail_server, web_server
 
 WORKER: Final = 23
@@ -86,6 +86,9 @@ def stage(known: Known, scenario: Scenario, folder: Path) -> tuple[str, list[str
         **lab.in_ci(),
     )
     shutil.copy(lab.folder / "output.txt", folder)
+    if known.why and scenario is a_gain:  # which no session asks about by itself
+        said = lab.why("pytorch-encoder-fp32-b16-1n1g")
+        (folder / "output.txt").write_text(said, encoding="utf-8")
     shutil.copy(page, folder)
     [mail] = lab.mail.mails
     [comment] = lab.forge.comments

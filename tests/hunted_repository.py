@@ -163,12 +163,12 @@ class HuntedRepository:
             output.write_text(done.stdout + done.stderr, encoding="utf-8")
         return done.returncode
 
-    def nights(self, *arguments: str, runs: int = 5) -> None:
-        """Have nights of the first commit and of the last, which are in the history then."""
+    def nights(self, *arguments: str, runs: int = 5, bad: tuple[str, ...] = ()) -> None:
+        """Have nights of the first commit and of the last, this with further arguments."""
         for commit, more in (
             (self.commits[0], ("--dlperf-create-baselines",)),
             (self.commits[0], ()),
-            (self.commits[-1], ()),
+            (self.commits[-1], bad),
         ):
             self.git("checkout", "-q", commit)
             self.session(*arguments, *more, f"--dlperf-repeats={runs}")

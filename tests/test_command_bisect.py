@@ -102,6 +102,29 @@ def test_a_merge_is_searched_inside(repository: HuntedRepository) -> None:
     assert culprit not in output
 
 
+def test_ends_that_nights_have_shown_are_not_measured_first(repository: HuntedRepository) -> None:
+    repository.fill(4, slow=3)
+    repository.nights()
+    code, output = repository.bisect()
+    assert code == 0, output
+    assert re.search(rf"found: {repository.commits[3][:12]}, .* sure, [2-5] runs", output), output
+
+
+@pytest.mark.ci
+def test_a_loss_that_no_commit_has_is_told_with_numbers(repository: HuntedRepository) -> None:
+    repository.fill(4, slow=99)
+    slow = ("--dlperf-set", "*.env.SLOW_S=0.03")
+    repository.nights(bad=slow)
+    good, bad = repository.commits[0][:12], repository.commits[-1][:12]
+    code, output = repository.bisect()
+    assert code == 1
+    assert f"none of these: the change is gone: {bad} is good now, " in output, output
+    assert re.search(r"  bad end: 4\d\.\d+ samples/s before; now 7\d\.\d+ samples/s in ", output)
+    code, output = repository.bisect("--", "bench_tests", *slow)
+    assert code == 1
+    assert f"none of these: {good} is as bad now: look at driver, hosts and the night" in output
+
+
 @pytest.mark.ci
 def test_a_submodule_that_a_culprit_moves_is_searched(
     repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch

@@ -169,9 +169,10 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
         ends = one[0].then, one[0].tonight
         row = (checkout.commit(ends[0]), *checkout.between(*ends))
         axis = Commits(workshop=trees[root], commits=row, suite=Path.cwd()).axis()
-        question = within(question, answer, axis)
-        answers.append(hunt(options, hunted, question, style))
-        answers += hunt_inside(options, hunted, question, answers[-1], axis, style)
+        if len(axis.candidates) > 1:
+            question = within(question, answer, axis)
+            answers.append(hunt(options, hunted, question, style))
+            answers += hunt_inside(options, hunted, question, answers[-1], axis, style)
     return answers
 
 
@@ -243,7 +244,13 @@ def _question(
 
 
 def _candidate(group: Sequence[Suspect], nights: Nights) -> Candidate:
-    """Name a group; of a single one, with the commit of the suite that brought it."""
+    """Name a group; of a single one, with the commit that is or brought it."""
+    if len(group) == 1 and group[0].root is not None:
+        checkout = Checkout(Path(group[0].root))
+        last = checkout.commit(group[0].tonight)
+        if last.parents[:1] != (group[0].then,):
+            return Candidate(name=_name(group))
+        return Candidate(name=_name(group), title=last.title, author=last.author, at=last.at)
     commits = [origin.commit for origin in nights.origins]
     came = came_with(Path.cwd(), commits[0], commits[1], group[0]) if len(group) == 1 else None
     if came is None:

@@ -159,7 +159,8 @@ def _of_commits(
             continue
         if str(checkout.root) not in roots:
             roots.add(str(checkout.root))
-            yield Suspect(name=name, then=ends[0], tonight=ends[1], root=str(checkout.root))
+            named = f"commit of {checkout.root.name}"
+            yield Suspect(name=named, then=ends[0], tonight=ends[1], root=str(checkout.root))
 
 
 class PuttingBack:

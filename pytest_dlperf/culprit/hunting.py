@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 MIN_END_RUNS: Final = 3
 MAX_END_RUNS: Final = 8
+_MAX_LEANING_RUNS: Final = 20
+_LEANING: Final = 1.5
+"""Ends whose difference is more standard errors are measured more often before it is given up."""
 _MIN_NOISE: Final = 1 / 15
 _LOSS_OF_NIGHTS: Final = 0.15
 _LEVEL_OF_NIGHTS: Final = 0.1
@@ -89,6 +92,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     good: Candidate
     bad: Candidate
     ends: KnownEnds
+    measured: tuple[tuple[float, ...], tuple[float, ...]]
+    """The hunt's own runs of both ends."""
     candidates: int
     runs: int
     seconds: float
@@ -284,6 +289,10 @@ class Hunting:
             return 0.0
         return max(1.0, self._expected - sum(not one.is_end for one in self._journal.trials))
 
+    def _values_of(self, setting: int) -> tuple[float, ...]:
+        trials = self._journal.trials
+        return tuple(t.value for t in trials if t.setting == setting and t.value is not None)
+
     # ------------------------------------------------------------------- both ends
 
     @property
@@ -297,7 +306,7 @@ class Hunting:
             is_enough = len(good) >= MIN_END_RUNS and len(bad) >= MIN_END_RUNS
             if is_enough and (known := self._known_ends(good, bad)) is not None:
                 return known
-            if len(bad) >= MAX_END_RUNS:
+            if len(bad) >= (_MAX_LEANING_RUNS if self._leans(good, bad) else MAX_END_RUNS):
                 raise NotFoundError(self._no_difference(good, bad))
             setting = 0 if len(good) <= len(bad) else self._bad_end
             entry = self._measure(setting, is_end=True)
@@ -308,6 +317,14 @@ class Hunting:
                     f"{entry.problem}. Both ends need the system file with this very case; nothing "
                     "was hunted"
                 )
+
+    def _leans(self, good: list[float], bad: list[float]) -> bool:
+        """Whether the ends seem to differ, though it is not beyond doubt."""
+        if len(bad) < MIN_END_RUNS:
+            return False
+        better = self._direction(median(good), median(bad))
+        ends = ends_of(good, bad, better, sessions=self._question.sessions)
+        return ends is not None and ends.loss > _LEANING * ends.loss_error
 
     def _known_ends(self, good: list[float], bad: list[float]) -> KnownEnds | None:
         """Return what runs of both ends tell; ``None`` while that may be nothing."""
@@ -405,6 +422,7 @@ class Hunting:
             good=question.good,
             bad=question.candidates[-1],
             ends=ends,
+            measured=(self._values_of(0), self._values_of(ends.hunt.bad_end)),
             candidates=len(question.candidates),
             runs=sum(one.value is not None for one in trials),
             seconds=sum(one.seconds for one in trials),

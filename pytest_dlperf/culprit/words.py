@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.culprit.hunt import Outcome
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.numbers import counted, interval, quantity, signed_percent
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,6 +108,16 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
             low, high = answer.interval_percent
             text += f" (95 %: {interval((-high, -low))})"
         yield answer.metric, f"{text} from {quantity(answer.ends.good, answer.unit)}"
+    if answer.outcome is Outcome.NONE:
+        for name, then, values in zip(
+            ("good end", "bad end"),
+            (answer.ends.good, answer.ends.bad),
+            answer.measured,
+            strict=True,
+        ):
+            now = quantity(median(values), answer.unit) if values else "nothing"
+            told = f"{now} in {counted(len(values), 'run')}"
+            yield name, f"{quantity(then, answer.unit)} before; now {told}"
     among = counted(answer.candidates, answer.kind)
     if answer.kind == "difference":
         yield "tried", f"{among} from {answer.good.name}"
@@ -114,8 +125,8 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "between", f"{answer.good.name} and {answer.bad.name}, {among}"
     yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}"
     if answer.problems:
-        told = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
-        yield "not measured", numbers.named(told, _MAX_PROBLEMS)
+        listed = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
+        yield "not measured", numbers.named(listed, _MAX_PROBLEMS)
 
 
 def text_lines(answers: Sequence[Answer]) -> Iterator[str]:

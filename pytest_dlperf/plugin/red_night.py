@@ -31,6 +31,11 @@ def reasons(settings: Settings, results: Results, arguments: Sequence[str]) -> I
 
     ``arguments`` are pytest's.
     """
+    for result in results.cases:
+        lost = [j.verdict.value for j in result.judgements.values() if j.verdict.has_no_number]
+        if lost:
+            text = f"{result.case.id}: {lost[0]}, so there is no number to ask about"
+            yield Note(f"{text}; hosts and what they lack are not settable")
     budget, began = settings.why_budget, time.monotonic()
     runs = budget.runs
     for case_id, metric in _red(results):
