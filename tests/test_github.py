@@ -207,8 +207,8 @@ def test_an_annotation_says_since_when_and_what_differs() -> None:
         "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 9f8e7d6, "
         "4 nights ago"
     )
-    assert delay == "--step-delay-ms  accepted not set, tonight 1000   came with the loss"
-    assert torch.split()[:2] == ["software", "torch"]
+    assert delay == "--step-delay-ms: accepted not set, tonight 1000, came with the loss"
+    assert torch.split()[:2] == ["software", "torch:"]
     assert CASE not in command.message
 
 

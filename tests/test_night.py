@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
 from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.night.case_text import case_text
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.night.sentence import sentence_of
@@ -97,6 +98,26 @@ def test_what_passes_again_is_a_fact() -> None:
     assert str(fact) == (
         f"passes again, was red since Tuesday 2026-11-17: {case_id(500)}, {case_id(501)}"
     )
+
+
+def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
+    loss = moved_case(case_id(1), -9.9)
+    grown = make.judged(
+        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
+    )
+    both = make.with_judgement(loss, grown)
+    alike = replace(both, explanations={"throughput": SINCE_TUESDAY, "peak_memory": SINCE_TUESDAY})
+    other = replace(alike, explanations={**alike.explanations, "peak_memory": TONIGHT})
+    (since,) = case_text(alike, make.STARTED).since
+    assert str(since).startswith("since Tuesday 2026-11-17")
+    assert [str(line).partition(" ")[0] for line in case_text(other, make.STARTED).since] == [
+        "throughput:", "peak_memory:",
+    ]  # fmt: skip
+    (table,) = case_text(alike, make.STARTED).differences
+    assert [str(cell) for cell in table.rows[0]] == [
+        "--step-delay-ms", "not set", "not set", "1000", "came with the loss",
+    ]  # fmt: skip
+    assert [line.pieces[0].role for line in table.lines] == [Role.CODE] * len(table.rows)
 
 
 # ---------------------------------------------------------------------------------- pieces

@@ -65,6 +65,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     case_ids: tuple[str, ...]
     lines: tuple[Text, ...]
     """What was measured or why not, and since when."""
+    reason: Text
+    """Why, of what has no number to tell it by; among the lines too."""
     differences: tuple[Text, ...]
     """What differs from the last good night, the most suspicious first."""
     commits: tuple[Text, ...]
@@ -191,10 +193,11 @@ def entry_of(group: Group, tonight: str) -> Entry:
         lines=tuple(
             phrase("{}", line) for line in (group.measured(), group.reason(), since) if line
         ),
+        reason=phrase("{}", group.reason()),
         differences=tuple(difference_text(one, judgement) for one in group.suspects)
         if judgement is not None
         else (),
-        commits=tuple(_commit_texts(explanation)),
+        commits=tuple(commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
     )
 
@@ -221,7 +224,8 @@ def difference_text(difference: Difference, judgement: Judgement) -> Text:
     return join(", ", [phrase("{}: {}", code(told.name), sides), came])
 
 
-def _commit_texts(explanation: Explanation | None) -> Iterator[Text]:
+def commit_texts(explanation: Explanation | None) -> Iterator[Text]:
+    """Yield the commits that came with a change, with the addresses of their pages."""
     for one in words.told_commits(explanation):
         if one.is_range and one.address:  # which is worth reading where nothing can be clicked
             yield phrase("{}: {}", one.line, Piece(one.address, address=one.address))

@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.metric import Better
-from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
     CaseStatus,
     headline,
-    of_judgement,
     status_of,
-    word_of,
     worst_first,
 )
-from pytest_dlperf.night.figures import difference_percent, rule_view
+from pytest_dlperf.night.case_text import case_text
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
@@ -26,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
+    from pytest_dlperf.model.results import CaseResult, Results
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -114,37 +109,12 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
-    bad = [
-        (known.judgement, known)
-        for known in result.metrics().values()
-        if known.judgement is not None and not of_judgement(known.judgement).is_good
-    ]
-    lines = [_line(judgement, known) for judgement, known in bad]
-    lines += [words.since_line(known.explanation, tonight) for _, known in bad]
-    for judgement, known in bad:
-        differences = known.explanation.differences if known.explanation else ()
-        lines += words.difference_lines(differences, judgement, most=DIFFERENCES_SHOWN)
-    if not result.is_whole:
-        lines.append("a test of the case was lost with its worker")
-    return words.case_title(result, tonight), "\n".join(filter(None, dict.fromkeys(lines)))
-
-
-def _line(judgement: Judgement, known: MetricResult) -> str:
-    metric = judgement.metric
-    said = f"{metric.name} {word_of(judgement)}"
-    if judgement.measured is not None:
-        said += f": {numbers.quantity(judgement.measured, metric.unit)}"
-        held = judgement.reference
-        if held is not None:
-            difference = numbers.signed_percent(difference_percent(judgement))
-            said += f", reference {numbers.number(held, metric.unit)} ({difference})"
-            said += "; lower is better" if metric.better is Better.LOWER else ""
-        if known.efficiency_percent is not None:
-            said += f"; {numbers.percent(known.efficiency_percent)} of the ideal"
-        view = rule_view(judgement)
-        if view is not None:
-            said += f"; {view}"
-    return f"{said}; {texts.in_short(judgement.reason)}" if judgement.reason else said
+    said = case_text(result, tonight)
+    lines = [*said.measured, *said.since]
+    for found in said.differences:
+        lines += found.lines[:DIFFERENCES_SHOWN]
+    lines += said.commits
+    return str(said.title), "\n".join(dict.fromkeys(map(str, lines)))
 
 
 def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:

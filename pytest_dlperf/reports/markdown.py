@@ -5,26 +5,24 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_status import (
     CaseStatus,
     counts,
-    headline,
     metric_words,
     of_judgement,
     status_of,
     word_of,
     worst_first,
 )
+from pytest_dlperf.night.case_text import DIFFERENCE_HEADINGS, case_text, first_line
 from pytest_dlperf.night.environment import environment_facts, session_facts
-from pytest_dlperf.night.explanation_words import case_named, case_subject
 from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
     accepted,
@@ -35,21 +33,14 @@ from pytest_dlperf.night.figures import (
     interleaved_arms,
     metric_cells,
     named_runs,
-    rule_view,
     run_number,
     scaling_of,
     summed_up,
     with_unit,
 )
-from pytest_dlperf.night.groups import bad_groups
+from pytest_dlperf.night.night import night_of
+from pytest_dlperf.night.pieces import join
 from pytest_dlperf.night.remarks import remark_lines
-from pytest_dlperf.reports.explanation_markdown import (
-    accepted_lines,
-    difference_tables,
-    differences,
-    since_lines,
-    titled,
-)
 from pytest_dlperf.reports.markdown_text import (
     Part,
     assembled,
@@ -58,6 +49,7 @@ from pytest_dlperf.reports.markdown_text import (
     details,
     fenced,
     inline,
+    rendered,
     table,
 )
 from pytest_dlperf.results.comparison import measured_facts
@@ -69,11 +61,16 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.case_text import DifferenceTable
+    from pytest_dlperf.night.night import Entry, Night
+    from pytest_dlperf.night.pieces import Text
 
     Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
 """Left-out logs that the page lists, and reasons for which cases were not measured."""
+
+DIFFERENCES_IN_TABLE: Final = 20
 
 _ABSENT: Final = (
     CaseStatus.LOST,
@@ -118,25 +115,26 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
     """
-    return assembled(_head(results), _parts(results), _BY_WEIGHT, max_bytes=max_bytes)
+    return assembled(_head(night_of(results)), _parts(results), _BY_WEIGHT, max_bytes=max_bytes)
 
 
-def _head(results: Results) -> str:
-    said = headline(results)
+def _head(night: Night) -> str:
+    results, said = night.results, rendered(night.sentence)
+    facts = [*night.facts, *(entry.title for entry in (*night.shifts, *night.gains))]
     blocks = (
         f"# dlperf: cluster {inline(results.cluster)}",
-        f"**{said.capitalize()}.**",
-        _some(list(_worst(results))),
+        f"**{said[:1].upper()}{said[1:]}.**",
+        bullets(map(rendered, night.urgent)),
+        _some([rendered(_in_short(entry)) for entry in night.bad]),
+        _some(list(map(rendered, facts))),
         ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
     )
     return "\n\n".join(filter(None, blocks))
 
 
-def _worst(results: Results) -> Iterator[str]:
-    """Yield a line for what is bad, by the size of the loss: how much, since when, the suspect."""
-    for group in bad_groups(results):
-        told = (titled(group), inline(group.reason()), *islice(differences(group, most=1), 1))
-        yield "; ".join(filter(None, told))
+def _in_short(entry: Entry) -> Text:
+    """Say what is bad in a line: how much, since when, why, and the first suspect."""
+    return join("; ", [entry.title, entry.reason, *entry.differences[:1]])
 
 
 def _parts(results: Results) -> Iterator[Part]:
@@ -233,20 +231,28 @@ def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
         for judgement in judgements
         if judgement.measured is not None or judgement.accepted is not None
     ]
-    remarks = dict.fromkeys(_alarm_remarks(judgements, result.case.id))
-    said, metric = case_subject(result, tonight)
-    named = case_named(inline(metric) if metric else "", code(result.case.id))
+    said = case_text(result, tonight)
+    lines = (*said.since, *said.remarks, *said.commits, *said.accepted)
     blocks = (
-        f"### {inline(said)}: {named}",
+        f"### {rendered(said.title)}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),
-        bullets([*since_lines(result, tonight), *remarks, *accepted_lines(result, tonight)]),
-        *difference_tables(result),
+        bullets(map(rendered, lines)),
+        *chain(*map(_difference_table, said.differences)),
     )
     yield Part(text="\n\n".join(filter(None, blocks)), section=section, kind=_ALARMS)
     runs = "\n\n".join(_runs_and_logs(result, judgements))
     if runs:
         text = details(f"Runs and logs of {result.case.id}", runs)
         yield Part(text=text, section=section, kind=_RUNS)
+
+
+def _difference_table(found: DifferenceTable) -> Iterator[str]:
+    if found.metrics:
+        yield f"{rendered(found.metrics)}:"
+    rows = [tuple(map(rendered, cells)) for cells in found.rows[:DIFFERENCES_IN_TABLE]]
+    yield table(DIFFERENCE_HEADINGS, rows)
+    if len(found.rows) > len(rows):
+        yield f"… and {len(found.rows) - len(rows)} more"
 
 
 def _alarm_row(judgement: Judgement) -> Sequence[str]:
@@ -261,31 +267,6 @@ def _alarm_row(judgement: Judgement) -> Sequence[str]:
         numbers.detectable_loss(judgement.min_detectable_percent),
         _emphasized(word_of(judgement), of_judgement(judgement)),
     )
-
-
-def _alarm_remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[str]:
-    for judgement in judgements:
-        # A log's last lines stand with its run.
-        if judgement.reason:
-            yield inline(_first_line(judgement.reason).removeprefix(f"{case_id}, "))
-        elif judgement.verdict is Verdict.NO_BASELINE:
-            yield "no number is accepted; `--dlperf-create-baselines` records what is measured"
-    for judgement in judgements:
-        compared = [view] if (view := rule_view(judgement)) else []
-        allowed = judgement.tolerance_percent
-        if allowed is not None and judgement.verdict is Verdict.REGRESSED:
-            compared.append(f"a loss of up to {numbers.percent(allowed)} passes")
-        if compared:
-            yield f"{judgement.metric.name}: {'; '.join(compared)}"
-        if not of_judgement(judgement).is_good:
-            yield from (f"{judgement.metric.ratio_of} {inline(end)}" for end in judgement.ends)
-            yield from (f"note: {inline(note)}" for note in judgement.notes)
-
-
-def _first_line(reason: str) -> str:
-    """Cut a reason to its first line, without what announces the lines below it."""
-    head, has_tail, _ = reason.partition("\n")
-    return head.rpartition("; the log of node")[0] or head if has_tail else head
 
 
 def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
@@ -320,7 +301,7 @@ def _runs_table(measurement: Measurement) -> str:
         ok = run.status is RunStatus.OK
         cells = [run_number(run, metric) for metric in shown]
         told = cells if ok else [f"**{cell}**" for cell in cells]
-        return name, *told, code(run.log or ""), inline(_first_line(run.reason or ""))
+        return name, *told, code(run.log or ""), inline(first_line(run.reason or ""))
 
     headings = [inline(with_unit(metric)) for metric in shown]
     rows = [row(*named) for named in named_runs(measurement)]
