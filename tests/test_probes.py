@@ -291,3 +291,111 @@ def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> Non
     for members in (1, 62, 310):
         beyond = 1 - chance(errors_of_family(THRESHOLD_ERRORS, members))
         assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)
+
+
+# -------------------------------------------------------------------------- numbers by key
+
+KEYED = """\
+framework: disk
+model: write
+log: {file: "{scratch_directory}/result.json"}
+cases: [{topologies: [1n1g]}]
+metrics:
+  bandwidth: {json: jobs.0.write.bw, printed_in: kB/s, unit: MB/s, better: higher}
+  latency: {json: jobs.0.latency.*, printed_in: ns, unit: ms, better: lower}
+  sizes: {json: {value: results.*.bw, size: results.*.size}, unit: GB/s, better: higher}
+  table: {csv: {value: bw, size: size}, where: {op: read}, unit: GB/s, better: higher}
+repeats: 2
+"""
+DOCUMENT = {
+    "jobs": [{"write": {"bw": 250000.0}, "latency": {"50.0": 1.5e6, "99.0": 4e6}}],
+    "results": [{"size": 8, "bw": 1.25}, {"size": 16, "bw": 2.5}],
+}
+ROWS = "size,op,bw\n8,read,1.5\n8,write,9.5\n16,read,3.0\n"
+WRITES = f"""\
+import json, sys
+print("[INFO] begins", end=" ")
+with open(sys.argv[1], "w") as file:
+    json.dump({DOCUMENT}, file, indent=1)
+print("[1] ends")
+print({ROWS!r})
+"""
+
+
+def keyed_night(suite: Suite, log: Path, text: str, *arguments: str) -> dict[str, Any]:
+    """Judge a log of the case; its metrics."""
+    log.write_text(text)
+    file = suite.path / "r.json"
+    suite.run(
+        "-k", "disk", f"--dlperf-logs=disk-write-1n1g={log}", f"--dlperf-json={file}", *arguments
+    )
+    [case] = json.loads(file.read_text())["cases"]
+    metrics: dict[str, Any] = case["metrics"]
+    return metrics
+
+
+def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite: Suite) -> None:
+    program = suite.path / "program.py"
+    program.write_text(WRITES)
+    launch = f'launch:\n  devices: cpu\n  command: ["{{python}}", {program}, '
+    text = KEYED + launch + '"{scratch_directory}/result.json"]\n'
+    suite.system_file(text, "disk-write.yaml")
+    result = suite.run("-k", "disk", "--dlperf-create-baselines", "--dlperf-json=r.json")
+    result.assert_outcomes(passed=4)
+    [case] = json.loads((suite.path / "r.json").read_text())["cases"]
+    assert {name: one["median"] for name, one in case["metrics"].items()} == {
+        "bandwidth": 250.0,
+        "latency/50.0": 1.5,
+        "latency/99.0": 4.0,
+        "sizes/8": 1.25,
+        "sizes/16": 2.5,
+        "table/8": 1.5,
+        "table/16": 3.0,
+    }
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("there", "instead", "told"),
+    [
+        ('"bw": 250000.0', '"bw": NaN', "nan"),
+        ('"bw": 250000.0', '"bw": null', "jobs.0.write.bw is null, which is not a"),
+        ('"bw": 250000.0', '"bw": "fast"', 'is "fast", which is not a number'),
+        ('"bw": 250000.0', '"bw": true', "is true, which is not a number"),
+        (
+            '"write": {"bw"',
+            '"read": {"bw"',
+            "jobs.0 has no 'write', but read, latency",
+        ),
+        ('"size": 16, "bw"', '"size": 16, "gb"', "results.1.bw is not there"),
+        ('"50.0"', '"50.00"', "the log does not have it"),
+        (', "results"', '; "results"', "the JSON there does not parse"),
+        ("size,op,bw", "size,op,gb", "no line names the columns bw, size, op"),
+        ("16,read,3.0", "16,read,", "'bw' is empty"),
+    ],
+)
+def test_a_key_that_is_missing_or_no_number_is_told(
+    suite: Suite, tmp_path: Path, there: str, instead: str, told: str
+) -> None:
+    suite.system_file(KEYED, "disk-write.yaml")
+    whole = f"{json.dumps(DOCUMENT)}\n{ROWS}"
+    first = keyed_night(suite, tmp_path / "first", whole, "--dlperf-create-baselines")
+    assert {one["verdict"] for one in first.values()} == {"pass"}
+    assert there in whole
+    broken = keyed_night(suite, tmp_path / "broken", whole.replace(there, instead))
+    reasons = {name: one["reason"] for name, one in broken.items() if one["verdict"] == "invalid"}
+    assert told in " ".join(filter(None, reasons.values())), reasons
+    assert all(one["median"] != 0 for one in broken.values())
+
+
+@pytest.mark.in_process
+def test_lines_of_json_are_documents_each(suite: Suite, tmp_path: Path) -> None:
+    suite.system_file(
+        "framework: disk\nmodel: write\ncases: [{topologies: [1n1g]}]\nmetrics:\n"
+        "  busbw: {json: {value: bw, size: size}, where: {op: sum}, unit: GB/s, better: higher}\n",
+        "disk-write.yaml",
+    )
+    lines = [{"size": size, "op": op, "bw": size / 2} for size in (8, 16) for op in ("sum", "max")]
+    text = "\n".join(["{not json", *map(json.dumps, lines)])
+    found = keyed_night(suite, tmp_path / "log", text, "--dlperf-create-baselines")
+    assert {name: one["median"] for name, one in found.items()} == {"busbw/8": 4, "busbw/16": 8}

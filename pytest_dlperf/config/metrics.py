@@ -12,6 +12,7 @@ from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
     Key,
+    MapOf,
     Number,
     Record,
     Scalar,
@@ -143,7 +144,27 @@ _DECLARED: Final = Record(
         Text("a regular expression"),
         "A Python regular expression for one printed number, with the named group value, and "
         "optionally step, rank and unit.",
-        required=True,
+    ),
+    Key(
+        "json",
+        ByKind(
+            scalar=Text("a dotted path").parsed(lambda path: {"value": path}),
+            mapping=MapOf(Text("a dotted path"), "a mapping of groups to paths"),
+        ),
+        "Where a JSON document has the number: a dotted path, or paths by group; * is each key.",
+    ),
+    Key(
+        "csv",
+        ByKind(
+            scalar=Text("a column").parsed(lambda column: {"value": column}),
+            mapping=MapOf(Text("a column"), "a mapping of groups to columns"),
+        ),
+        "The column of CSV that has the number, or columns by group.",
+    ),
+    Key(
+        "where",
+        MapOf(Scalar(), "a mapping of keys to values"),
+        "What else the document or the row says, by key.",
     ),
     Key("unit", _UNIT, "The unit that the number is kept and shown in."),
     Key("printed_in", _UNIT, "The unit that the log prints it in, where it is another."),
@@ -232,7 +253,8 @@ def _check_entry(name: str, entry: dict[str, Any]) -> None:
 
 
 def _declared(name: str, entry: Mapping[str, Any]) -> DeclaredMetric:
-    given = {key: entry[key] for key in ("record", "printed_in", "node", "over") if key in entry}
+    keys = ("record", "json", "csv", "where", "printed_in", "node", "over")
+    given = {key: entry[key] for key in keys if key in entry}
     whole_run = entry.get("over") is Over.RUN
     metric = Metric(
         name=name,

@@ -371,6 +371,11 @@ def _system(
         root.at(f"metrics.{MFU}").fault(message)
     if is_probe:
         check_probe_metrics(entries, root)
+    for name in () if is_probe else entries:
+        if entries[name].keys() & {"json", "csv"}:
+            root.at(f"metrics.{name}").fault(
+                "'json' and 'csv' are of probes; a training's number is found by 'record'"
+            )
     parts["metrics"], parts["declared"] = metrics_of(
         parts.get("unit"),
         entries,

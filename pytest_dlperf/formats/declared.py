@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.formats.documents import ANY, BY_KEY, CsvTable, JsonTree
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.model.metric import MEMBER
@@ -74,6 +76,9 @@ class DeclaredMetric(Struct, frozen=True, kw_only=True):
 
     metric: Metric
     record: Expression
+    """What its lines look like; of one with ``by_key``, only what is looked for in words."""
+    by_key: JsonTree | CsvTable | None = None
+    """Where JSON or CSV has its numbers, if they are not found by lines."""
     printed_in: str
     """The unit of the printed numbers, where they do not say it themselves."""
     node: WhichNode
@@ -95,7 +100,7 @@ class DeclaredMetric(Struct, frozen=True, kw_only=True):
         if not self.metric.is_family:
             return ""
         texts = [(match[name] or b"").decode(errors="replace").strip() for name in groups]
-        parts = [_NOT_IN_NAMES.sub("_", text) for text in (*texts, more) if text or not more]
+        parts = [_NOT_IN_NAMES.sub("_", text) for text in (*texts, *filter(None, [more]))]
         name = MEMBER.join(parts)
         if not all(parts) or len(name) > MAX_NAME:
             raise ValueError(f"{name[:MAX_NAME]!r} cannot be the name of a member")
@@ -135,6 +140,8 @@ def unit_factor(printed: str, kept: str) -> float:
     """
     if printed == kept:
         return 1.0
+    if printed.endswith("/s") and kept.endswith("/s"):
+        return unit_factor(printed[:-2], kept[:-2])
     for kind in _KINDS:
         if printed in kind and kept in kind:
             return kind[printed] / kind[kept]
@@ -149,10 +156,13 @@ def unit_factor(printed: str, kept: str) -> float:
     )
 
 
-def declared_metric(
+def declared_metric(  # noqa: PLR0913 - as a system file says it, by name
     metric: Metric,
     *,
-    record: str,
+    record: str | None = None,
+    json: Mapping[str, str] | None = None,
+    csv: Mapping[str, str] | None = None,
+    where: Mapping[str, str] = MappingProxyType({}),
     printed_in: str | None = None,
     node: WhichNode = WhichNode.FIRST,
     over: Over = Over.WINDOW,
@@ -162,19 +172,31 @@ def declared_metric(
     Raises:
         ValueError: The expression or the unit cannot be used; the message says why.
     """
-    pattern = compiled(record)
+    if [record, json, csv].count(None) != 2:  # noqa: PLR2004 - one of three
+        raise ValueError("give one of 'record', 'json' and 'csv'")
+    by_key = _by_key(json, csv, where)
+    if by_key is None and where:
+        raise ValueError("'where' is of 'json' and 'csv'")
+    pattern = (
+        compiled(record or "")
+        if by_key is None
+        else Expression(by_key.pattern, by_key.groupindex, by_key.groups)
+    )
     values = [name for name in pattern.groupindex if name.startswith(_VALUE)]
     if not values:
         raise ValueError(
-            f"{record!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the number stands"
+            f"{pattern.pattern!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the "
+            "number stands"
         )
     named_by = [name for name in pattern.groupindex if name not in {*_FIXED_GROUPS, *values}]
+    if "epoch" in named_by:
+        raise ValueError(f"{record!r} has the group epoch, which only records of steps have")
     if len(values) > 1:
         if _VALUE in values:
             raise ValueError(f"{record!r} has the groups {', '.join(values)}; name each: value_in")
         named_by.append(_VALUE)
     metric = replace(metric, named_by=tuple(named_by))
-    is_finite = metric.sanity is not None and metric.sanity.finite
+    is_finite = record is not None and metric.sanity is not None and metric.sanity.finite
     if is_finite and not all(_shows_nan(record, name) for name in values):
         raise ValueError(
             f"the group 'value' of {record!r} takes no NaN, which would be overlooked; write "
@@ -186,12 +208,28 @@ def declared_metric(
     return DeclaredMetric(
         metric=metric,
         record=pattern,
+        by_key=by_key,
         printed_in=printed_in,
         node=node,
         over=over,
     )
 
 
-def _shows_nan(record: str, group: str) -> bool:
+def _by_key(
+    json: Mapping[str, str] | None, csv: Mapping[str, str] | None, where: Mapping[str, str]
+) -> JsonTree | CsvTable | None:
+    if csv is not None:
+        return CsvTable(keys=csv, where=where)
+    if json is None:
+        return None
+    names = {group for group in json if group not in _FIXED_GROUPS and _VALUE not in group}
+    values = [path for group, path in json.items() if group.startswith(_VALUE)]
+    is_wild = any(ANY in path.split(".") for path in values)
+    return JsonTree(keys={**json, BY_KEY: ANY} if is_wild and not names else json, where=where)
+
+
+def _shows_nan(record: str | None, group: str) -> bool:
     """Say whether numbers that are none are found as trainers print them."""
-    return any(may_be(record, group, text) for text in (b"nan", b"NaN", b"NAN"))
+    return record is not None and any(
+        may_be(record, group, text) for text in (b"nan", b"NaN", b"NAN")
+    )

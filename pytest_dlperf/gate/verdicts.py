@@ -362,7 +362,8 @@ def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) 
 def _why_not_measured(measurement: Measurement, metric: Metric) -> str | None:
     run = measurement.missing(metric.name)
     if run is not None:
-        why = run.missing.get(metric.name, "the log does not have it")
+        of_family = run.missing.get(metric.family or "", "the log does not have it")
+        why = run.missing.get(metric.name, of_family)
         return f", run {run.run} has no {metric.name}: {why}"
     values = measurement.samples(metric.name).values
     if not values:

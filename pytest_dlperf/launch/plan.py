@@ -76,7 +76,8 @@ class NodeCommand(Struct, frozen=True, kw_only=True):
 
     ``environment`` is only what the launch entry and the user add, beside ``python_path``, folders
     that are put in front of what ``PYTHONPATH`` names. The node's output, errors
-    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it.
+    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it; with
+    ``log_file_whole`` in one piece when the program has ended.
     ``container`` names what it runs in. The commands of ``at_end`` are run on the node when all
     that the program has started is gone.
     """
@@ -89,6 +90,7 @@ class NodeCommand(Struct, frozen=True, kw_only=True):
     python_path: tuple[str, ...] = ()
     working_directory: str | None
     log_file: str | None = None
+    log_file_whole: bool = False
     at_end: tuple[tuple[str, ...], ...] = ()
     container: str | None = None
     log: Path
@@ -193,6 +195,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
                 else fill(spec.working_directory, values)
             ),
             log_file=None if spec.log_file is None else fill(spec.log_file, values),
+            log_file_whole=case.work is None,
             log=node_log(log, rank),
         )
         for rank, node in enumerate(started)

@@ -253,6 +253,7 @@ def start_details(
         "python_path": [_as_text(path) for path in command.python_path],
         "folder": _as_text(str(Path.cwd() / (folder or ""))),
         "log_file": None if command.log_file is None else _as_text(command.log_file),
+        "log_file_whole": command.log_file_whole,
         "needs_folder": folder is not None,
         "grace_s": TERMINATION_GRACE_S,
         "at_end": [[_as_text(argument) for argument in one] for one in command.at_end],

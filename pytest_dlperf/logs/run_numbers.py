@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_dlperf.logs.limits import limited
 from pytest_dlperf.logs.reader import LogFile, readable, regions
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.scan import MetricScan
+from pytest_dlperf.logs.scan import MetricScan, Numbers
 from pytest_dlperf.logs.steps import StepProgress
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import Run, RunStatus
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.throughput import LogReading
 
 _ALL: Final = 0, 0
+_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of a log in which numbers are found by key, which is held as a whole."""
 _NO_STEPS: Final = StepProgress(found=0, warmup=0, window=0, slowest=0, last={}, awaited={})
 
 
@@ -63,13 +65,16 @@ class RunNumbers:
         logs, sizes = [], []
         for node, path in enumerate(self._paths):
             of_node = [each for each in self._declared if each.is_on(node, len(self._paths))]
-            scan = MetricScan(of_node)
+            scan = MetricScan([each for each in of_node if each.by_key is None])
+            keyed = [Numbers(each) for each in of_node if each.by_key is not None]
             try:
                 sizes.append(_read(path, scan, bounds[node]) if of_node else 0)
+                if keyed:
+                    _read_by_key(path, keyed, bounds[node])
             except OSError as error:
                 why = error.strerror or error
                 return invalid(run, f"the log cannot be read: {why} ({readable(str(path))})")
-            numbers = {each.declared.metric.name: each for each in scan.numbers}
+            numbers = {each.declared.metric.name: each for each in (*scan.numbers, *keyed)}
             logs.append(NodeLog(str(path), numbers, has_steps=False))
         if not any(sizes):
             return invalid(run, "nothing was printed")
@@ -86,3 +91,18 @@ def _read(path: Path, scan: MetricScan, limit: int | None) -> int:
             scan.begin(replace(region, terminated=True))
             scan.end(_ALL)
         return file.size
+
+
+def _read_by_key(path: Path, keyed: Sequence[Numbers], limit: int | None) -> None:
+    """Take the numbers that are found by key; where there is none, say what is there instead."""
+    with LogFile(path) as file:
+        file.limit = limit
+        size = file.size
+        text = file.read(min(size, _MAX_BYTES))
+    too_long = f"the log has {size} bytes; read by key are {_MAX_BYTES} at most"
+    for numbers in keyed:
+        by_key = numbers.declared.by_key
+        if by_key is not None:
+            numbers.take_found(by_key.find(text))
+            if not numbers.values:
+                numbers.refuse(too_long if size > _MAX_BYTES else by_key.why_nothing(text), 0)

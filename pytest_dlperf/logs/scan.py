@@ -22,9 +22,10 @@ from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.records import LONGEST_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.formats.declared import DeclaredMetric
+    from pytest_dlperf.formats.documents import Found
     from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.logs.reader import Region
 
@@ -80,6 +81,15 @@ class Numbers:
                     self._add(match, group, more, offset, step)
         return found
 
+    def take_found(self, found: Iterable[Found]) -> None:
+        """Take the numbers of records that were found by key."""
+        for one in found:
+            if one.problem is not None:
+                self.refuse(one.problem, one.offset)
+                continue
+            for group, more in self._groups:
+                self._add(one.match, group, more, one.offset - one.match.start(), 0)
+
     def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> bool:
         """Take the numbers of a line whose own step is measured; say whether there was any.
 
@@ -92,7 +102,7 @@ class Numbers:
             text = match["step"] or b""
             step = int(text[:LONGEST_STEP]) + shift if text.isdigit() else None
             if step is None or all(match[group] is None for group, _ in self._groups):
-                self._refuse(f"{shown(text)} is not a step", offset + match.start())
+                self.refuse(f"{shown(text)} is not a step", offset + match.start())
             elif window[0] < step <= window[1]:
                 for group, more in self._groups:
                     self._add(match, group, more, offset, step)
@@ -148,29 +158,29 @@ class Numbers:
         try:
             name = self.declared.member_name(match, more)
         except ValueError as error:
-            self._refuse(str(error), offset + match.start())
+            self.refuse(str(error), offset + match.start())
             return
         try:
             value, prefix = printed_number(text)
         except ValueError:
             of = f" ({name})" if name else ""
-            self._refuse(f"{shown(text)} is not a number{of}", offset + match.start())
+            self.refuse(f"{shown(text)} is not a number{of}", offset + match.start())
             return
         if cut := self._cut(match, at):
-            self._refuse(
+            self.refuse(
                 f"{shown(text + cut)} goes on behind the group 'value'; let it take all of the "
                 "number, as in [-+.,0-9eEkMG]+",
                 offset + match.start(),
             )
             return
         if math.isinf(value) and text.strip(b"+-")[:1].isdigit():
-            self._refuse(f"{shown(text)} is too large for a number", offset + match.start())
+            self.refuse(f"{shown(text)} is too large for a number", offset + match.start())
             return
         try:
             unit = None if self._unit is None else match[self._unit]
             value *= self.declared.unit_factor(unit, prefix)
         except ValueError as error:
-            self._refuse(str(error), offset + match.start())
+            self.refuse(str(error), offset + match.start())
             return
         self.values.append(value)
         self.steps.append(step)
@@ -193,7 +203,7 @@ class Numbers:
             rank = self.ranks[at] if self.ranks else b""
             if is_once and mine.values and (not self.ranks or rank in mine.ranks):
                 reason = f"{name} is there twice; give the family a 'statistic' if that is right"
-                mine._refuse(reason, self.offsets[at])  # noqa: SLF001 - of the same class
+                mine.refuse(reason, self.offsets[at])
             mine.values.append(self.values[at])
             mine.steps.append(self.steps[at])
             mine.offsets.append(self.offsets[at])
@@ -216,7 +226,8 @@ class Numbers:
         factor = declared.unit_factor(None)
         return b"" if declared.unit_factor(None, prefix[1].decode()) == factor else prefix[0]
 
-    def _refuse(self, reason: str, offset: int) -> None:
+    def refuse(self, reason: str, offset: int) -> None:
+        """Note a fault at a place of the log, unless there is one before."""
         self.fault = self.fault or (reason, offset)
 
     def take_between(self, lines: Lines, begin: int, end: int, step: int) -> None:

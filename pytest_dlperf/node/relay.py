@@ -66,8 +66,14 @@ class Arrival(NamedTuple):
 class Relay:
     """The way from a program's output to its reader."""
 
-    def __init__(self, target: int, file: "bytes | None" = None) -> None:
-        """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``."""
+    def __init__(
+        self, target: int, file: "bytes | None" = None, *, whole_file: bool = False
+    ) -> None:
+        """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``.
+
+        With ``whole_file`` that is passed on in one piece, when the program has ended.
+        """
+        self._whole_file = whole_file
         self.anchor = b""
         self._lost = None  # type: str | None
         self._source, self.entrance = os.pipe()
@@ -116,7 +122,7 @@ class Relay:
             due = min(due, self._retry_at - now)
         if self._open and self._take_at > now:
             due = min(due, self._take_at - now)
-        if self._followed is not None and len(self._held) < _HELD_BYTES:
+        if self._followed is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
             due = min(due, self._followed.wait_s)
         return max(due, 0.0)
 
@@ -141,7 +147,7 @@ class Relay:
 
     def look(self) -> None:
         """Take what is new in the files beside the output."""
-        if self._followed is not None and len(self._held) < _HELD_BYTES:
+        if self._followed is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
             self._take_lines(self._followed.take())
 
     def _take_lines(self, lines: bytes) -> None:
@@ -215,6 +221,13 @@ class Relay:
 
     def mark(self) -> int:
         """Count all bytes that have been printed by now."""
+        if self._followed is not None and self._whole_file:
+            # Lines of the output first, so that none is cut in two.
+            for _ in range(_PIPE_BYTES // _HELD_BYTES + 1):
+                if self._open:
+                    self.take()
+            self._take_lines(self._followed.whole())
+            self._followed = None
         while self._followed is not None and len(self._held) < _HELD_IN_THE_END_BYTES:
             lines = self._followed.take(hurry=True)
             self._take_lines(lines)

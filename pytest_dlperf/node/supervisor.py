@@ -323,7 +323,8 @@ class Supervisor:
 
         ``environment`` is added to the supervisor's own, but for names that match ``without``. It
         runs in ``folder``, or where the supervisor does if that is neither there nor needed. The
-        lines of its ``log_file`` are passed on with its output. The commands of ``at_end`` are run,
+        lines of its ``log_file`` are passed on with its output, or all of it when the program has
+        ended (``log_file_whole``). The commands of ``at_end`` are run,
         in the same environment, when all that it has started is gone.
         """
         self._grace_s = order["grace_s"]
@@ -345,7 +346,7 @@ class Supervisor:
         base = place if is_there else os.getcwdb()  # noqa: PTH109 - as above
         name = order["log_file"]
         file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
-        relay = Relay(2, file)
+        relay = Relay(2, file, whole_file=order.get("log_file_whole", False))
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose

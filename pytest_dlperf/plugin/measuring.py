@@ -162,7 +162,13 @@ class Measuring:
                 tonight = [one.name for one in measurement.metrics if one.family == metric_name]
                 is_split = suite.settings.split_families
                 names = [name for name in tonight if not (is_split and name in accepted)]
-                names = names or ([] if accepted else [metric_name])
+                # What is wrong with the whole of it, such as a text where a number should be.
+                is_broken = any(metric_name in run.missing for run in measurement.runs)
+                if is_broken or not (names or accepted):
+                    names.append(metric_name)
+                    measurement = structs.replace(
+                        measurement, metrics=(*measurement.metrics, metric)
+                    )
         return [self.gate_input(measurement, name, reference, about=about) for name in names]
 
     def gate_input(
