@@ -73,6 +73,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """What came to a checkout between the last good night and the first bad one."""
     accepted: Text
     """Who accepted the number that it is held against, where there is one."""
+    owners: Text
+    """Who to ask: the owners of the system files, where the checkout names some."""
 
     @property
     def named(self) -> Text:
@@ -84,6 +86,11 @@ class Entry(Struct, frozen=True, kw_only=True):
     def title(self) -> Text:
         """The subject and what it is about."""
         return phrase("{}: {}", self.subject, self.named)
+
+    @property
+    def people(self) -> tuple[Text, ...]:
+        """Who accepted the reference, and who to ask."""
+        return tuple(filter(None, (self.accepted, self.owners)))
 
     def first_differences(self, most: int = DIFFERENCES_SHOWN) -> list[Text]:
         """Return the first differences; where there are more, the last line counts them."""
@@ -131,7 +138,7 @@ def night_of(
     """
     tonight = results.started
     groups = bad_groups(results)
-    bad = sorted((entry_of(group, tonight) for group in groups), key=lambda entry: entry.age)
+    bad = sorted((entry_of(group, results) for group in groups), key=lambda entry: entry.age)
     told = {result.case.id for group in groups for result in group.cases}
     rest = [result for result in results.cases if result.case.id not in told]
     drifting = {
@@ -150,8 +157,8 @@ def night_of(
             for host, faults in sorted(results.unfit_hosts.items())
         ),
         bad=tuple(bad),
-        shifts=_entries(rest, CaseStatus.ENVIRONMENT_SHIFT, tonight),
-        gains=_entries(rest, CaseStatus.IMPROVED, tonight),
+        shifts=_entries(rest, CaseStatus.ENVIRONMENT_SHIFT, results),
+        gains=_entries(rest, CaseStatus.IMPROVED, results),
         facts=tuple(_facts(results, rest, [d for d in drifts if d[0].case_id not in drifting])),
         suspicions=(
             *(phrase("{}", line) for line in suspicion_lines(results.cases)),
@@ -174,13 +181,16 @@ def is_red(results: Results) -> bool:
 # ----------------------------------------------------------------------------- entries
 
 
-def _entries(cases: Iterable[CaseResult], status: CaseStatus, tonight: str) -> tuple[Entry, ...]:
+def _entries(
+    cases: Iterable[CaseResult], status: CaseStatus, results: Results
+) -> tuple[Entry, ...]:
     members = [result for result in cases if status_of(result) is status]
-    return tuple(entry_of(group, tonight) for group in groups_of(members, tonight))
+    return tuple(entry_of(group, results) for group in groups_of(members, results.started))
 
 
-def entry_of(group: Group, tonight: str) -> Entry:
+def entry_of(group: Group, results: Results) -> Entry:
     """Put cases that are told together into words."""
+    tonight = results.started
     explanation, judgement = group.explanation, group.judgement
     since = words.since_line(explanation, tonight)
     has_reference = judgement is not None and judgement.reference is not None
@@ -199,7 +209,14 @@ def entry_of(group: Group, tonight: str) -> Entry:
         else (),
         commits=tuple(commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
+        owners=_owners(group, results),
     )
+
+
+def _owners(group: Group, results: Results) -> Text:
+    systems = dict.fromkeys(result.case.system for result in group.cases)
+    names = dict.fromkeys(name for system in systems for name in results.owners.get(system, ()))
+    return phrase("ask {}", join(", ", map(code, names))) if names else NOTHING
 
 
 def _age(explanation: Explanation | None, tonight: str) -> int:

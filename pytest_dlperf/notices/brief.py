@@ -67,8 +67,8 @@ def _more(left: Sequence[Entry]) -> Text:
 
 def _below(entry: Entry) -> Iterator[Text]:
     """Yield what stands below an entry's title."""
-    every = (*entry.lines, *entry.first_differences(), *entry.commits, entry.accepted)
-    yield from (line.cut(LONGEST_LINE) for line in every if line)
+    every = (*entry.lines, *entry.first_differences(), *entry.commits, *entry.people)
+    yield from (line.cut(LONGEST_LINE) for line in every)
 
 
 def _quiet(night: Night) -> Iterator[Text]:

@@ -17,6 +17,7 @@ from pytest_dlperf.files.environment import (
     describe_environment,
 )
 from pytest_dlperf.files.locks import LockError
+from pytest_dlperf.files.owners import owners_of
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.verdicts import detectable_percent, is_outside_tolerance, withdraw
 from pytest_dlperf.model import numbers
@@ -116,12 +117,21 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             for system in suite.systems.values()
         },
         log_names={system.id: system.log_name for system in suite.systems.values()},
+        owners=_owners(suite, results),
         cases=tuple(results),
         unfit_hosts=dict(records.host_faults),
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
     return whole, notes
+
+
+def _owners(suite: Suite, results: Iterable[CaseResult]) -> dict[str, tuple[str, ...]]:
+    """Return who owns the files of systems of which a case is not good."""
+    ids = {result.case.system for result in results if not status_of(result).is_good}
+    files = {name: suite.systems[name].file for name in sorted(ids & set(suite.systems))}
+    found = owners_of(list(files.values()))
+    return {name: found[file] for name, file in files.items() if file in found}
 
 
 def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:

@@ -1,0 +1,67 @@
+"""Who to ask about a system, by the CODEOWNERS of its checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import results_makers as make
+from explained import moved_case
+from msgspec.structs import replace
+
+from pytest_dlperf.files.owners import owners_of
+from pytest_dlperf.night.night import night_of
+
+FILES = ("bench/systems/gpt.yaml", "bench/systems/old/bert.yaml", "resnet.yaml")
+
+
+def checkout(folder: Path, lines: str, place: str = ".github/CODEOWNERS") -> dict[str, str]:
+    """Return the owners of the files by their place in a new checkout, joined."""
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)  # noqa: S607 - the user's git
+    (folder / place).parent.mkdir(parents=True, exist_ok=True)
+    (folder / place).write_text(lines, encoding="utf-8")
+    for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    found = owners_of([folder / name for name in FILES])
+    return {str(file.relative_to(folder)): " ".join(names) for file, names in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("rule", "owned"),
+    [
+        ("* @lab", FILES),
+        ("*.yaml @lab", FILES),
+        ("/*.yaml @lab", FILES[2:]),
+        ("gpt.yaml @lab", FILES[:1]),
+        ("bench/ @lab", FILES[:2]),
+        ("systems/ @lab", FILES[:2]),
+        ("/bench/systems/* @lab", FILES[:1]),
+        ("bench/**/*.yaml @lab", FILES[:2]),
+        ("**/old/ @lab", FILES[1:2]),
+        ("/systems/ @lab", ()),
+        ("gpt @lab", ()),
+        ("# * @lab", ()),
+        ("[section] @lab", ()),
+    ],
+)
+def test_a_pattern_owns_files(tmp_path: Path, rule: str, owned: tuple[str, ...]) -> None:
+    assert checkout(tmp_path, rule) == dict.fromkeys(owned, "@lab")
+
+
+def test_the_last_pattern_counts_and_may_take_owners_away(tmp_path: Path) -> None:
+    rules = "* @lab\n/bench/ @ana @bo # both\nold/\n"
+    assert checkout(tmp_path, rules, "CODEOWNERS") == {FILES[0]: "@ana @bo", FILES[2]: "@lab"}
+
+
+def test_no_checkout_has_no_owners(tmp_path: Path) -> None:
+    assert owners_of([tmp_path / "gpt.yaml"]) == {}
+    assert owners_of([]) == {}
+
+
+def test_an_entry_says_who_to_ask() -> None:
+    results = make.session(moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9))
+    results = replace(results, owners={"paddle-resnet50": ("@lab/speed", "ana@example.org")})
+    (entry,) = night_of(results).bad
+    assert str(entry.owners) == "ask @lab/speed, ana@example.org"
