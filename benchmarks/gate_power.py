@@ -213,17 +213,25 @@ MAX_ALARMS: Final = 0.01
 MAX_SCATTERED: Final = 0.02
 MIN_QUIET_JOINED: Final = 0.8
 NOISY_NIGHTS: Final = ("cv 3", "cv 5", "a third strays")
+MAX_JOINED: Final = {"cv 3": 0.03, "a third strays": 0.08}
+"""Nine runs cannot do much better: an F-test beside 30 runs that refuses one quiet night in ten
+lets 1.3 % with three times the scatter pass. A night of which no run is a stray is a quiet one, by
+whatever test: 4 % of those of nine runs, 17 % of those of five."""
 
 
 def extension_table(extensions: dict[str, Extension]) -> Iterable[str]:
     """Which nights join a baseline whose runs differ by 1 %."""
     yield "Seven noisy nights with --dlperf-extend-baselines, then four quiet ones: in %"
     yield ""
-    heads = ("joined", "too scattered", "quiet: joined", "stuck")
+    heads = ("joined", "too scattered", "quiet: joined", "runs", "stuck")
     yield f"{'noise of the noisy':<26}" + "".join(f"{head:>14}" for head in heads)
     for noise, found in extensions.items():
-        shown = (found.noisy_joined, found.scattered, found.quiet_joined, found.stuck)
-        yield f"{noise:<26}" + "".join(f"{percent(part):>14}" for part in shown)
+        shown = (
+            *map(percent, (found.noisy_joined, found.scattered, found.quiet_joined)),
+            f"{found.quiet_runs:.1f}",
+            percent(found.stuck),
+        )
+        yield f"{noise:<26}" + "".join(f"{field:>14}" for field in shown)
 
 
 def recording_table(recordings: dict[str, Recording]) -> Iterable[str]:
@@ -244,7 +252,8 @@ def missed_of(noise: str, found: Extension | Recording) -> Iterable[str]:
         if found.alarms > MAX_ALARMS:
             yield f"missed  at most 1 % false alarms by what is told, {noise}"
         return
-    if found.scattered > MAX_SCATTERED or found.stuck:
+    most = MAX_JOINED.get(noise, MAX_SCATTERED)
+    if max(found.noisy_joined - most, found.scattered - MAX_SCATTERED) > 0 or found.stuck:
         yield f"missed  noisy nights do not join, no case is stuck, {noise}"
     if found.quiet_joined < MIN_QUIET_JOINED:
         yield f"missed  quiet nights join after {noise}: {percent(found.quiet_joined)} %"

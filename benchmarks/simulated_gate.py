@@ -22,7 +22,11 @@ from noise_models import LEVEL, Noise
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.rules import Terms, rule_for
-from pytest_dlperf.gate.scatter import needed_tolerance, why_too_scattered
+from pytest_dlperf.gate.scatter import (
+    is_scatter_uncertain,
+    needed_tolerance,
+    why_too_scattered,
+)
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 from pytest_dlperf.gate.verdicts import (
     GateInput,
@@ -334,15 +338,27 @@ def sessions_of(
     return [noise.session(level, sign, gate.baseline_runs, choose) for level in levels]
 
 
-def series(
-    rule: Rule, noise: Noise, level: float, choose: random.Random, *, at_least: int = 1
+def series(  # noqa: PLR0913 - a night has so many sides
+    rule: Rule,
+    noise: Noise,
+    level: float,
+    choose: random.Random,
+    *,
+    at_least: int = 1,
+    joined: Sequence[Sequence[float]] = (),
 ) -> tuple[list[float], Decision]:
-    """As many runs at this level as the rule asks for, and what it makes of them."""
+    """As many runs at this level as the rule asks for, and what it makes of them.
+
+    ``joined`` are the sessions that they are to be added to.
+    """
     runs: list[float] = []
     for run in noise.runs(level, rule.better.sign, choose):
         runs.append(run)
         decision = rule.decide(runs, is_last=False)
-        if decision is not None and len(runs) >= at_least:
+        if decision is None or len(runs) < at_least:
+            continue
+        is_open = decision.verdict.passes and len(runs) < rule.at_most
+        if not (is_open and is_scatter_uncertain(runs, joined)):
             return runs, decision
     raise AssertionError("runs have no end")
 
@@ -416,12 +432,14 @@ class Extension(Struct, frozen=True):
 
     ``scattered`` are those that joined although their runs differ by more than twice the quiet
     noise. ``stuck`` is the part of cases of which a quiet night is ``inconclusive`` at the end.
+    ``quiet_runs`` are the runs that a quiet night took.
     """
 
     noisy_joined: float
     scattered: float
     quiet_joined: float
     stuck: float
+    quiet_runs: float
 
 
 def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: int = 3) -> Extension:
@@ -430,12 +448,16 @@ def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: in
     gate = replace(ITSELF, at_least=ADDED_RUNS)
     quiet, metric = NOISES["cv 1"], gate.metric
     joined: Counter[str] = Counter()
-    scattered = stuck = 0
+    scattered = stuck = taken = 0
     for _ in range(trials):
         baseline = baseline_of(metric, sessions_of(gate, quiet, [LEVEL] * SESSIONS, choose))
         for tonight in [noise] * noisy_nights + ["cv 1"] * (quiet_nights + 1):
             rule = rule_for(metric, baseline, gate.terms)
-            runs, _ = series(rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS)
+            joins = baseline.rolling
+            runs, _ = series(
+                rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS, joined=joins
+            )
+            taken += len(runs) * (tonight == "cv 1")
             gate_input = GateInput(metric, end(gate, runs, baseline), gate.terms)
             judgement = decide(gate_input)
             if judgement.verdict.passes and why_not_added(judgement, gate_input) is None:
@@ -449,6 +471,7 @@ def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: in
         scattered=scattered / trials / noisy_nights,
         quiet_joined=joined["cv 1"] / trials / (quiet_nights + 1),
         stuck=stuck / trials,
+        quiet_runs=taken / trials / (quiet_nights + 1),
     )
 
 

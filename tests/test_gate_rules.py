@@ -151,8 +151,21 @@ def test_the_user_says_exactly_how_many() -> None:
 
 
 def test_a_session_that_records_takes_at_least_so_many() -> None:
-    assert repeats(baseline(), at_least=4) == (9, [4, 5, 6, 7, 8, 9])
+    assert repeats(baseline(1), at_least=4) == (5, [5, 6, 7, 8, 9])
     assert repeats(None, at_least=7) == (7, [7, 8, 9])
+
+
+@pytest.mark.parametrize(
+    ("scatter", "fewest"),
+    [(0.0, 6), (0.5, 7), (1.6, 9)],
+)
+def test_runs_that_are_to_join_show_whether_they_scatter_as_the_baseline(
+    scatter: float, fewest: int
+) -> None:
+    by = repeats_for({METRIC.name: baseline()}, {METRIC: Terms(tolerance_percent=5.0)}, at_least=4)
+    around = (0, 10.6, -10.6, 10.6, -10.6, 10.6, -10.6, 10.6, -10.6)
+    runs = [1000 + scatter * far for far in around]
+    assert enough(by, lambda number: sound_run(number, runs[number - 1]))[0] == fewest
 
 
 def test_over_logs_the_tolerance_takes_all_that_there_are() -> None:

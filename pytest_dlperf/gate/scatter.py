@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
 from pytest_dlperf.gate.reference import counted_sessions
+from pytest_dlperf.gate.sequential import LAST_LOOK
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import Better, Source
 from pytest_dlperf.model.statistics import (
@@ -32,8 +33,20 @@ _SURE_DEVIATIONS: Final = 2.576
 """Normal deviations that one night in 200 exceeds."""
 
 _MAX_SCATTER: Final = 1.5
+_MAX_SCATTER_OF_NINE: Final = 1.4
 _MAX_SCATTER_OF_FEW: Final = 3.0
-"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20."""
+"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20.
+
+Nine runs of a session show theirs well enough for a smaller bound.
+"""
+
+_NOISY: Final = 3.0
+"""The scatter over that of the baseline which a session is told from."""
+
+_MIN_EVIDENCE_OF_QUIET: Final = 5.4
+_MIN_EVIDENCE_OF_NOISE: Final = 2.3
+"""Logarithms of the likelihood ratio, from which on no further run is needed (Wald): one noisy
+session in 200 passes for a quiet one, one quiet session in ten for a noisy one."""
 
 
 def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
@@ -87,12 +100,12 @@ def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> s
 
     Outliers count here: a noisy session makes the baseline blind.
     """
-    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
-    if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+    usual = _usual_scatter(sessions)
+    if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
         return None
-    count = sum(map(len, sessions))
-    allowed = _MAX_SCATTER if count >= MIN_RUNS_FOR_NOISE else _MAX_SCATTER_OF_FEW
-    usual = max(median(known), noise([run for session in sessions for run in session]))
+    allowed = _MAX_SCATTER if len(runs) < LAST_LOOK else _MAX_SCATTER_OF_NINE
+    if sum(map(len, sessions)) < MIN_RUNS_FOR_NOISE:
+        allowed = _MAX_SCATTER_OF_FEW
     own = _scatter(runs)
     if own <= allowed * usual:
         return None
@@ -100,6 +113,27 @@ def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> s
         f"its runs differ by {numbers.variation(own)}, those of the baseline by "
         f"{numbers.variation(usual)}"
     )
+
+
+def is_scatter_uncertain(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> bool:
+    """Whether more runs would tell if a session is too noisy to join a baseline.
+
+    A sequential test of the baseline's scatter against three times that: nine runs are the last.
+    """
+    usual = _usual_scatter(sessions)
+    if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+        return False
+    dof = len(runs) - 1
+    squares = dof * (_scatter(runs) / usual) ** 2
+    evidence = squares / 2 * (1 - _NOISY**-2) - dof * math.log(_NOISY)
+    return -_MIN_EVIDENCE_OF_QUIET < evidence < _MIN_EVIDENCE_OF_NOISE
+
+
+def _usual_scatter(sessions: Sequence[Sequence[float]]) -> float | None:
+    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
+    if not known:
+        return None
+    return max(median(known), noise([run for session in sessions for run in session]))
 
 
 def _scatter(runs: Sequence[float]) -> float:
