@@ -15,7 +15,7 @@ from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why_noisier
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.gate.verdicts import GateInput, GateOptions, accept, decide
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, RuleName
 
 TIGHT = (999.0, 999.5, 1000.0, 1000.5, 1001.0)
@@ -102,34 +102,31 @@ def test_modes_far_apart_are_decided(apart: float) -> None:
 
 
 def test_the_false_alarms_of_two_modes_are_those_of_the_draws() -> None:
-    sessions = [[1000.0, 1000.0, 1000.0, 1000.0, 960.0]] * 6
-    rule = SequentialRule.of(
-        accepted(*sessions, number=1000.0, metric=METRIC),
-        tolerance_percent=5.0,
-        min_loss_percent=MIN_LOSS_PERCENT,
-        repeats=7,
-    )
+    def drawn(worse: int, count: int) -> list[float]:
+        return [960.0] * worse + [1000.0] * (count - worse)
 
-    def drawn(worse: int) -> list[float]:
-        return [960.0] * worse + [1000.0] * (7 - worse)
+    def decision(accepted_worse: int, worse: int) -> Decision:
+        rule = SequentialRule.of(
+            accepted(drawn(accepted_worse, 30), number=1000.0, metric=METRIC),
+            tolerance_percent=5.0,
+            min_loss_percent=MIN_LOSS_PERCENT,
+            repeats=7,
+        )
+        decided = rule.decide(drawn(worse, 7), is_last=True)
+        assert decided is not None
+        return decided
 
-    def verdict(worse: int) -> Verdict:
-        decision = rule.decide(drawn(worse), is_last=True)
-        assert decision is not None
-        return decision.verdict
+    def chance(worse: int, count: int) -> float:
+        part = 16 / 32
+        return math.comb(count, worse) * part**worse * (1 - part) ** (count - worse)
 
-    def beta(first: float, second: float) -> float:
-        return math.exp(math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second))
-
-    alarms = [worse for worse in range(8) if verdict(worse) is Verdict.REGRESSED]
-    assert alarms
-    probability = math.fsum(
-        math.comb(7, worse) * beta(6.5 + worse, 24.5 + 7 - worse) / beta(6.5, 24.5)
-        for worse in alarms
-    )
-    decision = rule.decide(drawn(0), is_last=True)
-    assert decision is not None
-    assert decision.false_alarm == pytest.approx(probability)
+    alarms = [
+        chance(known, 30) * chance(worse, 7)
+        for known in range(30)
+        for worse in range(8)
+        if decision(known, worse).verdict is Verdict.REGRESSED
+    ]
+    assert decision(15, 0).false_alarm == pytest.approx(math.fsum(alarms), rel=0.05)
 
 
 @pytest.mark.parametrize("metric", [METRIC, TIME])

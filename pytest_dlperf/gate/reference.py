@@ -111,9 +111,9 @@ class Reference(Struct, frozen=True, kw_only=True):
     ``deviation`` is the relative standard deviation between runs, ``nights`` that between nights as
     far as it is more than chance, ``gross`` the number of gross outliers. ``modes`` are the two
     groups that runs lie in, if they do. Where sessions lie in two groups, this is the larger one,
-    and ``other`` the other; ``false_alarm`` is then the probability of a night in the worse group
-    that lies too far from its level to be held against it. ``notes`` tell of groups, and of a
-    session that does not count.
+    and ``other`` the other; ``false_alarm`` is then the probability of an alarm for the groups,
+    over all baselines of so many sessions: some have nights of one group alone. ``notes`` tell of
+    groups, and of a session that does not count.
     """
 
     level: float
@@ -169,7 +169,10 @@ class Reference(Struct, frozen=True, kw_only=True):
         deviation = noise(centred)
         sessions = usual.sessions + other.sessions
         is_worse = better.is_worse(other.level, usual.level)
-        part = is_worse * (other.sessions + 0.5) / (sessions + 1)
+        part = ((other if is_worse else usual).sessions + 1) / (sessions + 2)
+        # A night too far from its group, or one whose group the accepted sessions do not have.
+        false_alarm = is_worse * part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2))
+        false_alarm += part * (1 - part) ** sessions
         low, high = sorted((usual.level, other.level))
         note = Groups((low,), (high,)).note("nights")
         usual, other = (
@@ -178,7 +181,7 @@ class Reference(Struct, frozen=True, kw_only=True):
                 deviation=deviation,
                 gross=len(gross_outliers(centred, deviation)),
                 modes=None,
-                false_alarm=part * math.erfc(_ERRORS_WITHIN_GROUP / math.sqrt(2)),
+                false_alarm=false_alarm,
                 notes=(note,),
             )
             for group in (usual, other)

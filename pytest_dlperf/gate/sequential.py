@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.gate.modes import false_alarm_of_modes
 from pytest_dlperf.gate.noise import (
     THRESHOLD_ERRORS,
     StandardError,
@@ -24,12 +25,12 @@ from pytest_dlperf.gate.noise import (
     outliers,
     t_quantile,
 )
-from pytest_dlperf.gate.reference import MIN_SESSIONS, Groups, Reference, counted_sessions
+from pytest_dlperf.gate.reference import MIN_SESSIONS, Reference, counted_sessions
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, Drift
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import Better, RuleName
-from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, mean
+from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,7 +254,8 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         over the looks. Drift counts once: all looks share most of its error, the accepted number's.
         """
         if self.reference.modes is not None and night.noisier is None:
-            return self._false_alarm_of_modes(self.reference.modes, last)
+            looks = range(min(FIRST_LOOK, last), last + 1)
+            return false_alarm_of_modes(self.reference, self.better, looks, self._is_alarm)
         first = last if self.is_fixed else min(MIN_RUNS_TO_FAIL, last)
         early = () if self.is_fixed else range(MIN_RUNS_TO_FAIL_EARLY, first)
         total = self.drift(self._sensitivity(first, night.noisier), night, first).false_alarm
@@ -275,32 +277,16 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         )
         return error.false_alarm(sensitivity.threshold)
 
-    def _false_alarm_of_modes(self, modes: Groups, last: int) -> float:
-        """Probability of an alarm by chance alone where each run is in one of two modes.
-
-        The share of runs in the worse mode is estimated from the baseline and from tonight's runs.
-        """
-        middles = mean(modes.low), mean(modes.high)
-        worst, best = self.better.worst(middles), self.better.best(middles)
-        known = len(modes.low if worst < best else modes.high)
-        open_after, alarms = {0: 1.0}, 0.0
-        for count in range(1, last + 1):
-            states: dict[int, float] = {}
-            for worse, probability in open_after.items():
-                part = (known + worse + 0.5) / (self.reference.runs + count)
-                states[worse] = states.get(worse, 0.0) + probability * (1 - part)
-                states[worse + 1] = states.get(worse + 1, 0.0) + probability * part
-            open_after = states
-            if count < (last if self.is_fixed else FIRST_LOOK):
-                continue
-            for worse in list(states):
-                values = [worst] * worse + [best] * (count - worse)
-                look = self._look(values, is_last=count == last)
-                if look.fails or (count == last and look.is_alarm):
-                    alarms += states.pop(worse)
-                elif look.passes:
-                    del states[worse]
-        return alarms
+    def _is_alarm(
+        self, reference: Reference, values: Sequence[float], *, is_last: bool
+    ) -> bool | None:
+        """Whether these runs are an alarm beside a baseline; ``None`` if more are taken."""
+        if self.is_fixed and not is_last:
+            return None
+        look = replace(self, reference=reference)._look(values, is_last=is_last)  # noqa: SLF001
+        if look.fails or (is_last and look.is_alarm):
+            return True
+        return False if look.passes else None
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Pass from the third run on, fail from the seventh, or the fifth if the loss is large."""
