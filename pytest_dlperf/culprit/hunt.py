@@ -61,7 +61,7 @@ class Hunt(Struct, frozen=True, kw_only=True):
     """Prior of no candidate being at fault: half for a loss that the good end has as well, half
     for one that is gone."""
     pairs: float | None = None
-    """Prior of two at fault, of what ``none`` leaves; by default 0.1 if ordered, else 0.5."""
+    """Prior of two at fault, of what ``none`` leaves; by default 0.1 if ordered, else 0.4."""
 
     def __post_init__(self) -> None:
         """Refuse what no search can begin with: a ``ValueError``."""

@@ -29,7 +29,7 @@ bad end."""
 _LAST: Final = len(SHARES) - 1
 _PARTS: Final = range(1, _LAST)
 
-_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.5}
+_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.4}
 
 _WAYS: Final = (
     (Together.BOTH, (0, 0), 1 / len(Together)),
