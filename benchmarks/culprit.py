@@ -79,7 +79,9 @@ _LOOSER: Final = {1.5: 1.5, 2.0: 1.3, 3.0: 1.3, 5.0: 1.3}
 CONDITIONS: Final = {
     "known": Condition(title="Levels and noise known", ratios=_LOOSER),
     "strays": Condition(
-        title="Every tenth run 20 to 75 % slow", strays=0.1, ratios=dict.fromkeys(LOSSES, 1.4)
+        title="Every tenth run an outlier, 20 to 75 % slow",
+        strays=0.1,
+        ratios=dict.fromkeys(LOSSES, 1.4),
     ),
     "sittings": Condition(
         title="Sittings of 6 or 12 runs that differ by 1 CV",

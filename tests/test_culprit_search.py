@@ -220,6 +220,7 @@ def test_a_second_culprit_that_is_expected_is_looked_for() -> None:
     )
     assert stopped.second > 0.5
     assert set(stopped.culprits) < {3, 10}
+    assert stopped.loss == pytest.approx({3: 0.03, 10: 0.02}[stopped.culprits[0]], abs=0.003)
 
 
 def test_fewer_runs_are_left_the_more_is_known() -> None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.culprit.hunt import Hunt
     from pytest_dlperf.culprit.hypotheses import Answer, Array
 
-_STRAYS: Final = 0.05
+_OUTLIERS: Final = 0.05
 """Part of the runs that tell nothing of their setting."""
-_STRAY_WIDTH: Final = 4.0
+_OUTLIER_WIDTH: Final = 4.0
 """Half of them are expected within so many deviations around the levels."""
 
 _STEP: Final = 0.4
@@ -129,11 +129,11 @@ class Search:
             raise ValueError(f"a run of setting {one.setting} is worse by {one.worse}")
         shares = np.array(SHARES)[:, None, None, None]
         levels = shares * self._loss.at[:, None, None] + self._levels(one.sitting).at
-        believed = (1 - _STRAYS) * np.exp(-(((one.worse - levels) / noise) ** 2) / 2) / noise
+        believed = (1 - _OUTLIERS) * np.exp(-(((one.worse - levels) / noise) ** 2) / 2) / noise
         # A Cauchy distribution, whatever the setting.
-        width = _STRAY_WIDTH * hunt.noise + hunt.loss / 2
+        width = _OUTLIER_WIDTH * hunt.noise + hunt.loss / 2
         far = (one.worse - hunt.loss / 2) / width
-        return np.log(believed + _STRAYS * math.sqrt(2 / math.pi) / width / (1 + far**2))
+        return np.log(believed + _OUTLIERS * math.sqrt(2 / math.pi) / width / (1 + far**2))
 
     def _infer(self) -> None:
         """Find the probability of each class of answers, with each loss and noise."""
