@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
+    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 
 NOTHING_MEASURED: Final = "nothing was measured"
@@ -159,11 +159,3 @@ def case_counts(results: Sequence[CaseResult], *, strict: bool = False) -> str:
         for status, count in counts(results).items()
     ]
     return ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
-
-
-def headline(results: Results) -> str:
-    """Begin a report: the counts, behind what keeps them from telling all."""
-    nothing = not any(map(is_measured, results.cases))
-    limits = ["interrupted"] * results.interrupted + [NOTHING_MEASURED] * nothing
-    told = case_counts(results.cases, strict=results.strict)
-    return ": ".join(filter(None, (", ".join(limits), told)))

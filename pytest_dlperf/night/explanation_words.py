@@ -138,7 +138,7 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     day, today = _day(at, tonight), _day(tonight, tonight)
     if day is None or today is None:
         named = texts.printable(at[:10])
-    elif day == today:
+    elif is_new(explanation, tonight):
         return "tonight"
     else:
         is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
@@ -146,6 +146,13 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     return (
         f"{_DRIFTING * explanation.is_gradual}since {named}{_OR_EARLIER * explanation.or_earlier}"
     )
+
+
+def is_new(explanation: Explanation | None, tonight: str) -> bool:
+    """Whether a number is as it is since tonight."""
+    since = explanation.since if explanation is not None else None
+    day = _day(since.at, tonight) if since is not None else None
+    return day is not None and day == _day(tonight, tonight)
 
 
 def dated(at: str, tonight: str) -> str:

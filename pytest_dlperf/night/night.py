@@ -222,8 +222,9 @@ def _owners(group: Group, results: Results) -> Text:
 def _age(explanation: Explanation | None, tonight: str) -> int:
     if words.is_known(explanation, tonight):
         return _KNOWN
-    since = words.since_words(explanation, tonight)
-    return {"": _UNDATED, "tonight": _TONIGHT}.get(since, _EARLIER)
+    if explanation is None or explanation.since is None:
+        return _UNDATED
+    return _TONIGHT if words.is_new(explanation, tonight) else _EARLIER
 
 
 def difference_text(difference: Difference, judgement: Judgement) -> Text:

@@ -134,7 +134,7 @@ def _age(known: Sequence[MetricResult], tonight: str) -> Text:
     ages = [words.since_words(one.explanation, tonight) for one in known]
     if len(set(ages)) == 1 and ages[0]:
         return phrase(" {}", word(ages[0]))
-    fresh = ages.count("tonight")
+    fresh = sum(words.is_new(one.explanation, tonight) for one in known)
     return phrase(", {} of them tonight", fresh) if fresh else phrase("")
 
 

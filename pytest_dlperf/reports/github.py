@@ -9,12 +9,12 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
     CaseStatus,
-    headline,
     status_of,
     worst_first,
 )
 from pytest_dlperf.night.case_text import case_text
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
+from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 
@@ -87,7 +87,7 @@ def annotation_lines(results: Results, notes: Iterable[Note] = ()) -> Iterator[s
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
-        warnings.append(("the session was interrupted", headline(results)))
+        warnings.append(("the session was interrupted", str(sentence_of(results))))
     shifted = CaseStatus.ENVIRONMENT_SHIFT
     (errors if results.strict else warnings).extend(
         [

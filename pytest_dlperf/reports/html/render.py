@@ -13,10 +13,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night.pieces import Role
+from pytest_dlperf.night.pieces import Role, Text
 
 if TYPE_CHECKING:
-    from pytest_dlperf.night.pieces import Piece, Text
+    from pytest_dlperf.night.pieces import Piece
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -48,7 +48,6 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = numbers.percent
-    environment.filters["said"] = _said
     environment.globals["own_file"] = _own_file
     environment.globals["content_hash"] = _content_hash
     return environment
@@ -58,6 +57,8 @@ def _shown(value: Any) -> Any:
     """Return what stands in the page for a value."""
     if isinstance(value, Markup):
         return value
+    if isinstance(value, Text):
+        return Markup().join(map(_piece, value.pieces))
     if value is None:
         # "None" is nothing to read, and an empty place would hide that a number is missing.
         msg = "a template writes a value that is not there"
@@ -68,12 +69,8 @@ def _shown(value: Any) -> Any:
     return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def _said(text: Text) -> Markup:
-    """Write a text of the night: each piece by its role."""
-    return Markup().join(map(_piece, text.pieces))
-
-
 def _piece(piece: Piece) -> Markup:
+    """Write a piece of a text of the night by its role."""
     text = escape(_shown(piece.text))
     if piece.address is not None:
         return Markup('<a href="{}">{}</a>').format(piece.address, text)
