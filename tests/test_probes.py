@@ -119,6 +119,8 @@ def test_a_slower_main_number_that_is_better_the_lower_is_red(
     for page in ("r.md", "r.html"):
         assert "latency" in (suite.path / page).read_text()
     command("check").stdout.fnmatch_lines(["*no faults*"])
+    shown = command("history", "show", "disk-*")
+    shown.stdout.fnmatch_lines(["latency, cluster local*", "disk-write-1m-1n1g", "*2.4* ms last*"])
 
 
 @pytest.mark.in_process

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -120,6 +121,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(0, 400),
     float: numbers,
     bool: st.booleans(),
+    date: st.dates(),
     type(None): st.none(),
 }
 
@@ -172,7 +174,7 @@ def runs_of(metrics: Sequence[Metric]) -> st.SearchStrategy[tuple[Run, ...]]:
     return st.lists(whole | broken_runs, min_size=1, max_size=3).map(tuple)
 
 
-cases = st.builds(
+trainings = st.builds(
     Case,
     framework=st.sampled_from(["paddle", "ngc_pytorch"]),
     model=st.sampled_from(["resnet50", "bert_base"]),
@@ -187,6 +189,15 @@ cases = st.builds(
     topology=st.builds(Topology, st.integers(1, 4), st.sampled_from([4, 8])),
     reference_topology=st.none() | st.just(Topology(1, 4)),
 )
+probes = st.builds(
+    Case,
+    framework=st.just("nccl"),
+    model=st.just("tests"),
+    free_axes=st.fixed_dictionaries({"size": st.sampled_from(["4k", "1m"])}),
+    topology=st.just(Topology(1, 4)),
+    reference_topology=st.none(),
+)
+cases = trainings | probes
 changes = some(BaselineChange, old=st.none() | positive, new=positive)
 
 

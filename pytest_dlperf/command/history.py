@@ -38,7 +38,7 @@ from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import THROUGHPUT, Better
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.night import explanation_words, history_words, texts
 from pytest_dlperf.notices.builtin import builtin_notifiers
@@ -96,9 +96,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     showing.add_argument(
         "--metric",
         type=text_argument,
-        default=THROUGHPUT,
         metavar="NAME",
-        help="show this metric (default: %(default)s)",
+        help="show this metric (default: throughput, and the main metric of a probe)",
     )
     checking = actions.add_parser(
         "overdue",
@@ -248,7 +247,7 @@ def _show(options: Namespace) -> int:
         if not metrics:
             style.show([f"{file} holds no measurement yet"])
             return FINE
-        if options.metric not in metrics:
+        if options.metric not in (None, *metrics):
             raise UsageError(
                 f"--metric: the history has no metric {options.metric!r}; there are: "
                 f"{', '.join(metrics)}"
@@ -259,10 +258,10 @@ def _show(options: Namespace) -> int:
         group = None
         for series in chosen:
             known = history_of(database, series, until=math.inf, machines=machines)
-            if group != (series.cluster, series.estimator):
+            if group != (series.metric, series.cluster, series.estimator):
                 if group is not None:
                     style.show([""])
-                group = (series.cluster, series.estimator)
+                group = (series.metric, series.cluster, series.estimator)
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
                 style.show([style(texts.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))

@@ -124,10 +124,12 @@ _SERIES: Final = """
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
-    WHERE metric = :metric AND median IS NOT NULL
+    WHERE median IS NOT NULL AND (metric = :metric OR (:metric IS NULL AND measurements.id IN (
+        SELECT min(id) FROM measurements GROUP BY session_id, case_id
+    )))
     ORDER BY cluster, estimator, cases.framework, cases.model, cases.precision,
     cases.batch_per_replica, cases.global_batch, cases.sequence_length, cases.parallel,
-    cases.options, cases.nodes, cases.devices_per_node, unit, better, reference_topology
+    cases.options, cases.axes, cases.nodes, cases.devices_per_node, unit, better, reference_topology
 """
 
 
@@ -142,8 +144,11 @@ def known_metrics(history: History) -> list[str]:
     ]
 
 
-def all_series(history: History, metric: str) -> list[Series]:
-    """List the series of a metric by cluster and system, small topologies first."""
+def all_series(history: History, metric: str | None) -> list[Series]:
+    """List the series of a metric by cluster and system, small topologies first.
+
+    Without a name, those of each case's main metric: the first one of its measurements.
+    """
     return history.tuples(_SERIES, Series, {"metric": metric})
 
 
