@@ -145,3 +145,31 @@ def test_the_next_night_knows_what_was_found(repository: HuntedRepository) -> No
     [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
     found = case["metrics"]["throughput"]["explanation"]["found"]
     assert re.fullmatch(r"found: SLOW_S \(not set → \S+\), .* % sure, \d+ runs", found)
+
+
+@pytest.mark.ci
+def test_a_gain_is_explained_as_well(repository: HuntedRepository) -> None:
+    slow = ("--dlperf-set", "*.env.SLOW_S=0.03")
+    repository.session(*slow, "--dlperf-create-baselines")
+    assert repository.session(*slow, *INNOCENT) == 0
+    assert repository.session() == 0
+    code, output = why(repository)
+    assert code == 0, output
+    assert re.search(r"found: SLOW_S \(0.03 → not set\), .* sure", output), output
+    assert re.search(r"throughput: \+[4-7]\d\.\d % \(95 %: ", output), output
+
+
+@pytest.mark.ci
+def test_two_that_have_a_part_each_are_told_as_a_pair(repository: HuntedRepository) -> None:
+    repository.good_nights()
+    repository.write_system(more=', "--slow"')
+    repository.commit("Be careful")
+    assert repository.session(*SLOW, *INNOCENT) == 1
+    code, output = why(repository, of_pytest=(*SLOW, *INNOCENT))
+    assert code == 0, output
+    said = next(line for line in output.splitlines() if "found: " in line)
+    assert " and " in said
+    assert "argument (not set → --slow)" in said
+    assert "SLOW_S (not set → 0.03)" in said
+    assert "INNOCENT" not in said
+    assert "(each has a part), " in said

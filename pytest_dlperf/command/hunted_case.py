@@ -256,7 +256,12 @@ def ends_by_nights(
     if min(len(first), len(last)) < MIN_END_RUNS:
         return None
     better = hunted.metric.better or Better.HIGHER
-    ends = ends_of(first, last, better, sessions=hunted.sessions)
+    others = [
+        night.runs
+        for night in hunted.nights
+        if not night.commits & {good, bad} and min(night.runs) > 0
+    ]
+    ends = ends_of(first, last, better, sessions=others)
     if ends is None or not ends.is_loss:
         return None
     found = hunt_of(ends, weights, hunted.spread, error)
