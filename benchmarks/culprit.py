@@ -115,7 +115,6 @@ CONDITIONS: Final = {
         ratios=_LOOSER,
     ),
 }
-QUICK: Final = {"sizes": (16,), "losses": (3.0, 5.0)}
 STATED: Final = (0.95, 0.96)
 """Hunts that say they are so sure …"""
 LEAST_OF_STATED: Final = 0.93
