@@ -215,7 +215,7 @@ MIN_QUIET_JOINED: Final = 0.8
 NOISY_NIGHTS: Final = ("cv 3", "cv 5", "a third strays")
 MAX_JOINED: Final = {"cv 3": 0.03, "a third strays": 0.08}
 """Nine runs cannot do much better: an F-test beside 30 runs that refuses one quiet night in ten
-lets 1.3 % with three times the scatter pass. A night of which no run is a stray is a quiet one, by
+lets 1.4 % with three times the scatter pass. A night of which no run is a stray is a quiet one, by
 whatever test: 4 % of those of nine runs, 17 % of those of five."""
 
 
