@@ -134,6 +134,14 @@ def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     # A session that passes asks nothing.
     assert repository.session("--dlperf-why", output=file) == 0
     assert "found" not in file.read_text(encoding="utf-8")
+    # One without a number is told, and nothing is tried.
+    broken = ("--dlperf-set", "*.env.SLOW_S=x")
+    assert repository.session(*broken, "--dlperf-why", output=file) == 1
+    output = file.read_text(encoding="utf-8")
+    assert f"{CASE}: failed, so there is no number to ask about; hosts and what they" in output
+    code, output = why(repository)
+    assert code == 1
+    assert f"{CASE}: failed in the last session (" in output
 
 
 def test_the_next_night_knows_what_was_found(repository: HuntedRepository) -> None:
