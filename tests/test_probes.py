@@ -273,6 +273,17 @@ def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
 
 
 @pytest.mark.in_process
+def test_a_family_is_checked_and_deleted_as_one(table: Suite, command: Command) -> None:
+    file = table.path / "baselines/local/nccl-tests.yaml"
+    command("check").stdout.fnmatch_lines(["*no faults*"])
+    command("baselines", "delete", "nccl-*", "--metric=busbw/1048576/in", "--cluster=local")
+    assert file.read_text().count("busbw/") == 2 * len(SIZES) - 1
+    command("baselines", "delete", "nccl-*", "--metric=busbw", "--cluster=local")
+    assert "busbw" not in file.read_text()
+    assert "average" in file.read_text()
+
+
+@pytest.mark.in_process
 def test_a_family_may_have_a_test_for_each_name(table: Suite, tmp_path: Path) -> None:
     night = table_of(tmp_path / "slow", {SIZES[4]: 0.9})
     result = judge_table(table, night, "--dlperf-split-families")

@@ -148,7 +148,8 @@ def delete(
             key: {
                 name: baseline
                 for name, baseline in entry.items()
-                if key not in keys or (metrics is not None and name not in metrics)
+                if key not in keys
+                or (metrics is not None and not {name, defined_as(name)} & {*metrics})
             }
             for key, entry in file.standing.items()
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.baselines.reading import defined_as, load_baselines
 from pytest_dlperf.baselines.recording import delete
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.project import read_project
@@ -133,16 +133,17 @@ def _delete(
 def _only(
     chosen: Mapping[Entry, Mapping[str, Baseline]], metrics: Sequence[str]
 ) -> dict[Entry, dict[str, Baseline]]:
-    """Keep only some metrics, and the entries that have one of them."""
-    known = list(dict.fromkeys(name for entry in chosen.values() for name in entry))
+    """Keep only some metrics, with all members of a family, and the entries that have one."""
+    members = list(dict.fromkeys(name for entry in chosen.values() for name in entry))
+    known = list(dict.fromkeys(map(defined_as, members)))
     for name in metrics:
-        if name not in known:
+        if name not in {*known, *members}:
             raise UsageError(
                 f"--metric {name}: these cases have no such metric; they have "
                 f"{', '.join(known)}{nearest(name, known)}"
             )
     left = {
-        key: {name: one for name, one in entry.items() if name in metrics}
+        key: {name: one for name, one in entry.items() if {name, defined_as(name)} & {*metrics}}
         for key, entry in chosen.items()
     }
     return {key: entry for key, entry in left.items() if entry}
