@@ -46,6 +46,7 @@ from notice_servers import Forge, mail_server, web_server
 WORKER: Final = 23
 """Ports and addresses are apart from those of the tests' workers."""
 WIDTH: Final = 1280
+_INLINE: Final = re.compile(r"</?(?:a|b|code)(?: [^>]*)?>")
 _TAGS: Final = re.compile(r"<(script|style)>.*?</\1>|<[^>]*>", re.DOTALL)
 
 
@@ -99,7 +100,7 @@ def stage(known: Known, scenario: Scenario, folder: Path) -> tuple[str, list[str
     texts = {
         "mail": f"{mail['subject']}\n{text.get_content() if text else ''}",
         "comment": re.sub(r"[\\`*]", "", comment["body"]),
-        "page": unescape(_TAGS.sub(" ", page.read_text(encoding="utf-8"))),
+        "page": unescape(_TAGS.sub(" ", _INLINE.sub("", page.read_text(encoding="utf-8")))),
     }
     wrong = [] if bool(code) is answer.is_red else [f"the session ended with exit code {code}"]
     for name, said in texts.items():

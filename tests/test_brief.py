@@ -111,7 +111,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         f"dlperf office: 1 of 3 cases got slower since Tuesday, -9.9 %: {case_id(1)}"
     )
     assert brief.text == (
-        "office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %\n"
+        "office, Friday 2026-11-20\n"
         "\n"
         f"regressed -9.9 % since Tuesday: {case_id(1)}\n"
         "  throughput 901.00 images/s, reference 1000.00\n"
@@ -176,10 +176,7 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
 
     titles = [line for line in brief.text.splitlines() if line and not line.startswith(" ")]
     assert titles == [
-        (
-            "office, Friday 2026-11-20: "
-            "4 of 7 cases got slower, 1 of them tonight; worst -30.0 %; 1 failed"
-        ),
+        "office, Friday 2026-11-20",
         f"failed tonight: {case_id(7)}",
         f"regressed -30.0 % tonight: {case_id(2)}",
         f"regressed -20.0 % since Tuesday: {case_id(3)}",
@@ -276,7 +273,7 @@ def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
     assert len(brief.text) <= LONGEST_TEXT
     assert len(brief.markdown) <= 2 * LONGEST_TEXT
     assert len(brief.subject) <= 160
-    assert "; 200 failed" in brief.text.splitlines()[0]
+    assert "; 200 failed" in brief.subject
     assert RUN in brief.text
     assert ("more cases" in brief.text) == (kinds > 1)
 

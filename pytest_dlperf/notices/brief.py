@@ -33,9 +33,9 @@ class Brief(Struct, frozen=True, kw_only=True):
     subject: str
     """One line: a mail's subject, a chat's title."""
     text: str
-    """Plain text, the subject's facts included."""
+    """Plain text, to be read below the subject."""
     markdown: str
-    """The same as GitHub-flavoured Markdown."""
+    """The same as GitHub-flavoured Markdown, with the subject's sentence."""
 
 
 def brief_of(night: Night, *, page: str | None = None) -> Brief:
@@ -99,7 +99,9 @@ def _urgent(night: Night) -> list[Text]:
 
 
 def _text(night: Night, shown: int, page: str | None) -> str:
-    blocks = [str(_headline(night)), "\n".join(map(str, _urgent(night)))]
+    # The subject, which says the sentence, stands above it wherever it is shown.
+    day = phrase("{}, {}", night.results.cluster, word(night.began))
+    blocks = [str(day), "\n".join(map(str, _urgent(night)))]
     for entry in night.bad[:shown]:
         title = phrase("{}: {}", entry.subject, entry.named)
         blocks.append(
