@@ -86,6 +86,14 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() ->
     assert [entry.age for entry in night.bad] == [0, 2, 3]
 
 
+def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
+    found = replace(SINCE_TUESDAY, found="found: 3f2a91c, 99 % sure, 11 runs")
+    cases = (moved_case(case_id(1), -9.9, found), moved_case(case_id(2), -9.8))
+    hunted, other = night_of(make.session(*cases)).bad
+    assert str(hunted.lines[-1]).endswith("; found: 3f2a91c, 99 % sure, 11 runs")
+    assert "found" not in str(other.lines[-1])
+
+
 def test_hosts_to_act_on_stand_apart() -> None:
     results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
     night = night_of(results)

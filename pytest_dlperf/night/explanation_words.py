@@ -175,7 +175,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when, by which commit, when it was good, and what was noted; empty if unknown."""
+    """Say since when and by which commit, when it was good, and what people noted or found."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -194,6 +194,8 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append("no good night is known")
     if explanation.note is not None:
         told.append(noted(explanation.note, tonight))
+    if explanation.found is not None:
+        told.append(texts.reason(explanation.found))
     return "; ".join(told)
 
 
