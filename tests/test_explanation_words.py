@@ -107,7 +107,7 @@ def test_a_loss_that_came_little_by_little_is_no_step() -> None:
     assert said == "regressed -9.9 % drifting since 2026-10-20"
     begun, good = words.since_line(drifting, TONIGHT).split("; ")
     assert begun.startswith("drifting since Tuesday 2026-10-20")
-    assert ("commit" in begun, "commit" in good) == (False, True)
+    assert ("suite at" in begun, "suite at" in good) == (False, True)
 
 
 def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:
@@ -141,38 +141,38 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
         (
             TUESDAY,
             (
-                "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
-                "commit 9f8e7d6, 4 nights ago"
+                "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, "
+                "suite at 9f8e7d6, 4 nights ago"
             ),
         ),
         (
             replace(TUESDAY, nights_at_level=2, unmeasured_nights=2),
             (
-                "since Tuesday 2026-11-17, on 2 nights, commit 1a2b3c4; last good Monday "
-                "2026-11-16, commit 9f8e7d6, 4 nights ago (2 nights between were not measured)"
+                "since Tuesday 2026-11-17, on 2 nights, suite at 1a2b3c4; last good Monday "
+                "2026-11-16, suite at 9f8e7d6, 4 nights ago (2 nights between were not measured)"
             ),
         ),
         (
             replace(TUESDAY, or_earlier=True),
             (
-                "since Tuesday 2026-11-17 or earlier, commit 1a2b3c4; last good Monday "
-                "2026-11-16, commit 9f8e7d6, 4 nights ago"
+                "since Tuesday 2026-11-17 or earlier, suite at 1a2b3c4; last good Monday "
+                "2026-11-16, suite at 9f8e7d6, 4 nights ago"
             ),
         ),
         (
             Explanation(since=PastNight(at=TONIGHT), last_good=TUESDAY.since, nights=1),
             (
-                "new tonight, Friday 2026-11-20; last good Tuesday 2026-11-17, commit 1a2b3c4, "
+                "new tonight, Friday 2026-11-20; last good Tuesday 2026-11-17, suite at 1a2b3c4, "
                 "1 night ago"
             ),
         ),
         (
             replace(TUESDAY, last_good=None),
-            "since Tuesday 2026-11-17, commit 1a2b3c4; no good night is known",
+            "since Tuesday 2026-11-17, suite at 1a2b3c4; no good night is known",
         ),
         (
             Explanation(last_good=TUESDAY.last_good, nights=4),
-            "last good Monday 2026-11-16, commit 9f8e7d6, 4 nights ago",
+            "last good Monday 2026-11-16, suite at 9f8e7d6, 4 nights ago",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_loss_without_a_new_commit_says_so() -> None:
     # What was not committed may have been anything.
     dirty = PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f+changes")
     said = words.since_line(replace(TUESDAY, since=dirty, last_good=dirty), TONIGHT)
-    assert said.count("commit 1a2b3c4+changes") == 2
+    assert said.count("suite at 1a2b3c4+changes") == 2
 
 
 def test_a_commit_of_any_length_fits_a_line() -> None:

@@ -18,7 +18,8 @@ def lost(over: str = "1n1g", /, **losses: float | None) -> str | None:
 
 
 def test_a_loss_of_all_topologies_is_in_the_computing() -> None:
-    assert lost(t1n1g=9.3, t1n8g=9.1, t4n8g=8.9) == "compute (all topologies lost 8.9 to 9.3 %)"
+    told = lost(t1n1g=9.3, t1n8g=9.1, t4n8g=8.9)
+    assert told == "compute or data (every topology lost 8.9 to 9.3 %)"
 
 
 def test_a_loss_of_all_but_the_single_device_is_inside_the_node() -> None:
@@ -44,7 +45,7 @@ def test_a_loss_of_several_nodes_only_is_between_them() -> None:
     [
         (
             {"t1n4g": 5.0, "t1n8g": 5.0},
-            "compute or inside the node (from 4 devices on, lost 5.0 %; 1n1g not measured)",
+            "compute or data or inside the node (from 4 devices on, lost 5.0 %; 1n1g not measured)",
         ),
         (
             {"t1n1g": None, "t2n8g": 5.0, "t4n8g": 5.0},
@@ -53,7 +54,7 @@ def test_a_loss_of_several_nodes_only_is_between_them() -> None:
         (
             {"t2n8g": 5.0, "t4n8g": 5.0},
             (
-                "compute or inside the node or between nodes "
+                "compute or data or inside the node or between nodes "
                 "(from 2 nodes on, lost 5.0 %; 1n1g and 1n8g not measured)"
             ),
         ),
@@ -73,18 +74,18 @@ def test_what_was_not_measured_leaves_the_place_open(
     ("over", "losses", "told"),
     [
         ("1n8g", {"t1n8g": 5.0, "t4n8g": 6.0},
-         "compute or inside the node (all topologies lost 5.0 to 6.0 %)"),
+         "compute or data or inside the node (every topology lost 5.0 to 6.0 %)"),
         ("1n8g", {"t1n8g": None, "t2n8g": 5.0, "t4n8g": 9.0},
          "between nodes (from 2 nodes on, lost 5.0 to 9.0 %)"),
         ("1n8g", {"t2n8g": 5.0, "t4n8g": 5.0},
-         ("compute or inside the node or between nodes "
+         ("compute or data or inside the node or between nodes "
          "(from 2 nodes on, lost 5.0 %; 1n8g not measured)")),
         ("1n2g", {"t1n2g": None, "t1n4g": 5.0, "t1n8g": 5.0},
          "inside the node (from 4 devices on, lost 5.0 %)"),
         ("2n8g", {"t2n8g": 5.0, "t4n8g": 5.0},
-         "compute or inside the node or between nodes (all topologies lost 5.0 %)"),
+         "compute or data or inside the node or between nodes (every topology lost 5.0 %)"),
         ("2n8g", {"t4n8g": 5.0, "t8n8g": 5.0},
-         ("compute or inside the node or between nodes "
+         ("compute or data or inside the node or between nodes "
          "(from 4 nodes on, lost 5.0 %; 2n8g not measured)")),
     ],
 )  # fmt: skip

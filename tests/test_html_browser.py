@@ -288,7 +288,7 @@ def test_a_case_is_copied_as_an_issue(chromium: Browser, morning: Path) -> None:
         assert said.startswith(
             f"**regressed**: `{SLOWER}`\n\n- `throughput 8750.19 images/s -6.4 %`"
         )
-        when = "since Tuesday 2026-11-17, commit 1a2b3c4; last good Sunday 2026-11-15, "
+        when = "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Sunday 2026-11-15, "
         assert f"  - when: `{when}" in said
         assert "| --- | --- | --- | --- |" in said
         assert (

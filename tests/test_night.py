@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 import results_makers as make
-from explained import SINCE_TUESDAY, TUESDAY, explained, moved_case
+from explained import SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
 from msgspec.structs import replace
 
 from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
@@ -59,6 +59,8 @@ def memory_case(batch: int) -> CaseResult:
          "2 of 3 cases pass; 1 got faster, +9.9 %"),
         ([make.unmeasured_case(case_id(1), Verdict.HUNG, "no step"), memory_case(2)],
          "1 of 2 cases got worse, +6.0 %; 1 hung"),
+        ([moved_case(case_id(1), -21.1, replace(SINCE_TUESDAY, is_gradual=True)), *passing(1)],
+         "1 of 2 cases drifted slower since Tuesday, -21.1 %"),
         ([make.unmeasured_case(case_id(1), Verdict.FAILED, "exit code 1")],
          "nothing was measured: the only case failed"),
         ([moved_case(case_id(1), -9.9, NOTED), moved_case(case_id(2), -8.0)],
@@ -92,6 +94,13 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
     hunted, other = night_of(make.session(*cases)).bad
     assert str(hunted.lines[-1]).endswith("; found: 3f2a91c, 99 % sure, 11 runs")
     assert "found" not in str(other.lines[-1])
+
+
+def test_what_was_so_when_the_number_was_accepted_is_no_suspect() -> None:
+    back = replace(TORCH, name="nccl", accepted="2.14", last_good="2.13", tonight="2.14")
+    why = replace(SINCE_TUESDAY, differences=(back, replace(back, came_with_it=True)))
+    (entry,) = night_of(make.session(moved_case(case_id(1), -9.9, why))).bad
+    assert [str(line).endswith("came with the loss") for line in entry.differences] == [True]
 
 
 def test_hosts_to_act_on_stand_apart() -> None:

@@ -85,7 +85,7 @@ def test_a_text_of_its_own_is_followed_by_since_when() -> None:
     judgement = judge(measured(900.0), accepted(EVEN), tolerance_percent=5.0)
     assert list(why_facts(judgement, None, STARTED)) == []
     [since] = why_facts(judgement, Explanation(last_good=SINCE_TUESDAY.last_good), STARTED)
-    assert since == Fact.of("last good", "Monday 2026-11-16, commit 9f8e7d6")
+    assert since == Fact.of("last good", "Monday 2026-11-16, suite at 9f8e7d6")
 
 
 def test_no_line_of_it_is_a_command_to_a_ci() -> None:

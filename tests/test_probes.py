@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -289,7 +290,7 @@ def test_a_family_may_have_a_test_for_each_name(table: Suite, tmp_path: Path) ->
     result = judge_table(table, night, "--dlperf-split-families")
     result.assert_outcomes(passed=20, failed=2)
     failed = [line for line in result.outlines if line.startswith("FAILED")]
-    assert [line.partition("[")[2].rstrip("]") for line in failed] == [
+    assert [re.findall(r"\[(.*?)\]", line)[0] for line in failed] == [
         f"{ALL_REDUCE}-busbw/16777216/out",
         f"{ALL_REDUCE}-busbw/16777216/in",
     ]

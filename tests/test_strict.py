@@ -140,7 +140,7 @@ def test_a_failure_that_was_expected_is_red_only_when_strict(
         (suite.path / name).read_text(encoding="utf-8") for name in ("page.md", "page.html")
     )
     assert f"| {said} " in in_markdown
-    assert ("**1 case: 1 expected.**" in in_markdown) is not bool(arguments)
+    assert ("**The only case failed as expected.**" in in_markdown) is not bool(arguments)
     assert f'class="word">{said}<' in in_html
     assert 'class="card headline good"' not in in_html
 

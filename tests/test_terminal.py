@@ -367,7 +367,7 @@ def test_what_was_cut_short_says_so_in_all_reports(
     )  # fmt: skip
 
     result.stdout.fnmatch_lines(["interrupted: 2 cases: 1 not judged, 1 pass"])
-    said = "nterrupted: 2 cases: 1 not judged, 1 pass"
+    said = "nterrupted: 1 of 2 cases passes; 1 was not judged"
     result.stdout.fnmatch_lines([f"::warning title=the session was interrupted::i{said}"])
     assert f"**I{said}.**" in (suite.path / "page.md").read_text(encoding="utf-8")
     page = (suite.path / "page.html").read_text(encoding="utf-8")

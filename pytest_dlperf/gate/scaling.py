@@ -33,7 +33,7 @@ def where_lost(
     smaller = measured[: measured.index(first)]
     if measured != smaller + lost:
         return None
-    suspects = [] if smaller else ["compute"]
+    suspects = [] if smaller else ["compute or data"]
     joined = any(topology.devices_per_node > 1 for topology in smaller)
     if first.devices_per_node > 1 and (first.nodes == 1 or not joined):
         suspects.append("inside the node")
@@ -42,7 +42,7 @@ def where_lost(
     sizes = [loss for loss in losses.values() if loss is not None]
     loss_range = numbers.percent_range(min(sizes), max(sizes))
     if first <= smallest:
-        return f"{' or '.join(suspects)} (all topologies lost {loss_range})"
+        return f"{' or '.join(suspects)} (every topology lost {loss_range})"
     if first.nodes > 1:
         since = f"from {first.nodes} nodes on"
     else:

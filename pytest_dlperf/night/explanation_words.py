@@ -52,7 +52,7 @@ _WEEKDAYS: Final = (
 )  # fmt: skip
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
-_DRIFTING: Final = "drifting "
+DRIFTING: Final = "drifting "
 _OR_EARLIER: Final = " or earlier"
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
 _LONGEST_VALUE: Final = 48
@@ -143,9 +143,7 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     else:
         is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
         named = _WEEKDAYS[day.weekday()] if is_near else day.isoformat()
-    return (
-        f"{_DRIFTING * explanation.is_gradual}since {named}{_OR_EARLIER * explanation.or_earlier}"
-    )
+    return f"{DRIFTING * explanation.is_gradual}since {named}{_OR_EARLIER * explanation.or_earlier}"
 
 
 def is_new(explanation: Explanation | None, tonight: str) -> bool:
@@ -186,7 +184,7 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append(red_words(explanation.red_since, tonight))
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
-        commit = "the same commit" if is_same else _commit(good.commit)
+        commit = "the suite at the same commit" if is_same else _suite(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
         said = ", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago)))
         told.append(f"{said}{_gap(explanation.unmeasured_nights)}")
@@ -224,14 +222,14 @@ def noted(note: Note, tonight: str) -> str:
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     day, today = _day(night.at, tonight), _day(tonight, tonight)
     is_new = day is not None and day == today
-    begun = "new tonight, " if is_new else f"{_DRIFTING * explanation.is_gradual}since "
+    begun = "new tonight, " if is_new else f"{DRIFTING * explanation.is_gradual}since "
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
     count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
     earlier = _OR_EARLIER * explanation.or_earlier
     # What came little by little came with no commit.
-    commit = "" if explanation.is_gradual else _commit(night.commit)
+    commit = "" if explanation.is_gradual else _suite(night.commit)
     said = (f"{begun}{dated(night.at, tonight)}{earlier}", nights, commit)
     return ", ".join(filter(None, said))
 
@@ -250,6 +248,10 @@ def _gap(skipped: int) -> str:
         return ""
     verb = "was" if skipped == 1 else "were"
     return f" ({numbers.counted(skipped, 'night')} between {verb} not measured)"
+
+
+def _suite(commit: str | None) -> str:
+    return f"suite at {short_commit(commit)}" if commit else ""
 
 
 def _commit(commit: str | None) -> str:

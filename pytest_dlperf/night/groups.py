@@ -76,9 +76,9 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def suspects(self) -> tuple[Difference, ...]:
-        """What differs, without what was there on the last good night too."""
+        """What differs, without what was there on a night that was good."""
         found = self.explanation.differences if self.explanation is not None else ()
-        return tuple(one for one in found if one.last_good is None or one.last_good != one.tonight)
+        return tuple(one for one in found if one.came_with_it or _may_explain(one))
 
     def names(self, write: Callable[[str], str] = str) -> str:
         """Name the first cases, and count the others."""
@@ -134,6 +134,12 @@ class Group(Struct, frozen=True, kw_only=True):
         like_it = f"; and {more} more like it" if more else ""
         reason = judgement.reason.removeprefix(f"{self.cases[0].case.id}, ")
         return f"{texts.cut(texts.in_short(reason), words.LONGEST_LINE)}{like_it}"
+
+
+def _may_explain(difference: Difference) -> bool:
+    """Whether tonight is neither as the last good night nor as when the number was accepted."""
+    tonight = difference.tonight
+    return tonight not in (difference.last_good, difference.accepted)
 
 
 def bad_groups(results: Results) -> list[Group]:

@@ -111,10 +111,9 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
     known = [one for one in map(decisive_metric, members) if one is not None]
     is_time = all(_is_speed(one.metric) for one in known)
     is_loss = status is CaseStatus.REGRESSED
-    if is_time:
-        verb = "got slower" if is_loss else "got faster"
-    else:
-        verb = "got worse" if is_loss else "got better"
+    better, worse = ("faster", "slower") if is_time else ("better", "worse")
+    is_gradual = all(one.explanation and one.explanation.is_gradual for one in known)
+    verb = f"{'drifted' if is_gradual else 'got'} {worse if is_loss else better}"
     said = phrase("{}{}", word(verb), _age(known, tonight))
     holding = sum(words.is_known(one.explanation, tonight) for one in known)
     if holding:
@@ -131,7 +130,9 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
 
 def _age(known: Sequence[MetricResult], tonight: str) -> Text:
     """Say since when, or how many of them began tonight."""
-    ages = [words.since_words(one.explanation, tonight) for one in known]
+    ages = [
+        words.since_words(one.explanation, tonight).removeprefix(words.DRIFTING) for one in known
+    ]
     if len(set(ages)) == 1 and ages[0]:
         return phrase(" {}", word(ages[0]))
     fresh = sum(words.is_new(one.explanation, tonight) for one in known)

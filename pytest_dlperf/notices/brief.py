@@ -13,7 +13,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.explanation_words import LONGEST_LINE, short_commit
 from pytest_dlperf.night.night import CASES_NAMED
-from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, phrase, word
+from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
 from pytest_dlperf.reports.markdown_text import bullets, rendered
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _quiet(night: Night) -> Iterator[Text]:
     for entries in (night.shifts, night.gains):
         for entry in entries[:CASES_NAMED]:
             came = [one for one in entry.differences if one.pieces[-1].role is Role.STRONG]
-            yield phrase("{}; {}", entry.title, came[0]) if came else entry.title
+            yield join("; ", [entry.title, *entry.lines[-1:], *came[:1], *entry.commits[:1]])
         if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):
             count = numbers.counted(left, "more case")
             yield phrase("{} {}", word(count), word(entries[0].status.value))
