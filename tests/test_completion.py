@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_dlperf.command.main import COMMANDS, main
-from pytest_dlperf.config.systems import shipped_systems
+from pytest_dlperf.config.extends import shipped_systems
 
 BASH = shutil.which("bash")
 

@@ -6,14 +6,8 @@ import pytest
 from growth import calls_of
 from msgspec.structs import replace
 
-from pytest_dlperf.model.differences import (
-    ABSENT,
-    GIVEN,
-    MeasuredOn,
-    Sides,
-    differences_of,
-    side_by_side,
-)
+from pytest_dlperf.model.command_lines import GIVEN, side_by_side
+from pytest_dlperf.model.differences import ABSENT, MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import LaunchFacts
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pytest_dlperf.baselines.reading import read_contents
 from pytest_dlperf.baselines.schemas import SHAPES, schema_text, schemas
 from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster, find_cluster
-from pytest_dlperf.config.systems import SHIPPED
+from pytest_dlperf.config.extends import SHIPPED
 from pytest_dlperf.files.shapes import Record
 from pytest_dlperf.files.yamlfile import Problem, YamlError, load
 

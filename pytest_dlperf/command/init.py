@@ -14,7 +14,8 @@ from msgspec import Struct
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
 from pytest_dlperf.command.training_log import identify_log, run_once
-from pytest_dlperf.config.systems import comment_of, doubts_in, shipped_systems, system_of_text
+from pytest_dlperf.config.extends import comment_of, shipped_systems
+from pytest_dlperf.config.systems import doubts_in, system_of_text
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style
-from pytest_dlperf.config.systems import comment_of, shipped_systems
+from pytest_dlperf.config.extends import comment_of, shipped_systems
 
 if TYPE_CHECKING:
     import argparse

@@ -1,23 +1,16 @@
-"""Systems: what ``systems/*.yaml`` declares about a trainer or a probe, and the cases it names.
-
-A file with ``extends`` says only what differs from another one: a system that ships, by its name,
-or a file, by its path from the one that names it. That may extend a further one.
-"""
+"""Systems: what ``systems/*.yaml`` declares about a trainer or a probe, and the cases it names."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
-from itertools import takewhile
-from os.path import normpath
-from pathlib import Path
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
+from pytest_dlperf.config.extends import BASE, EXTENDS, extended, partial_schema
 from pytest_dlperf.config.log_format import log_shape
 from pytest_dlperf.config.metrics import METRICS, check_probe_metrics, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
@@ -35,7 +28,6 @@ from pytest_dlperf.files.yamlfile import (
     YamlError,
     YamlValue,
     load,
-    nearest,
     read_text,
 )
 from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode
@@ -45,6 +37,7 @@ from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.formats.declared import DeclaredMetric
@@ -61,13 +54,9 @@ _TAKEN_MARKS: Final = (
     "usefixtures",
     "xfail",
 )
-SHIPPED: Final = Path(__file__).parent.parent / "systems"
-"""The folder of the systems that ship."""
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")
 """A number that a guess has written, and nothing has confirmed."""
-_EXTENDS: Final = "extends"
-_BASE: Final = Text("a system that ships, or a file of one")
 DEFAULT_REPEATS: Final = 5
 DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 
@@ -141,19 +130,6 @@ def doubts_in(text: str, file: Path) -> tuple[Problem, ...]:
             )
             found.append(Problem(place=f"{file}:{number}", message=message, is_fault=False))
     return tuple(found)
-
-
-def shipped_systems() -> dict[str, Path]:
-    """Find the system files that ship with the package, by name."""
-    return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}
-
-
-def comment_of(name: str) -> tuple[str, str]:
-    """Split the comment of a system that ships: its text, and the example of a user's file."""
-    lines = shipped_systems()[name].read_text(encoding="utf-8").splitlines()
-    comment = (line[1:].removeprefix(" ") for line in takewhile(lambda one: one[:1] == "#", lines))
-    prose, _, example = "\n".join(comment).partition("\n\n  ")
-    return prose, dedent(f"  {example}\n")
 
 
 def system_files(directories: Iterable[Path]) -> list[Path]:
@@ -248,34 +224,10 @@ class _SystemShape(Record[dict[str, Any]]):
         whole = super().json_schema()
         return {
             "type": "object",
-            "if": {"required": [_EXTENDS]},
-            "then": _partial_schema(whole),
+            "if": {"required": [EXTENDS]},
+            "then": partial_schema(whole),
             "else": {key: value for key, value in whole.items() if key != "type"},
         }
-
-
-def _partial_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Loosen a JSON Schema for files that extend one: any key may be absent, or taken away."""
-    loose = {key: value for key, value in schema.items() if key != "required"}
-    for key in ("properties", "additionalProperties", "items"):
-        inner = schema.get(key)
-        if key == "properties" and inner is not None:
-            loose[key] = {name: _or_nothing(_partial_schema(said)) for name, said in inner.items()}
-        elif isinstance(inner, dict):
-            found = _partial_schema(inner)
-            loose[key] = found if key == "items" else _or_nothing(found)
-    if "anyOf" in schema:
-        loose["anyOf"] = [_partial_schema(one) for one in schema["anyOf"]]
-    return loose
-
-
-def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
-    kind = schema.get("type", [])
-    kinds = [kind] if isinstance(kind, str) else kind
-    nothing = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    return {**schema, **nothing, **({"type": [*kinds, "null"]} if kinds else {})}
 
 
 def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
@@ -317,16 +269,16 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
             "pytest markers of its tests.",
         ),
         Key("launch", launch, "How the trainer is started; without it, logs are only read."),
-        Key(_EXTENDS, _BASE, "The system that this one builds on; the file lists the differences."),
+        Key(EXTENDS, BASE, "The system that this one builds on; the file lists the differences."),
     )
 
 
 def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
-    root = _extended(own)
+    root = extended(own)
     if root is None:
         return None
     parts = shape.parts(root)
-    parts.pop(_EXTENDS, None)
+    parts.pop(EXTENDS, None)
     cases: tuple[Case, ...] | None = None
     is_probe = _is_probe(root)
     flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
@@ -429,51 +381,3 @@ def _read_launch(
     from pytest_dlperf.config.launch_shapes import read_launch
 
     return read_launch(root, cases, log_file)
-
-
-# --------------------------------------------------------------------------------- extends
-
-
-def _extended(root: YamlValue) -> YamlValue | None:
-    """Put a system file over those that it extends; ``None`` after a mistake of ``extends``."""
-    seen = [root.file.resolve()]
-    layers = [root]
-    while (place := _extends(layers[-1])) is not None:
-        name = _BASE.read(place)
-        file = None if name is None else _base(name, place)
-        if file is None:
-            return None
-        if file.resolve() in seen:
-            place.fault(f"{name!r} extends this file in turn")
-            return None
-        seen.append(file.resolve())
-        layers.append(place.parse(file))
-        if layers[-1].kind != "mapping":
-            layers[-1].fault_found("a mapping, as every system file is one")
-            return None
-    whole = layers.pop()
-    while layers:
-        whole = layers.pop().based_on(whole)
-    return whole
-
-
-def _extends(root: YamlValue) -> YamlValue | None:
-    place = root.at(_EXTENDS)
-    return None if place.path == root.path else place
-
-
-def _base(name: str, place: YamlValue) -> Path | None:
-    """Find the file that is meant; ``None`` after a mistake."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        file = Path(normpath(place.file.parent / name))
-        if file.is_file():
-            return file
-        place.fault(f"there is no file {file}")
-        return None
-    shipped = shipped_systems()
-    if name not in shipped:
-        place.fault(
-            f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is "
-            f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}"
-        )
-    return shipped.get(name)

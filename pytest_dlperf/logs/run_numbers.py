@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from msgspec.structs import replace
 
 from pytest_dlperf.logs.limits import limited
+from pytest_dlperf.logs.metric_numbers import Numbers
 from pytest_dlperf.logs.reader import LogFile, readable, regions
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.scan import MetricScan, Numbers
+from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.steps import StepProgress
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import Run, RunStatus

@@ -13,6 +13,7 @@ import glob
 import os
 import re
 
+from pytest_dlperf.node.amd import amd_from_files, amd_from_tool, amd_users
 from pytest_dlperf.node.host_tools import (
     DEV,
     ROOT,
@@ -25,7 +26,6 @@ from pytest_dlperf.node.host_tools import (
     json_of,
     numbered,
     output,
-    pairs_in,
     text_of,
 )
 from pytest_dlperf.node.nvidia import nvidia_from_files, nvidia_from_tool, nvidia_users
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.node.nvidia import Fact
 
-_WHOLE = "SPX"  # a device in one part
-_XGMI = "11"  # type of a link, as the kernel numbers them
-_INTEGRATED_BELOW_BYTES = 4 << 30  # graphics in a processor have less memory of their own
 _GOOGLE, _INTEL, _HABANA = "0x1ae0", "0x8086", "0x1da3"
 _TPUS = {
     "0x0027": "TPU v2 or v3",
@@ -81,101 +78,6 @@ class Kind:
         self.from_files = from_files
         self.from_tool = from_tool
         self.users = users
-
-
-# ------------------------------------------------------------------------------ AMD
-
-
-_NODES = SYS + "/class/kfd/kfd/topology/nodes/"
-
-
-def _amd_nodes() -> "list[tuple[int, str, str, dict[str, str]]]":
-    """List devices: place among all, node, the kernel's id and its properties."""
-    found = []
-    place = 0
-    for node in numbered(_NODES + "*"):
-        number = text_of(f"{_NODES}{node}/gpu_id").strip()
-        said = pairs_in(f"{_NODES}{node}/properties")
-        minor = said.get("drm_render_minor", "0")
-        # The files name all devices of the host, also where a container has only some.
-        is_here = minor == "0" or os.path.exists(f"{DEV}/dri/renderD{minor}")  # noqa: PTH110 - as above
-        if number in ("", "0") or not is_here:
-            continue
-        memory = pairs_in(f"{_NODES}{node}/mem_banks/0/properties").get("size_in_bytes")
-        if memory is None or int(memory) >= _INTEGRATED_BELOW_BYTES:
-            found.append((place, node, number, said))
-        place += 1
-    return found
-
-
-def _amd_from_files() -> "tuple[list[str], dict[str, str]]":
-    """Name devices by their instruction set and PCI number: two products may share the former."""
-    found = _amd_nodes()
-    names = []
-    for _, _, _, said in found:
-        target = int(said.get("gfx_target_version", "0"))
-        major, minor, step = (target // n % 100 for n in (10000, 100, 1))
-        number = int(said.get("device_id", "0"))
-        names.append(f"AMD gfx{major}{minor:x}{step:x}" + (f" (0x{number:04x})" if number else ""))
-    facts = {
-        "device": joined_names(names),
-        "driver": text_of(SYS + "/module/amdgpu/version").strip(),
-        "rocm": text_of(os.environ.get("ROCM_PATH", ROOT + "/opt/rocm") + "/.info/version")
-        .strip()
-        .partition("-")[0],
-    }
-    if facts["device"]:
-        facts["device"] += _amd_partition()
-    here = {node for _, node, _, _ in found}
-    if len(here) > 1:
-        links = [
-            pairs_in(file)
-            for node in here
-            for file in glob.glob(f"{_NODES}{node}/io_links/*/properties")  # noqa: PTH207 - as above
-        ]
-        joined = any(link.get("type") == _XGMI and link.get("node_to") in here for link in links)
-        facts["interconnect"] = "xgmi" if joined else "pcie"
-    return [str(place) for place, _, _, _ in found], facts
-
-
-def _amd_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
-    """Name the products; how many a container has the kernel alone knows."""
-    names, drivers = [], []  # type: list[str], list[str]
-    with contextlib.suppress(Exception):
-        shown = json_of("amd-smi", "static", "--asic", "--driver", "--json")
-        shown = shown.get("gpu_data", [shown]) if isinstance(shown, dict) else shown
-        names = [one["asic"]["market_name"] for one in shown]
-        drivers = [one["driver"].get("driver_version") or one["driver"]["version"] for one in shown]
-    if not names:
-        shown = json_of("rocm-smi", "--showproductname", "--showdriverversion", "--json")
-        for card, said in shown.items():
-            plain = {key.lower(): value for key, value in said.items()}
-            drivers += [plain["driver version"]] if card == "system" else []
-            names += [plain["card series"]] if card.startswith("card") else []
-    # What no table has is printed as a number, or as not available.
-    known = bool(names) and all(re.search(r"[A-Za-z]{3}", name) for name in names)
-    facts = {"device": joined_names(names) + _amd_partition() if known else ""}
-    facts["driver"] = joined_names([driver for driver in drivers if re.match(r"\d", driver)])
-    return None if _amd_nodes() else first_ids(len(names)), facts
-
-
-def _amd_partition() -> str:
-    """Name the parts that devices are split into, each a device to programs: ``CPX/NPS4``."""
-    modes = []
-    for name in ("current_compute_partition", "current_memory_partition"):
-        files = glob.glob(f"{SYS}/class/drm/*/device/{name}")  # noqa: PTH207 - as above
-        modes.append(joined_names([text_of(file).strip() for file in files]))
-    return "" if modes[0] in ("", _WHOLE) else " " + "/".join(filter(None, modes))
-
-
-def _amd_users() -> "list[str]":
-    ids = {number for _, _, number, _ in _amd_nodes()}
-    processes = SYS + "/class/kfd/kfd/proc/"
-    return [
-        described(process)
-        for process in numbered(processes + "*")
-        if any(text_of(f"{processes}{process}/vram_{number}").strip("0\n ") for number in ids)
-    ]
 
 
 # ------------------------------------------------------------------------------ Ascend
@@ -391,9 +293,9 @@ KINDS = (
         "amd",
         variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         outer="ROCR_VISIBLE_DEVICES",
-        from_files=_amd_from_files,
-        from_tool=_amd_from_tool,
-        users=_amd_users,
+        from_files=amd_from_files,
+        from_tool=amd_from_tool,
+        users=amd_users,
     ),
     Kind(
         "ascend",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.config.systems import comment_of
+from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
 from pytest_dlperf.survey.surroundings import PROGRAMS, Machine, is_installed

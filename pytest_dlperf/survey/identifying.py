@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.systems import shipped_systems, system_of_text
+from pytest_dlperf.config.extends import shipped_systems
+from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import RateScope, TimeKind, Timing, Work
+from pytest_dlperf.model.work import Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
 from pytest_dlperf.survey.found_expressions import lines_of, metric_records, stated_facts
+from pytest_dlperf.survey.guessed_format import declared_format, formats_of_guess
 from pytest_dlperf.survey.guessing import guess, guess_of_table
 from pytest_dlperf.survey.step_times import work_by_stamps
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
     from pytest_dlperf.survey.case import CaseHints
-    from pytest_dlperf.survey.found_expressions import StatedFact
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
@@ -43,8 +43,6 @@ _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 _ENOUGH: Final = 50
 _UNPRINTED: Final = 300
 """Steps at most that a trainer leaves out before it prints any; a later one goes on with a run."""
-_SAME_WORK: Final = 0.03
-"""By so much the work of a step by a speed and a time may differ from what the log says of it."""
 
 
 class Identification(Struct, frozen=True, kw_only=True):
@@ -129,27 +127,6 @@ def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
         yield ShippedSystem(trainer.system)
     if trainer is not None and trainer.own_format:
         yield trainer.own_format
-
-
-def formats_of_guess(guessed: Guess) -> Iterator[dict[str, Any]]:
-    """Yield what ``log.format`` of a system may say to read a log as it was guessed."""
-    if guessed.keys is not None:
-        kind = "json" if guessed.record else "csv"
-        yield _format_of_guess(guessed, {kind: dict(guessed.keys)})
-    if guessed.record:
-        yield _format_of_guess(guessed, {"record": guessed.record})
-
-
-def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
-    if guessed.counts:
-        found["step"] = "count"
-    if guessed.all_ranks:
-        found["ranks"] = "local"
-    if guessed.time.scope is not RateScope.GLOBAL:
-        found["rate_scope"] = guessed.time.scope.value
-    if guessed.time.covers is not None:
-        found["covers"] = guessed.time.covers.value
-    return found
 
 
 # --------------------------------------------------------------------- the project's systems
@@ -263,7 +240,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     if isinstance(log_format, dict):
         is_shared = guessed is not None and not guessed.all_ranks and steps.printers > 1
         found = {**log_format, **({"ranks": "local"} if is_shared else {})}
-        declared = _declared(found, guessed, case, said, known, doubts)
+        declared = declared_format(found, guessed, case, said, known, doubts)
     declared, case = _of_nodes(declared, system, case, steps.printers, doubts)
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
@@ -318,33 +295,6 @@ def _with_batch_by_stamps(
     return replace(case, work=replace(case.training_work, batch=batch))
 
 
-def _declared(  # noqa: PLR0913, PLR0917 - all that says something of it
-    found: Mapping[str, Any],
-    guessed: Guess | None,
-    case: Case,
-    said: Mapping[str, StatedFact],
-    known: Mapping[str, str],
-    doubts: dict[str, str],
-) -> dict[str, Any]:
-    """Say how a file declares a format: with what the log says of the case, and its doubts."""
-    confirmed = {
-        name: one.record
-        for name, one in said.items()
-        if name not in ("batch_per_replica", "precision")
-        and str(CASE_FACTS[name](case)) == one.value
-    }
-    facts = {**confirmed, **found.get("facts", {})}
-    declared = {**found, **({"facts": facts} if facts else {})}
-    if declared.get("step") == "count":
-        doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
-    if guessed is not None:
-        declared, doubt = _with_scope(guessed, declared, case, known)
-        if doubt:
-            record = next(key for key in ("record", "json", "csv") if key in declared)
-            doubts[f"log.format.{record}"] = doubt
-    return declared
-
-
 def _metrics(
     head: HeadOfLog, system: System, doubts: dict[str, str], *, is_shipped: bool
 ) -> dict[str, Any]:
@@ -360,24 +310,6 @@ def _metrics(
         doubts["metrics"] = f"the log shows no {', no '.join(missing)}"
     flat = {"loss": {"sanity": "finite"}} if has_to_fall and is_flat else {}
     return {**flat, **dict.fromkeys(missing)}
-
-
-def _with_scope(
-    guessed: Guess, declared: dict[str, Any], case: Case, known: Mapping[str, str]
-) -> tuple[dict[str, Any], str]:
-    """Find out what a guessed speed is of, by the batch that the log says; and what is in doubt."""
-    if not guessed.doubt or "global_batch" not in known:
-        return declared, guessed.doubt
-    length = case.sequence_length or 1
-    is_rate = guessed.time.timing.kind is TimeKind.RATE
-    for scope in RateScope:
-        parts = case.rates_per_run(scope)
-        of_step = (case.global_batch / parts, case.global_batch * length / parts)
-        if any(abs(w / o - 1) <= _SAME_WORK for w in guessed.time.works_of_step for o in of_step):
-            others = {key: value for key, value in declared.items() if key != "rate_scope"}
-            is_part = is_rate and parts > 1
-            return {**others, "rate_scope": scope.value} if is_part else others, ""
-    return declared, guessed.doubt
 
 
 def _of_nodes(
