@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.night import texts
 from pytest_dlperf.night.figures import lost
 
 if TYPE_CHECKING:
@@ -152,10 +153,21 @@ def counts(results: Iterable[CaseResult]) -> dict[CaseStatus, int]:
     return {status: count for status, count in found.items() if count}
 
 
-def case_counts(results: Sequence[CaseResult], *, strict: bool = False) -> str:
-    """Say the counts in a line: ``115 cases: 1 failed, 2 regressed, 112 pass``."""
+def case_counts(
+    results: Sequence[CaseResult],
+    faults: Sequence[str] = (),
+    *,
+    strict: bool = False,
+    interrupted: bool = False,
+) -> str:
+    """Say the counts in a line: ``115 cases: 1 failed, 2 regressed, 112 pass``.
+
+    ``faults`` names what else failed in the session, which may have been ``interrupted``.
+    """
     told = [
         f"{count} {status.value}{' (failed: strict)' * status.fails_by_option(strict=strict)}"
         for status, count in counts(results).items()
     ]
-    return ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
+    text = ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
+    failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
+    return f"{'interrupted: ' * interrupted}{text}{failed}"

@@ -1,8 +1,8 @@
-"""Remarks that only all cases together allow: where a loss is, odd scaling, alarms to expect."""
+"""Remarks on a whole session: where a loss is, odd scaling, alarms to expect, logs left out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.scaling import SUPER_LINEAR, oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.case import Topology
-    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.model.results import CaseResult, IgnoredLog
+
+IGNORED_SHOWN: Final = 20
+"""Left-out logs that are listed; the results file has all of them."""
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
@@ -27,13 +30,12 @@ def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
     yield from to_be_expected(results)
 
 
-def suspicion_lines(
-    results: Iterable[CaseResult], *, super_linear: float = SUPER_LINEAR
-) -> Iterator[str]:
+def suspicion_lines(results: Iterable[CaseResult], *, every: bool = False) -> Iterator[str]:
     """Yield remarks that may need action: where losses come from, then odd scaling.
 
-    A speedup is odd from ``super_linear`` times the ideal on.
+    With ``every``, all speedups above the ideal are odd, not only those beyond noise and caches.
     """
+    super_linear = 1.0 if every else SUPER_LINEAR
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
     trainings = by_training(whole).items()
     for name, members in trainings:
@@ -48,6 +50,17 @@ def to_be_expected(results: Iterable[CaseResult], *, with_alarms: bool = True) -
     yield from _unwitnessed(results)
     if with_alarms:
         yield from _alarms(results)
+
+
+def left_out_logs(logs: Sequence[IgnoredLog]) -> Iterator[str]:
+    """Count the logs that were left out, then name the first ones, each with its reason."""
+    if logs:
+        yield f"logs that were left out: {len(logs)}"
+    for item in logs[:IGNORED_SHOWN]:
+        yield f"  {texts.printable(item.log)}: {item.reason}"
+    if len(logs) > IGNORED_SHOWN:
+        more = len(logs) - IGNORED_SHOWN
+        yield f"  … and {more} more; --dlperf-json FILE has all of them"
 
 
 def _places_of_losses(name: str, results: Sequence[CaseResult]) -> Iterator[str]:

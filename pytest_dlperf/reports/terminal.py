@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.scaling import SUPER_LINEAR
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, merge
@@ -27,7 +26,7 @@ from pytest_dlperf.night.cases import (
     skip_reasons,
 )
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
-from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.remarks import left_out_logs, suspicion_lines, to_be_expected
 from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
@@ -53,8 +52,6 @@ LETTERS: Final = {
 """What pytest prints for a test that ran, by its verdict; for the others what it always prints."""
 _RAN: Final = ("passed", "failed", "xfailed", "xpassed")
 
-IGNORED_SHOWN: Final = 20
-"""Left-out logs that the terminal lists; the results file has all of them."""
 REASONS_SHOWN: Final = 3
 """Different reasons for skipped cases that a session tells that is not asked for all."""
 
@@ -95,8 +92,7 @@ class TerminalReport(Report):
             with_failures=verbosity > 0 or not has_failures,
         )
         if verbosity >= 0:
-            super_linear = 1.0 if verbosity > 0 else SUPER_LINEAR
-            for text in suspicion_lines(cases, super_linear=super_linear):
+            for text in suspicion_lines(cases, every=verbosity > 0):
                 yield from map(Line, wrapped(text, width, indent=4))
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
         if verbosity >= 0:
@@ -200,7 +196,8 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
         more = len(reasons) - REASONS_SHOWN
         if not with_all and more > 0:
             yield Line(f"  … and {more} more reasons; -rs shows all", ("yellow",))
-        yield from _ignored(ignored_logs)
+        for at, line in enumerate(left_out_logs(ignored_logs)):
+            yield Line(line, () if at else ("yellow",))
 
 
 def _table(
@@ -239,17 +236,6 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
     return "green" if status.is_good else "yellow"
 
 
-def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterator[Line]:
-    if not ignored_logs:
-        return
-    yield Line(f"logs that were left out: {len(ignored_logs)}", ("yellow",))
-    for item in ignored_logs[:IGNORED_SHOWN]:
-        yield Line(f"  {texts.printable(item.log)}: {item.reason}")
-    more = len(ignored_logs) - IGNORED_SHOWN
-    if more > 0:
-        yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
-
-
 def counts_line(
     results: Sequence[CaseResult],
     notes: Iterable[Note] = (),
@@ -260,6 +246,5 @@ def counts_line(
     """Count the cases per status, and name other faults; ``interrupted`` is never green."""
     faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
     worst = "red" if faults else _worst_colour(results, strict=strict, interrupted=interrupted)
-    begin = "interrupted: " if interrupted else ""
-    failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
-    return Line(f"{begin}{case_counts(results, strict=strict)}{failed}", ("bold", worst))
+    text = case_counts(results, faults, strict=strict, interrupted=interrupted)
+    return Line(text, ("bold", worst))
