@@ -1,4 +1,4 @@
-"""``pytest-dlperf history``: fills and shows the database of sessions, and checks its age."""
+"""``pytest-dlperf history``: fills, shows and exports the database of sessions, checks its age."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.command.export import add_export_arguments, export
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.notify import add_targets, send, targets_of
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_cases,
+    check_known,
     chosen_cases,
     file_argument,
     integer_argument,
@@ -147,7 +149,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         allow_abbrev=False,
     )
     add_note_arguments(noting)
-    for action in (importing, showing, checking, noting):
+    exporting = actions.add_parser(
+        "export",
+        help="write the measurements of all nights for other programs",
+        description="Write a row for each case, metric and session: value, reference, loss, "
+        "verdict, noise, hosts and commit.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    add_export_arguments(exporting)
+    for action in (importing, showing, checking, noting, exporting):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -159,8 +170,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the action and return the exit code."""
-    if options.history_command == "note":
-        return note(options, _existing(options))
+    of_existing = {"note": note, "export": export}
+    if options.history_command in of_existing:
+        return of_existing[options.history_command](options, _existing(options))
     actions = {"import": _import, "show": _show, "overdue": _overdue}
     return actions[options.history_command](options)
 
@@ -247,11 +259,7 @@ def _show(options: Namespace) -> int:
         if not metrics:
             style.show([f"{file} holds no measurement yet"])
             return FINE
-        if options.metric not in (None, *metrics):
-            raise UsageError(
-                f"--metric: the history has no metric {options.metric!r}; there are: "
-                f"{', '.join(metrics)}"
-            )
+        check_known("--metric", "metric", options.metric, metrics)
         known_series = all_series(database, options.metric)
         chosen = _chosen(known_series, options.cases, options.cluster)
         machines = machines_of(database)
@@ -271,10 +279,7 @@ def _show(options: Namespace) -> int:
 
 def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | None) -> list[Series]:
     if cluster is not None:
-        names = dict.fromkeys(series.cluster for series in known)
-        if cluster not in names:
-            there = ", ".join(names) or "none"
-            raise UsageError(f"the history has no cluster {cluster!r}; there are: {there}")
+        check_known("--cluster", "cluster", cluster, (series.cluster for series in known))
         known = [series for series in known if series.cluster == cluster]
     ids = chosen_cases((series.case_id for series in known), patterns, "the history has no case")
     return [series for series in known if series.case_id in ids]

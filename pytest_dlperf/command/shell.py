@@ -104,6 +104,18 @@ def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:
     )
 
 
+def check_known(option: str, kind: str, given: str | None, known: Iterable[str]) -> None:
+    """Check that the history has the cluster or metric that an option names.
+
+    Raises:
+        UsageError: It has not; the message lists those that there are.
+    """
+    names = sorted(set(known))
+    if given not in (None, *names):
+        there = ", ".join(names) or "none"
+        raise UsageError(f"{option}: the history has no {kind} {given!r}; there are: {there}")
+
+
 def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str) -> set[str]:
     """Choose the ids that match a pattern; all without patterns.
 
@@ -123,7 +135,7 @@ def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str)
 # ------------------------------------------------------------------------------ text
 
 
-def write_report(option: str, file: Path, text: str) -> None:
+def write_report(option: str, file: Path, text: str | bytes) -> None:
     """Write the file that ``option`` names.
 
     Raises:

@@ -152,7 +152,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
         )
 
 
-def write_into(path: Path, text: str) -> None:
+def write_into(path: Path, content: bytes) -> None:
     """Append to what is not a regular file, without waiting for the reader of a pipe."""
     try:
         descriptor = os.open(destination(path), os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
@@ -162,12 +162,12 @@ def write_into(path: Path, text: str) -> None:
         raise OSError(errno.ENXIO, "no process reads this pipe", str(path)) from error
     # There is a reader, however slow.
     os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-        stream.write(text)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
 
 
-def write_whole(path: Path, text: str, *, is_private: bool = False) -> None:
-    """Replace a file's content in one step: a reader sees the old text or the new one.
+def write_whole(path: Path, content: str | bytes, *, is_private: bool = False) -> None:
+    """Replace a file's content in one step: a reader sees the old one or the new one.
 
     Links of ours are followed; a pipe or a device such as ``/dev/stdout`` is written to. A file
     that ``is_private`` is readable by the user alone from its first byte on, and replaces a link.
@@ -176,12 +176,13 @@ def write_whole(path: Path, text: str, *, is_private: bool = False) -> None:
         OSError: The folder cannot be made or written, or another user leads elsewhere; the old file
             stands. Or a pipe has no reader.
     """
+    data = content.encode("utf-8") if isinstance(content, str) else content
     if is_private:
         path = destination(path.parent, is_folder=True) / path.name
     else:
         path = destination(path)
         if is_stream(path):
-            write_into(path, text)
+            write_into(path, data)
             return
     if path.exists() and not os.access(path, os.W_OK):
         # The folder would allow it, but the file is protected.
@@ -192,8 +193,8 @@ def write_whole(path: Path, text: str, *, is_private: bool = False) -> None:
         remove_left_over(path.parent, _UNFINISHED)
     descriptor, temporary = _unfinished(path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
             if not is_private:

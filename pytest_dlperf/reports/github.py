@@ -49,7 +49,7 @@ class StepSummary(Report):
         """Append the page, where it has room."""
         if is_stream(self._file):
             page = markdown_page(results, max_bytes=SUMMARY_BYTES)
-            write_into(self._file, page)
+            write_into(self._file, page.encode())
         else:
             page = self._append(results)
         if not page:
