@@ -17,7 +17,10 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import RuleName
 
 ROOT = Path(__file__).parent.parent
-REPORTS = ("json_file", "markdown_file", "html_file", "tables_directory", "history_file")
+REPORTS = (
+    "json_file", "markdown_file", "html_file", "openmetrics_file", "bmf_file", "tables_directory",
+    "history_file",
+)  # fmt: skip
 NOTHING = ("-k", "throughput and arcface and 1n1g")
 """Selects one case, which is skipped: whatever a session is to write, it writes."""
 

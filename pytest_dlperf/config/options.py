@@ -278,6 +278,15 @@ class Settings(NamedTuple):
     json_file: Path | None = option(
         "json", "FILE", "the results for machines", read=values.file_to_write
     )
+    openmetrics_file: Path | None = option(
+        "openmetrics",
+        "FILE",
+        "the numbers for Prometheus: a file `*.prom` for node_exporter's textfile collector",
+        read=values.file_to_write,
+    )
+    bmf_file: Path | None = option(
+        "bmf", "FILE", "the numbers in Bencher Metric Format", read=values.file_to_write
+    )
     tables_directory: Path | None = option(
         "tables",
         "DIR",

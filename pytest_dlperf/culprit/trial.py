@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _RESET: Final = (
     "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
-    "html_file", "markdown_file", "tables_directory", "notify_lists", "notify_on", "why",
+    "html_file", "markdown_file", "openmetrics_file", "bmf_file", "tables_directory",
+    "notify_lists", "notify_on", "why",
 )  # fmt: skip
 """Options of the user's sessions that a hunt does not take over, by the name of their field."""
 _OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")

@@ -32,6 +32,10 @@ def builtin_reports(
         yield MarkdownPage(settings.markdown_file)
     if settings.html_file is not None:
         yield Page(settings.html_file, settings.history_file)
+    if settings.openmetrics_file is not None:
+        yield OpenMetrics(settings.openmetrics_file)
+    if settings.bmf_file is not None:
+        yield BencherFile(settings.bmf_file)
     if settings.tables_directory is not None:
         yield BenchmarkTables(settings.tables_directory)
     if settings.step_summary is not None:
@@ -120,6 +124,30 @@ class Page(FileReport):
         except Exception as error:  # noqa: BLE001 - a page without a history is still a page
             yield Note(f"the page shows no history: {error}")
         yield from super().write(results)
+
+
+class OpenMetrics(FileReport):
+    """``--dlperf-openmetrics``: the session's numbers for Prometheus."""
+
+    name = "OpenMetrics file"
+
+    def text(self, results: Results) -> str:
+        """Return the file."""
+        from pytest_dlperf.reports.services import openmetrics
+
+        return openmetrics(results)
+
+
+class BencherFile(FileReport):
+    """``--dlperf-bmf``: the session's numbers in Bencher Metric Format."""
+
+    name = "Bencher file"
+
+    def text(self, results: Results) -> str:
+        """Return the file."""
+        from pytest_dlperf.reports.services import bencher_metrics
+
+        return bencher_metrics(results)
 
 
 class BenchmarkTables(FileReport):

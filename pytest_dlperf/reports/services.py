@@ -1,0 +1,117 @@
+"""A session's numbers in the formats of monitoring services: OpenMetrics and Bencher.
+
+Both leave out the number of what did not run whole: a chart would show it as any other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.night.texts import printable
+from pytest_dlperf.results.file import results_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.results.file import CaseEntry
+
+_GAUGES: Final = {
+    "dlperf_session_start_timestamp_seconds": "When the session began, in seconds of the Unix "
+    "epoch; absent where it was interrupted or measured nothing.",
+    "dlperf_value": "Median of the runs, in the unit of the label; absent where a run broke.",
+    "dlperf_reference": "What the value is held against, in the same unit.",
+    "dlperf_loss_ratio": "How much worse the value is than the reference, as a part of it; "
+    "negative where it is better.",
+    "dlperf_verdict": "1 for the verdict of the label, which is the metric's.",
+}
+
+
+# ------------------------------------------------------------------------- OpenMetrics
+
+
+def openmetrics(results: Results) -> str:
+    """Write a gauge per number, also valid as Prometheus' own text format.
+
+    Raises:
+        ValueError: The session began at what is not a valid time.
+    """
+    file = results_file(results)
+    samples: dict[str, list[str]] = {name: [] for name in _GAUGES}
+    session = {"cluster": file.cluster, "estimator": file.estimator.value}
+
+    def add(gauge: str, value: float | None, labels: Mapping[str, str]) -> None:
+        if value is not None:
+            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+            samples[gauge].append(f"{gauge}{{{pairs}}} {value!r}")
+
+    for case in file.cases:
+        judged = {one.name for one in file.metrics.get(case.system, ()) if one.is_judged}
+        for name, metric in case.metrics.items():
+            labels = {**session, "case": case.id, "metric": name}
+            value, better = _whole_number(case, name), metric.better
+            difference = metric.difference_percent
+            add("dlperf_value", value, {**labels, "unit": metric.unit})
+            add("dlperf_reference", metric.reference, {**labels, "unit": metric.unit})
+            if value is not None and better is not None and difference is not None:
+                add("dlperf_loss_ratio", 0.0 - better.sign * difference / 100, labels)
+            verdict = _verdict(case, name, is_judged=name in judged)
+            if verdict is not None:
+                add("dlperf_verdict", 1, {**labels, "verdict": verdict})
+    if samples["dlperf_value"] and not file.interrupted:
+        began = parse_time(file.started).timestamp()
+        add("dlperf_session_start_timestamp_seconds", began, session)
+    lines = []
+    for gauge, text in _GAUGES.items():
+        if samples[gauge]:
+            lines += [f"# HELP {gauge} {text}", f"# TYPE {gauge} gauge", *samples[gauge]]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("\\", r"\\").replace('"', r"\"")
+
+
+def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
+    """Return a metric's verdict; never a good one of what was not measured."""
+    verdict = case.metrics[name].verdict
+    if verdict is None:
+        is_lost = is_judged and not case.whole
+        return "lost" if is_lost else "not_measured" if name in case.unfinished else None
+    if verdict.passes or verdict is Verdict.SKIPPED:
+        if not case.whole:
+            return "lost"
+        if verdict.passes and _whole_number(case, name) is None:
+            return "not_measured"
+    return verdict.value
+
+
+# ----------------------------------------------------------------------------- Bencher
+
+
+def bencher_metrics(results: Results) -> str:
+    """Write the median of each metric with the lowest and the highest run, by case."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for case in results_file(results).cases:
+        for name in case.metrics:
+            value = _whole_number(case, name)
+            if value is None:
+                continue
+            measure = found.setdefault(case.id, {}).setdefault(name, {"value": value})
+            # A ratio has no runs of its own.
+            runs = [run.metrics[name] for run in case.runs if name in run.metrics]
+            if runs:
+                measure |= {"lower_value": min(runs), "upper_value": max(runs)}
+    return json.dumps(found, indent=2, allow_nan=False) + "\n"
+
+
+def _whole_number(case: CaseEntry, name: str) -> float | None:
+    """Return the median of a metric; ``None`` where a run broke or no number counted."""
+    metric = case.metrics[name]
+    is_whole = case.whole and all(run.status is RunStatus.OK for run in case.runs)
+    is_void = metric.verdict is not None and metric.verdict.has_no_number
+    return metric.median if is_whole and not is_void else None
