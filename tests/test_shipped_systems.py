@@ -27,12 +27,18 @@ GENERATED: Final = "<!-- from here on: python tests/test_shipped_systems.py -->\
 LOGS: Final = Path(__file__).parent / "data" / "logs"
 STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
 SHIPPED: Final = shipped_systems()
+TEXTS: Final = {name: file.read_text(encoding="utf-8") for name, file in SHIPPED.items()}
+PROBES: Final = [
+    name
+    for name, text in TEXTS.items()
+    if not re.search("(?m)^(?:  format|  steps|extends):", text)
+]
 LAUNCHED: Final = [
     name
-    for name, file in SHIPPED.items()
-    if re.search("(?m)^(?:launch|extends):", file.read_text(encoding="utf-8"))
+    for name, text in TEXTS.items()
+    if name not in PROBES and re.search("(?m)^(?:launch|extends):", text)
 ]
-"""The others are read only."""
+"""The others but the probes are read only."""
 
 
 def system(name: str, tmp_path: Path) -> System:
@@ -64,9 +70,10 @@ def test_the_page_says_what_the_files_say() -> None:
 
 
 def test_each_system_has_a_row_of_what_was_tried() -> None:
-    """Those that are launched in the first table, those that are read in the other."""
+    """Trainings that are launched in the first table, then probes, then those that are read."""
     rows = re.findall(r"(?m)^\| `(\w+)` \|", SYSTEMS_PAGE.read_text(encoding="utf-8"))
-    assert rows == [*LAUNCHED, *(name for name in SHIPPED if name not in LAUNCHED)]
+    read = [name for name in SHIPPED if name not in (*LAUNCHED, *PROBES)]
+    assert rows == [*LAUNCHED, *PROBES, *read]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -74,8 +81,15 @@ def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
     """It says what trains, and for one node and for four how."""
     found = system(name, tmp_path)
     assert comment_of(name)[1].startswith(f"extends: {name}\nmodel: ")
-    assert {"1n8g", "4n8g"} <= {str(case.topology) for case in found.cases}
-    assert (found.launch is not None) == (name in LAUNCHED)
+    assert found.is_probe == (name in PROBES)
+    if not found.is_probe:
+        assert {"1n8g", "4n8g"} <= {str(case.topology) for case in found.cases}
+    assert (found.launch is not None) == (name in (*LAUNCHED, *PROBES))
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_has_at_most_twelve_lines(name: str) -> None:
+    assert sum(not line.startswith("#") for line in TEXTS[name].splitlines()) <= 12
 
 
 MEMORY: Final = {

@@ -1,7 +1,7 @@
-"""Trainers that ship with the package, and what prints the steps of other people's.
+"""Trainers and probes that ship with the package, and what prints the steps of other people's.
 
-``steps`` holds the latter. Its names are here as well, made when they are asked for: the package is
-imported for other things too.
+``steps`` holds the last of these. Its names are here as well, made when they are asked for: the
+package is imported for other things too.
 """
 
 from __future__ import annotations

@@ -1,0 +1,193 @@
+"""The probes that ship: what each reads from its program's own lines, and those that run here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from judged_logs import judged
+from suites import Suite
+
+from pytest_dlperf.model.measurement import RunStatus
+
+DATA: Final = Path(__file__).parent / "data" / "probes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real:
+    """A log of a probe, the axes of its case, and some of what it says."""
+
+    system: str
+    axes: str = ""
+    metrics: dict[str, float]
+
+
+NCCL: Final = "collective: [all_reduce], dtype: [float]"
+REAL: Final = {
+    "nccl_tests.log": Real(  # published: two A100 of one node
+        system="nccl_tests", axes=NCCL,
+        metrics={
+            "bus_bandwidth": 47.4509, "busbw/1073741824/out": 47.38,
+            "busbw/1073741824/in": 47.39,
+            "busbw/8589934592/in": 47.48, "wrong": 0,
+        },
+    ),
+    "nccl_tests_2021.log": Real(  # of superbenchmark's tests: columns of 2021, nothing checked
+        system="nccl_tests", axes=NCCL,
+        metrics={"bus_bandwidth": 58.6481, "busbw/1048576/out": 10.5, "busbw/1048576/in": 10.32},
+    ),
+    "nccl_tests_mpirun.log": Real(  # labels of mpirun --tag-output before each line
+        system="nccl_tests", axes=NCCL,
+        metrics={"bus_bandwidth": 1.57614, "busbw/4194304/out": 0.96, "busbw/134217728/in": 2.31},
+    ),
+    "ib_write_bw.log": Real(
+        system="ib_write_bw",
+        metrics={"bandwidth": 29.73, "by_size/2": 0.11, "by_size/128": 7.18, "by_size/512": 29.73},
+    ),
+    "fio.json": Real(  # fio 3.33, by the command of the plan, cut
+        system="fio", axes="block: [1m]",
+        metrics={
+            "write_bandwidth": 1290555076 / 1e6, "read_bandwidth": 1198372571 / 1e6,
+            "write_latency/50.000000": 168960 / 1e6, "read_latency/99.000000": 7569408 / 1e6,
+        },
+    ),
+    "stream.log": Real(  # stream.c 5.10 on two CPUs
+        system="stream",
+        metrics={"triad": 58254.2, "others/Copy": 58712.9, "others/Add": 57489, "validated": 1e-13},
+    ),
+    "vllm_bench.json": Real(  # its documented form, with the numbers of vLLM's pull request 18566
+        system="vllm_bench",
+        metrics={
+            "output_throughput": 6582.87, "ttft_p50": 9459.70, "ttft_p99": 12666.73,
+            "tpot_p50": 48.84, "completed": 1000,
+        },
+    ),
+    "sglang_bench.jsonl": Real(  # published, cut
+        system="sglang_bench",
+        metrics={
+            "output_throughput": 957.162043188693, "ttft_p50": 76.41966750088613,
+            "ttft_p99": 327.9139723521075, "tpot_p50": 11.829237894316, "completed": 1000,
+        },
+    ),
+}  # fmt: skip
+
+
+def own(system: str, axes: str, topology: str = "1n1g") -> str:
+    """A file that extends a probe."""
+    found = f"axes: {{{axes}}}, " if axes else ""
+    return f"extends: {system}\nmodel: own\ncases: [{{{found}topologies: [{topology}]}}]\n"
+
+
+@pytest.mark.parametrize("log", REAL)
+def test_real_lines_are_read(log: str, tmp_path: Path) -> None:
+    real = REAL[log]
+    file = tmp_path / "own.yaml"
+    file.write_text(own(real.system, real.axes))
+    run = judged(file, DATA / log)
+    assert run.status is RunStatus.OK, run.reason
+    assert not run.missing
+    found = {name: run.metrics.get(name) for name in real.metrics}
+    assert found == pytest.approx(real.metrics)
+
+
+@pytest.mark.parametrize(
+    ("log", "there", "instead"),
+    [
+        ("nccl_tests.log", "values : 0 OK", "values : 3 FAILED"),
+        ("stream.log", "Solution Validates", "Failed Validation"),
+    ],
+)
+def test_a_wrong_result_is_not_judged(log: str, there: str, instead: str, tmp_path: Path) -> None:
+    real = REAL[log]
+    text = (DATA / log).read_text()
+    assert there in text
+    file = tmp_path / "own.yaml"
+    file.write_text(own(real.system, real.axes))
+    run = judged(file, text.replace(there, instead))
+    assert run.status is not RunStatus.OK
+
+
+TORCH: Final = [pytest.mark.training, pytest.mark.ci]
+HERE: Final = [
+    pytest.param("host_memory", "", "--megabytes=20", {"add", "others/copy", "others/scale"}),
+    pytest.param("host_gemm", "", "--size=256", {"gemm"}),
+    pytest.param(
+        "fio", "block: [1m]", "--size=8m", {"write_bandwidth", "read_bandwidth"},
+        marks=pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+    ),
+    pytest.param("torch_checkpoint", "", "--megabytes=8", {"save", "load"}, marks=TORCH),
+    pytest.param("torch_compile", "", "--layers=1", {"cold_start"}, marks=TORCH),
+    pytest.param(
+        "torch_loader", "workers: [1]", "--samples=256", {"samples_per_second"}, marks=TORCH
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "axes", "argument", "metrics"), HERE)
+def test_it_is_launched_and_judged(
+    suite: Suite, system: str, axes: str, argument: str, metrics: set[str]
+) -> None:
+    launched(suite, own(system, axes) + f"launch: {{arguments: [{argument}]}}\n", metrics)
+
+
+@pytest.mark.training
+@pytest.mark.ci
+@pytest.mark.parametrize("topology", ["1n2g", "2n1g"])
+def test_gloo_reduces_between_processes_and_hosts(suite: Suite, topology: str) -> None:
+    launched(
+        suite,
+        own("torch_all_reduce", "", topology) + "launch: {arguments: [--kilobytes, '4', '256']}\n",
+        {"bus_bandwidth", "busbw/4000", "busbw/256000"},
+        "--dlperf-launcher=local", "--dlperf-hosts=127.1.0.[1-2]:2",
+    )  # fmt: skip
+
+
+IB_WRITE_BW: Final = """\
+#!{python}
+import socket, sys, time
+[port] = [int(word[7:]) for word in sys.argv if word.startswith("--port=")]
+assert "--report_gbits" in sys.argv and sys.argv[-1 - (sys.argv[-1] == "127.1.0.1")] == "-x3"
+if sys.argv[-1] == "127.1.0.1":
+    socket.create_connection(("127.1.0.1", port)).close()
+else:
+    time.sleep(0.5)
+    socket.create_server(("127.1.0.1", port)).accept()
+print(open({table!r}).read())
+"""
+
+
+def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite: Suite) -> None:
+    """By a stand-in that prints a real table on both."""
+    program = suite.path / "ib_write_bw"
+    program.write_text(
+        IB_WRITE_BW.format(python=sys.executable, table=str(DATA / "ib_write_bw.log"))
+    )
+    program.chmod(0o755)
+    found = launched(
+        suite,
+        own("ib_write_bw", "", "2n1g") + f"launch: {{devices: cpu, arguments: [-x3], "
+        f"environment: {{PATH: '{suite.path}:/usr/bin:/bin'}}}}\n",
+        {"bandwidth", "by_size/2", "by_size/64", "by_size/128", "by_size/512"},
+        "--dlperf-launcher=local", "--dlperf-hosts=127.1.0.[1-2]:1",
+    )  # fmt: skip
+    assert found["bandwidth"] == 29.73
+
+
+def launched(suite: Suite, text: str, metrics: set[str], *arguments: str) -> dict[str, float]:
+    """Run the probe once and record it; the judged metrics, which have to be these."""
+    suite.system_file(text)
+    result, results = suite.judge(
+        "-k", "own", "--dlperf-repeats=1", "--dlperf-create-baselines", *arguments, cluster="local"
+    )
+    [case] = results["cases"]
+    [run] = case["runs"]
+    assert run["status"] == "ok", run["reason"]
+    assert result.ret == 0
+    assert {name for name, one in case["metrics"].items() if one["verdict"] == "pass"} == metrics
+    found = {name: case["metrics"][name]["median"] for name in metrics}
+    assert all(value > 0 for value in found.values())
+    return found
