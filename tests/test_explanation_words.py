@@ -17,6 +17,8 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night.case_text import CaseText
+from pytest_dlperf.night.night import difference_texts, first_differences
 
 TONIGHT = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""
@@ -123,11 +125,10 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
     )
     both = make.with_judgement(case, memory)
 
-    assert words.case_title(both, TONIGHT) == (
-        "regressed +6.0 %: peak_memory of tiny-mlp-fp32-b4-1n2g"
-    )
+    title = str(CaseText(both, TONIGHT).title)
+    assert title == "regressed +6.0 %: peak_memory of tiny-mlp-fp32-b4-1n2g"
     slower = make.with_judgement(both, regressed())
-    assert words.case_title(slower, TONIGHT) == "regressed -9.9 %: tiny-mlp-fp32-b4-1n2g"
+    assert str(CaseText(slower, TONIGHT).title) == "regressed -9.9 %: tiny-mlp-fp32-b4-1n2g"
 
 
 # since when
@@ -212,7 +213,7 @@ def test_days_are_those_of_the_place_of_the_session() -> None:
 
 
 def lines(*differences: Difference, verdict: Verdict = Verdict.REGRESSED) -> list[str]:
-    return list(words.difference_lines(differences, regressed(verdict=verdict)))
+    return list(map(str, difference_texts(differences, regressed(verdict=verdict))))
 
 
 def software(name: str, *sides: str | None) -> Difference:
@@ -227,12 +228,11 @@ def software(name: str, *sides: str | None) -> Difference:
 
 
 def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
-    assert lines(DELAY, software("torch", "2.12", "2.13", "2.14"), software("x", None, "1", None))[
-        :3
-    ] == [
-        "--step-delay-ms  accepted not set, tonight 1000   came with the loss",
-        "software torch   accepted 2.12, last good 2.13, tonight 2.14",
-        "software x       last good 1, tonight unknown",
+    some = (DELAY, software("torch", "2.12", "2.13", "2.14"), software("x", None, "1", None))
+    assert lines(*some) == [
+        "--step-delay-ms: accepted not set, tonight 1000, came with the loss",
+        "software torch: accepted 2.12, last good 2.13, tonight 2.14",
+        "software x: last good 1, tonight unknown",
     ]
 
 
@@ -245,9 +245,10 @@ def test_what_it_came_with_is_the_verdicts(verdict: Verdict, came: str) -> None:
 
 
 def test_many_differences_are_counted_after_the_first() -> None:
-    told = lines(*(software(f"p{n}", "1", "1", "2") for n in range(8)))
-    assert [line.split()[:2] for line in told[:5]] == [["software", f"p{n}"] for n in range(5)]
-    assert told[5:] == ["and 3 more"]
+    eight = [software(f"p{n}", "1", "1", "2") for n in range(8)]
+    told = list(map(str, first_differences(difference_texts(eight, regressed()), 5)))
+    assert [line.split()[1] for line in told[:5]] == [f"p{n}:" for n in range(5)]
+    assert told[5:] == ["and 3 more differences"]
 
 
 def test_long_values_keep_what_differs() -> None:

@@ -24,6 +24,7 @@ from pytest_dlperf.reports.markdown import markdown_page
 pytestmark = pytest.mark.in_process
 
 CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
+GOLDEN: Final = Path(__file__).parent / "data" / "page.md"
 HOSTILE: Final = (
     "<script>alert(1)</script> | `tick` ```` @octocat #1 GH-7 [x](http://e.vil) ![i](u) **b** "
     "_i_ ~~s~~ $x$ :tada: www.e.vil \x1b[31m \udc80 </details>"
@@ -113,6 +114,17 @@ def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_
         ["`software torch`", "`2.12`", "`2.13`", "`2.14`", ""],
         ["`hosts`", "unknown", "unknown", "`node7`", ""],
     ]
+
+
+def test_a_bad_night_is_this_page() -> None:
+    """What escapes, orders and leaves out is seen as a whole."""
+    delay, moved = replace(DELAY, first_bad="1000"), replace(TORCH, first_bad="2.14rc1")
+    slower = moved_case(CASE, -9.9, replace(SINCE_TUESDAY, differences=(delay, moved)))
+    faster = moved_case(CASE.replace("4n8g", "1n8g"), 8.0, None, Verdict.IMPROVED)
+    broken = failed("out of | `luck`\n@octocat <b>", case_id=CASE.replace("4n8g", "2n8g"))
+    skipped = make.unmeasured_case(CASE.replace("4n8g", "1n1g"), Verdict.SKIPPED, "no hosts")
+    page = markdown_page(make.session(slower, faster, broken, skipped))
+    assert page == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_metrics_that_moved_in_other_nights_are_told_apart() -> None:

@@ -6,12 +6,12 @@ from datetime import date
 
 import pytest
 import results_makers as make
-from explained import SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
+from explained import DELAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
 from msgspec.structs import replace
 
 from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.night.case_text import case_text
+from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.night.sentence import sentence_of
@@ -125,16 +125,27 @@ def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
     both = make.with_judgement(loss, grown)
     alike = replace(both, explanations={"throughput": SINCE_TUESDAY, "peak_memory": SINCE_TUESDAY})
     other = replace(alike, explanations={**alike.explanations, "peak_memory": TONIGHT})
-    (since,) = case_text(alike, make.STARTED).since
+    (since,) = CaseText(alike, make.STARTED).since
     assert str(since).startswith("since Tuesday 2026-11-17")
-    assert [str(line).partition(" ")[0] for line in case_text(other, make.STARTED).since] == [
+    assert [str(line).partition(" ")[0] for line in CaseText(other, make.STARTED).since] == [
         "throughput:", "peak_memory:",
     ]  # fmt: skip
-    (table,) = case_text(alike, make.STARTED).differences
-    assert [str(cell) for cell in table.rows[0]] == [
-        "--step-delay-ms", "not set", "not set", "1000", "came with the loss",
+    (table,) = CaseText(alike, make.STARTED).differences
+    delay, _ = table.rows
+    assert table.sides == ("accepted", "last good", "tonight")
+    assert list(map(str, delay.sides)) == ["not set", "not set", "1000"]
+    assert str(delay.came_with) == "came with the loss"
+    assert [row.line.pieces[0].role for row in table.rows] == [Role.CODE] * len(table.rows)
+
+
+def test_what_has_changed_again_since_the_first_bad_night_is_told_in_a_column() -> None:
+    moved = replace(TORCH, first_bad="2.14rc1")
+    loss = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, differences=(DELAY, moved)))
+    (table,) = CaseText(loss, make.STARTED).differences
+    assert table.sides == ("accepted", "last good", "then", "tonight")
+    assert [list(map(str, row.sides)) for row in table.rows] == [
+        ["not set", "not set", "unknown", "1000"], ["2.12", "2.13", "2.14rc1", "2.14"]
     ]  # fmt: skip
-    assert [line.pieces[0].role for line in table.lines] == [Role.CODE] * len(table.rows)
 
 
 # ---------------------------------------------------------------------------------- pieces

@@ -13,8 +13,9 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
 from pytest_dlperf.model.results import Accepted, CaseResult
-from pytest_dlperf.night.cases import Listing, case_view, scaling, skip_reasons
-from pytest_dlperf.night.pieces import Role
+from pytest_dlperf.night.case_text import CaseText, has_failure
+from pytest_dlperf.night.pieces import Listing, Role
+from pytest_dlperf.night.remarks import scaling, skip_reasons
 
 ID = "pytorch-resnet50-fp32-b128-dali+workers8-4n8g"
 
@@ -78,12 +79,20 @@ def result(
 
 def rows(found: CaseResult, *, every: bool = False) -> list[tuple[str, str]]:
     """Metric and verdict of each row."""
-    view = case_view(found, STARTED, every=every)
-    return [(row.metric, row.cells["verdict"]) for row in view.rows]
+    shown = CaseText(found, STARTED).rows(every=every)
+    return [(row.metric, row.cells["verdict"]) for row in shown]
 
 
-def below(found: CaseResult, **how: bool) -> list[str]:
-    return [text for one in case_view(found, STARTED, **how).below for text in said(one)]
+def below(
+    found: CaseResult, *, every: bool = False, with_failures: bool = True, strict: bool = False
+) -> list[str]:
+    case = CaseText(found, STARTED)
+    told = [
+        row
+        for row in case.rows(every=every)
+        if with_failures or not has_failure(found, row, strict=strict)
+    ]
+    return [text for one in case.below(told, every=every) for text in said(one)]
 
 
 def said(one: object) -> Iterator[str]:
@@ -96,7 +105,7 @@ def said(one: object) -> Iterator[str]:
 def test_each_metric_that_does_not_pass_has_a_row_and_the_worst_is_the_first() -> None:
     odd = result(Verdict.PASS, speedup=Verdict.NO_BASELINE, memory=Verdict.REGRESSED)
     assert rows(odd) == [("peak_memory", "regressed"), ("speedup", "no_baseline; 1 pass")]
-    cells = case_view(odd, STARTED).rows[0].cells
+    cells = CaseText(odd, STARTED).rows()[0].cells
     assert (cells["median"], cells["unit"], cells["reference"]) == ("14653", "MB", "14212")
 
 
@@ -114,7 +123,7 @@ def test_the_verbose_see_every_metric_that_is_judged() -> None:
     assert [metric for metric, _ in rows(good, every=True)] == [
         "throughput", "speedup", "peak_memory"
     ]  # fmt: skip
-    assert case_view(good, STARTED, every=True).rows[1].cells["of ideal"] == "75.0 %"
+    assert CaseText(good, STARTED).rows(every=True)[1].cells["of ideal"] == "75.0 %"
     assert len(rows(result(Verdict.PASS, speedup=Verdict.PASS), every=True)) == 2
 
 
@@ -132,7 +141,7 @@ def test_a_loss_has_since_when_and_what_came_with_it() -> None:
             "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, "
             "suite at 9f8e7d6, 4 nights ago"
         ),
-        "--step-delay-ms  accepted not set, tonight 1000   came with the loss",
+        "--step-delay-ms: accepted not set, tonight 1000, came with the loss",
         "throughput in images/s " + " ".join(f"{run}: 901.00" for run in range(1, 6)),
     ]
 
@@ -159,7 +168,8 @@ def test_broken_runs_are_explained_in_a_line_that_others_cannot_forge() -> None:
     assert below(broken) == [
         "throughput in images/s 1: 8940.30 2: invalid", "run 2: too few steps"
     ]  # fmt: skip
-    reason = case_view(broken, STARTED).below[-1]
+    case = CaseText(broken, STARTED)
+    reason = case.below(case.rows())[-1]
     assert not isinstance(reason, Listing)
     assert reason.pieces[-1].role is Role.UNTRUSTED
 
@@ -175,7 +185,7 @@ def test_the_rules_own_number_and_the_accepted_one_stand_below_others() -> None:
         rule=RuleName.SEQUENTIAL,
     )
     strayed = with_judgement(strayed, judged)
-    cells = case_view(strayed, STARTED).rows[0].cells
+    cells = CaseText(strayed, STARTED).rows()[0].cells
     assert [cells[name] for name in ("median", "reference", "diff")] == [
         "8781.78", "8600.00", "+2.1 %"
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -35,15 +36,14 @@ if TYPE_CHECKING:
     )
     from pytest_dlperf.model.results import CaseResult
 
-DIFFERENCES_SHOWN: Final = 5
-"""Differences that a message lists; the results file has all of them."""
-
 COMMITS_SHOWN: Final = 5
 """Commits of one checkout that a message lists."""
 UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
 """Stands for a side of a difference that is known to lack it."""
+SIDES: Final = ("accepted", "last good", "then", "tonight")
+"""Sides of a difference; ``then`` is the first bad night."""
 LONGEST_LINE: Final = 400
 """Characters of a line of texts that have to stay short."""
 
@@ -122,12 +122,6 @@ def case_subject(result: CaseResult, tonight: str) -> tuple[str, str]:
 def case_named(metric: str, case: str) -> str:
     """Name a case behind its subject, where needed with the metric: ``loss of <case>``."""
     return f"{metric} of {case}" if metric else case
-
-
-def case_title(result: CaseResult, tonight: str) -> str:
-    """Say both: ``regressed -9.9 % since Tuesday: <case>``."""
-    said, metric = case_subject(result, tonight)
-    return f"{said}: {case_named(metric, result.case.id)}"
 
 
 def since_words(explanation: Explanation | None, tonight: str) -> str:
@@ -278,52 +272,30 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
     """A difference in words; long values are shortened around what differs."""
 
     name: str
-    accepted: str
-    last_good: str
-    tonight: str
-    sides: tuple[tuple[str, str], ...]
-    """What a line tells: the sides that are known and do not repeat another, by their names."""
+    values: dict[str, str]
+    """By ``SIDES``."""
+    sides: tuple[str, ...]
+    """Those that a line tells: they are known, and do not repeat another."""
     came_with_it: bool
-
-    @property
-    def line(self) -> str:
-        """The sides that a line tells."""
-        return ", ".join(f"{side} {value}" for side, value in self.sides)
 
 
 def told_difference(difference: Difference) -> ToldDifference:
     """Put a difference into words, with ``unknown`` for a missing side."""
-    accepted, last_good, first_bad, tonight = _shortened(
-        (difference.accepted, difference.last_good, difference.first_bad, difference.tonight)
+    accepted, last_good, first_bad, tonight = every = (
+        difference.accepted, difference.last_good, difference.first_bad, difference.tonight
+    )  # fmt: skip
+    is_told = (
+        accepted is not None,
+        last_good not in (None, accepted),
+        first_bad not in (None, last_good, tonight),
+        True,
     )
-    is_between = difference.last_good not in (None, difference.accepted)
-    has_moved_on = difference.first_bad not in (None, difference.last_good, difference.tonight)
     return ToldDifference(
         name=_named(difference),
-        accepted=accepted,
-        last_good=last_good,
-        tonight=tonight,
-        sides=(
-            *([("accepted", accepted)] if difference.accepted is not None else []),
-            *([("last good", last_good)] if is_between else []),
-            *([("then", first_bad)] if has_moved_on else []),
-            ("tonight", tonight),
-        ),
+        values=dict(zip(SIDES, _shortened(every), strict=True)),
+        sides=tuple(compress(SIDES, is_told)),
         came_with_it=difference.came_with_it,
     )
-
-
-def difference_lines(
-    differences: Sequence[Difference], judgement: Judgement, *, most: int = DIFFERENCES_SHOWN
-) -> Iterator[str]:
-    """Yield a line for each difference, the most suspicious first; the last counts the others."""
-    told = [told_difference(one) for one in differences[:most]]
-    room = max((len(one.name) for one in told), default=0)
-    for one in told:
-        came = f"   {came_with(judgement)}" if one.came_with_it else ""
-        yield f"{one.name:{room}}  {one.line}{came}"
-    if len(differences) > most:
-        yield f"and {len(differences) - most} more"
 
 
 def came_with(judgement: Judgement) -> str:

@@ -20,6 +20,7 @@ from pytest_dlperf.night.figures import (
     run_number,
     summed_up,
 )
+from pytest_dlperf.night.night import difference_texts, first_differences
 from pytest_dlperf.night.pieces import Text, code, phrase, strong, word
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
 
+DIFFERENCES_SHOWN: Final = 5
+"""Differences that a failure lists; the results file has all of them."""
 _LONGEST_REASON: Final = 200
 """Characters of a reason in the first line."""
 
@@ -134,7 +137,7 @@ def headline(
     # Tonight's commit may be a later one than that which it came with.
     is_commit = suspect.kind is DifferenceKind.COMMIT
     new = phrase("a new {}", code(told.name))
-    what = new if is_commit else phrase("{} {}", code(told.name), code(told.tonight))
+    what = new if is_commit else phrase("{} {}", code(told.name), code(told.values["tonight"]))
     return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
 
 
@@ -152,8 +155,8 @@ def why_facts(
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
         yield Fact.of(label, since.removeprefix(f"{label} "))
-    differences = explanation.differences if explanation else ()
-    for at, line in enumerate(words.difference_lines(differences, judgement)):
+    differences = difference_texts(explanation.differences if explanation else (), judgement)
+    for at, line in enumerate(first_differences(differences, DIFFERENCES_SHOWN)):
         yield Fact.of("" if at else "differs", line)
 
 

@@ -25,6 +25,7 @@ from pytest_dlperf.night.pieces import (
     cases_named,
     code,
     join,
+    number,
     phrase,
     strong,
     word,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import CaseHistory, Drift, Series
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.night.explanation_words import ToldDifference
     from pytest_dlperf.night.groups import Group
 
     Histories = Mapping[str, Mapping[str, CaseHistory]]
@@ -94,9 +96,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     def first_differences(self, most: int = DIFFERENCES_SHOWN) -> list[Text]:
         """Return the first differences; where there are more, the last line counts them."""
-        more = len(self.differences) - most
-        rest = phrase("and {}", word(numbers.counted(more, "more difference")))
-        return [*self.differences[:most], *([rest] if more > 0 else [])]
+        return first_differences(self.differences, most)
 
 
 class Night(Struct, frozen=True, kw_only=True):
@@ -204,9 +204,7 @@ def entry_of(group: Group, results: Results) -> Entry:
             phrase("{}", line) for line in (group.measured(), group.reason(), since) if line
         ),
         reason=phrase("{}", group.reason()),
-        differences=tuple(difference_text(one, judgement) for one in group.suspects)
-        if judgement is not None
-        else (),
+        differences=difference_texts(group.suspects, judgement),
         commits=tuple(commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
         owners=_owners(group, results),
@@ -227,24 +225,39 @@ def _age(explanation: Explanation | None, tonight: str) -> int:
     return _TONIGHT if words.is_new(explanation, tonight) else _EARLIER
 
 
-def difference_text(difference: Difference, judgement: Judgement) -> Text:
-    """Put a difference into words: its name, its sides, and whether it came with the change."""
-    told = words.told_difference(difference)
-    is_word = (words.UNKNOWN, words.NOT_SET)
-    sides = join(
-        ", ",
-        (
-            phrase("{} {}", word(side), word(value) if value in is_word else code(value))
-            for side, value in told.sides
-        ),
-    )
+def difference_texts(
+    differences: Iterable[Difference], judgement: Judgement | None
+) -> tuple[Text, ...]:
+    """Put each difference into a line: its name, its sides, and whether it came with the change."""
+    if judgement is None:
+        return ()
+    return tuple(difference_text(words.told_difference(one), judgement) for one in differences)
+
+
+def difference_text(told: ToldDifference, judgement: Judgement) -> Text:
+    """Write a difference in a line."""
+    sides = (phrase("{} {}", word(side), side_piece(told.values[side])) for side in told.sides)
     came = strong(words.came_with(judgement) if told.came_with_it else "")
-    return join(", ", [phrase("{}: {}", code(told.name), sides), came])
+    return join(", ", [phrase("{}: {}", code(told.name), join(", ", sides)), came])
 
 
-def commit_texts(explanation: Explanation | None) -> Iterator[Text]:
+def side_piece(value: str) -> Piece:
+    """Return a side of a difference: a value, or the word for none."""
+    return word(value) if value in (words.UNKNOWN, words.NOT_SET) else code(value)
+
+
+def first_differences(differences: Sequence[Text], most: int) -> list[Text]:
+    """Return the first differences; where there are more, the last line counts them."""
+    more = len(differences) - most
+    rest = phrase("and {}", number(numbers.counted(more, "more difference")))
+    return [*differences[:most], *([rest] if more > 0 else [])]
+
+
+def commit_texts(
+    explanation: Explanation | None, most: int = words.COMMITS_SHOWN
+) -> Iterator[Text]:
     """Yield the commits that came with a change, with the addresses of their pages."""
-    for one in words.told_commits(explanation):
+    for one in words.told_commits(explanation, most=most):
         if one.is_range and one.address:  # which is worth reading where nothing can be clicked
             yield phrase("{}: {}", one.line, Piece(one.address, address=one.address))
         else:
@@ -288,9 +301,9 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
     if not cases:
         return
     reasons = [j.reason for result in cases for j in result.judgements.values() if j.reason]
-    counted = numbers.counted(len(cases), "case")
+    counted = number(numbers.counted(len(cases), "case"))
     ids = [result.case.id for result in cases]
-    said = phrase("{} {}: {}", word(counted), word(status.value), cases_named(ids, CASES_NAMED))
+    said = phrase("{} {}: {}", counted, word(status.value), cases_named(ids, CASES_NAMED))
     if reasons:
         said = phrase("{}: {}", said, texts.in_short(reasons[0]))
     different = {alike(reason, result.case) for result in cases for reason in reasons}
@@ -315,7 +328,7 @@ def _new_levels(histories: Histories, tonight: str) -> Iterator[Text]:
         for name, history in by_metric.items():
             for change in history.change_points:
                 moved = numbers.signed_percent(change.difference_percent)
-                level = phrase("{} {}", name, word(moved))
+                level = phrase("{} {}", name, number(moved))
                 found.setdefault((change.at[:10], case_id), []).append(level)
     for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
         if at >= since:
@@ -338,4 +351,4 @@ def _accepted(results: Results) -> Iterator[Text]:
         first = changes[0]
         who = phrase(" by {}", texts.person(first.by)) if first.by else NOTHING
         count = numbers.counted(len(changes), "number")
-        yield phrase("accepted tonight{}: {} ({})", who, word(count), texts.reason(first.why))
+        yield phrase("accepted tonight{}: {} ({})", who, number(count), texts.reason(first.why))

@@ -74,9 +74,21 @@ class Text(Struct, frozen=True):
 NOTHING: Final = Text()
 
 
+class Listing(Struct, frozen=True, kw_only=True):
+    """A head and what belongs to it, for as many lines as it takes."""
+
+    head: Text
+    pieces: tuple[Text, ...]
+
+
 def word(text: str) -> Piece:
     """Return words of the package's own."""
     return Piece(text, Role.WORD)
+
+
+def number(text: str) -> Piece:
+    """Return what was measured or counted, with its unit."""
+    return Piece(text, Role.NUMBER)
 
 
 def strong(text: str) -> Piece:

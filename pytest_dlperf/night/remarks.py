@@ -1,4 +1,4 @@
-"""Remarks on a whole session: where a loss is, odd scaling, alarms to expect, logs left out."""
+"""What all cases show together: scaling, where a loss is, alarms to expect, logs left out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Source
+from pytest_dlperf.model.metric import SPEEDUP, SPEEDUP_METRIC, Source
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.figures import by_training
+from pytest_dlperf.night.case_status import CaseStatus, status_of
+from pytest_dlperf.night.figures import alike, by_training, scaling_of
+from pytest_dlperf.night.pieces import NOTHING, Listing, Text, case, phrase, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +23,52 @@ if TYPE_CHECKING:
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that are listed; the results file has all of them."""
+
+
+def scaling(results: Iterable[CaseResult]) -> Iterator[Listing]:
+    """Yield what each training reaches over its reference, of the ideal."""
+    for training, members in by_training(results).items():
+        pieces: dict[str, list[Text]] = {}
+        members.sort(key=lambda member: (member.case.topology.world_size, member.case.topology))
+        for result in members:
+            scaled = result.case
+            for known in result.metrics().values():
+                if known.metric.ratio_of is None or known.median is None:
+                    continue
+                percent = known.efficiency_percent
+                reached = numbers.number(known.median, known.metric.unit)
+                of = (
+                    f" of {scaled.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
+                )
+                name = known.metric.name
+                of_other = "" if name == SPEEDUP else f", {name}"
+                head = f"{training}{of_other}{scaling_of(scaled)}:"
+                pieces.setdefault(head, []).append(
+                    phrase("{} {}", str(scaled.topology), word(f"{reached}{of}"))
+                )
+        for head, told in pieces.items():
+            yield Listing(head=phrase("{}", head), pieces=tuple(told))
+
+
+def is_only_skipped(result: CaseResult) -> bool:
+    """Whether a case was skipped, and nothing of it measured."""
+    return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
+
+
+def skip_reasons(skipped: Iterable[CaseResult]) -> list[Text]:
+    """Say why cases were skipped, the most frequent first; what differs by the case stands once."""
+    found: dict[str, dict[str, str]] = {}
+    for result in skipped:
+        for judgement in result.judgements.values():
+            reason = texts.in_short(judgement.reason or "no reason was given")
+            found.setdefault(alike(reason, result.case), {})[result.case.id] = reason
+    told = []
+    for members in sorted(found.values(), key=len, reverse=True):
+        case_id, reason = next(iter(members.items()))
+        others = phrase(" and {} more", len(members) - 1) if len(members) > 1 else NOTHING
+        said = reason.removeprefix(case_id).lstrip()
+        told.append(phrase("skipped: {}{}: {}", case(case_id), others, said))
+    return told
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pytest_dlperf.night.case_status import (
     worst_first,
 )
 from pytest_dlperf.night.figures import difference_percent, lost
-from pytest_dlperf.night.pieces import Text, join, phrase, word
+from pytest_dlperf.night.pieces import Text, join, number, phrase, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,7 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
     if not sizes:
         return said
     extreme = max(sizes, key=lambda judgement: abs(lost(judgement) or 0.0))
-    percent = word(numbers.signed_percent(difference_percent(extreme)))
+    percent = number(numbers.signed_percent(difference_percent(extreme)))
     if len(members) == 1:
         return phrase("{}, {}", said, percent)
     return phrase("{}; {} {}", said, word("worst" if is_loss else "most"), percent)
@@ -134,7 +134,7 @@ def _age(known: Sequence[MetricResult], tonight: str) -> Text:
         words.since_words(one.explanation, tonight).removeprefix(words.DRIFTING) for one in known
     ]
     if len(set(ages)) == 1 and ages[0]:
-        return phrase(" {}", word(ages[0]))
+        return phrase(" {}", ages[0])  # a file may say a day that is none
     fresh = sum(words.is_new(one.explanation, tonight) for one in known)
     return phrase(", {} of them tonight", fresh) if fresh else phrase("")
 

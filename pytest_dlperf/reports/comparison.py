@@ -154,8 +154,8 @@ def _difference_row(shared: SharedDifference, cases: int) -> DifferenceRow:
     count = len(shared.case_ids)
     return DifferenceRow(
         name=told.name if shared.case_ids else shared.difference.name,
-        first=told.accepted,
-        second=told.tonight,
+        first=told.values["accepted"],
+        second=told.values["tonight"],
         where=f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else "",
         case_ids=shared.case_ids,
     )

@@ -12,7 +12,7 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
-from pytest_dlperf.night.case_text import case_text
+from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
 from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.markdown import markdown_page
@@ -109,11 +109,11 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
-    said = case_text(result, tonight)
+    said = CaseText(result, tonight)
     lines = [*said.measured, *said.since]
     for found in said.differences:
-        lines += found.lines[:DIFFERENCES_SHOWN]
-    lines += said.commits
+        lines += [row.line for row in found.rows[:DIFFERENCES_SHOWN]]
+    lines += said.commits()
     return str(said.title), "\n".join(dict.fromkeys(map(str, lines)))
 
 

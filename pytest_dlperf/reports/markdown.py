@@ -21,7 +21,7 @@ from pytest_dlperf.night.case_status import (
     word_of,
     worst_first,
 )
-from pytest_dlperf.night.case_text import DIFFERENCE_HEADINGS, case_text, first_line
+from pytest_dlperf.night.case_text import CaseText, first_line
 from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
@@ -231,8 +231,8 @@ def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
         for judgement in judgements
         if judgement.measured is not None or judgement.accepted is not None
     ]
-    said = case_text(result, tonight)
-    lines = (*said.since, *said.remarks, *said.commits, *said.accepted)
+    said = CaseText(result, tonight)
+    lines = (*said.since, *said.remarks, *said.commits(), *said.accepted)
     blocks = (
         f"### {rendered(said.title)}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),
@@ -249,8 +249,11 @@ def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
 def _difference_table(found: DifferenceTable) -> Iterator[str]:
     if found.metrics:
         yield f"{rendered(found.metrics)}:"
-    rows = [tuple(map(rendered, cells)) for cells in found.rows[:DIFFERENCES_IN_TABLE]]
-    yield table(DIFFERENCE_HEADINGS, rows)
+    rows = [
+        tuple(map(rendered, (row.name, *row.sides, row.came_with)))
+        for row in found.rows[:DIFFERENCES_IN_TABLE]
+    ]
+    yield table(("what differs", *found.sides, ""), rows)
     if len(found.rows) > len(rows):
         yield f"… and {len(found.rows) - len(rows)} more"
 

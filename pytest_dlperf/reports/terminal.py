@@ -18,15 +18,17 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
-from pytest_dlperf.night.cases import (
-    Listing,
-    case_view,
+from pytest_dlperf.night.case_text import CaseText, has_failure
+from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
+from pytest_dlperf.night.pieces import Listing
+from pytest_dlperf.night.remarks import (
     is_only_skipped,
+    left_out_logs,
     scaling,
     skip_reasons,
+    suspicion_lines,
+    to_be_expected,
 )
-from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
-from pytest_dlperf.night.remarks import left_out_logs, suspicion_lines, to_be_expected
 from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import IgnoredLog, Results, TestRecord
-    from pytest_dlperf.night.cases import CaseView
     from pytest_dlperf.reports.report import Note, TestStatus
 
 LETTERS: Final = {
@@ -181,11 +182,10 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if verbosity < 0:
         shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
-        views = [
-            case_view(r, tonight, every=verbosity > 0, strict=strict, with_failures=with_failures)
-            for r in shown
-        ]
-        yield from _table(views, width, strict=strict, is_short=verbosity < 0)
+        said = [CaseText(result, tonight) for result in shown]
+        yield from _table(
+            said, width, strict=strict, verbosity=verbosity, with_failures=with_failures
+        )
     if verbosity >= 0:
         for one in scaling(results):
             yield from map(Line, listed(str(one.head), _pieces(one), width))
@@ -201,15 +201,19 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
 
 
 def _table(
-    views: Sequence[CaseView], width: int, *, strict: bool, is_short: bool
+    cases: Sequence[CaseText], width: int, *, strict: bool, verbosity: int, with_failures: bool
 ) -> Iterator[Line]:
-    (head, *lines), legend = case_table(views, width)
+    every, is_short = verbosity > 0, verbosity < 0
+    rows_of = [case.rows(every=every) for case in cases]
+    ids = (case.result.case.id for case in cases)
+    (head, *lines), legend = case_table(list(zip(ids, rows_of, strict=True)), width)
     yield from (Line(text, ("bold",)) for text in head)
     left = iter(lines)
-    for view in views:
-        for row, lines_of_row in zip(view.rows, left):  # noqa: B905 - the lines of the next stay
+    for case, rows in zip(cases, rows_of, strict=True):
+        for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
             yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
-        for one in () if is_short else view.below:
+        kept = [r for r in rows if with_failures or not has_failure(case.result, r, strict=strict)]
+        for one in () if is_short else case.below(kept, every=every):
             if isinstance(one, Listing):
                 told = listed(f"    {one.head}", _pieces(one), width)
             else:

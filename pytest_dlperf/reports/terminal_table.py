@@ -12,7 +12,7 @@ from pytest_dlperf.reports.tables import stacked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.night.cases import CaseView
+    from pytest_dlperf.night.case_text import Row
 
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
 """What makes room for the rest, the least important first."""
@@ -20,15 +20,17 @@ _LEFT: Final = ("case", "metric", "unit", "verdict")
 _LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
-def case_table(cases: Sequence[CaseView], width: int) -> tuple[list[tuple[str, ...]], str]:
+def case_table(
+    cases: Sequence[tuple[str, Sequence[Row]]], width: int
+) -> tuple[list[tuple[str, ...]], str]:
     """Lay out the head and each row, in as many columns as there is room for, and a legend.
 
     A case's id stands in the first of its rows, or above them where they are wide.
     """
     rows = [
-        {**row.cells, "case": "" if number else view.case_id}
-        for view in cases
-        for number, row in enumerate(view.rows)
+        {**row.cells, "case": "" if number else case_id}
+        for case_id, of_case in cases
+        for number, row in enumerate(of_case)
     ]
     shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
     units: dict[str, dict[str, None]] = {}

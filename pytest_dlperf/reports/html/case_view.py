@@ -11,16 +11,9 @@ from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import decisive_metric, status_of
+from pytest_dlperf.night.case_status import status_of
+from pytest_dlperf.night.case_text import CaseText, DifferenceTable
 from pytest_dlperf.night.environment import Surroundings, surroundings_of
-from pytest_dlperf.night.explanation_words import (
-    ToldCommit,
-    ToldDifference,
-    came_with,
-    told_commits,
-    told_difference,
-)
 from pytest_dlperf.night.figures import arms_of, log_folder, named_runs, run_number
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
@@ -30,10 +23,10 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Difference, DifferenceKind
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
+    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.night.pieces import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
@@ -58,21 +51,16 @@ class CaseView(Struct, frozen=True, kw_only=True):
 
     case: Case
     badge: Badge
-    in_short: str
     judged: tuple[MetricView, ...]
     recorded: tuple[MetricView, ...]
     """Metrics that no test judges."""
     shown: MetricView | None
-    differences: tuple[ToldDifference, ...]
-    """What is not as it was in the last good night, or when the number was accepted."""
-    commits: tuple[ToldCommit, ...]
-    """The commits that came with it."""
-    came_with: str
-    """What is said of a difference that began in the same night."""
+    differences: tuple[DifferenceTable, ...]
+    commits: tuple[Text, ...]
     arms: tuple[Arm, ...]
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
-    remarks: tuple[str, ...]
+    gaps: tuple[Text, ...]
 
     @property
     def by_name(self) -> dict[str, MetricView]:
@@ -108,43 +96,26 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
             session=session,
         )
     )
-    told = decisive_metric(result)
+    said = CaseText(result, session.started)
     judged = tuple(v for v in views if v.metric.is_judged or v.metric.name in result.judgements)
     return CaseView(
         case=result.case,
         badge=badge_of(status_of(result), strict=session.strict),
-        in_short=_in_short(result),
         judged=judged,
         recorded=tuple(view for view in views if view not in judged),
         shown=min(judged, key=_severity, default=None),
-        differences=tuple(map(told_difference, _differences(result, told))),
-        commits=tuple(told_commits(told.explanation if told else None, most=COMMITS_LISTED)),
-        came_with=came_with(told.judgement) if told and told.judgement else "",
+        differences=said.differences,
+        commits=said.commits(COMMITS_LISTED),
         arms=tuple(_arms(result)),
         surroundings=surroundings_of(result),
         tails=tails,
-        remarks=tuple(_remarks(result)),
+        gaps=said.gaps,
     )
-
-
-def _differences(result: CaseResult, told: MetricResult | None) -> list[Difference]:
-    """Return what differs by the metric that tells what is wrong, and what only others show."""
-    explanations = [told.explanation if told else None, *result.explanations.values()]
-    found: dict[tuple[DifferenceKind, str], Difference] = {}
-    for explanation in filter(None, explanations):
-        for one in explanation.differences:
-            found.setdefault((one.kind, one.name), one)
-    return list(found.values())
 
 
 def _severity(view: MetricView) -> tuple[int, float]:
     """Order metrics, the worst verdict first; of bad ones the one that lost the most."""
     return view.badge.rank, (view.gain_percent or 0.0) if view.badge.is_bad else 0.0
-
-
-def _in_short(result: CaseResult) -> str:
-    reasons = [judgement.reason for judgement in result.judgements.values() if judgement.reason]
-    return texts.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
 
 
 def _arms(result: CaseResult) -> Iterator[Arm]:
@@ -171,16 +142,6 @@ def _with_numbers(measured: Measurement) -> Iterator[Metric]:
     for number, metric in enumerate(measured.metrics):
         if not number or any(metric.name in {*run.metrics, *run.missing} for run in measured.runs):
             yield metric
-
-
-def _remarks(result: CaseResult) -> Iterator[str]:
-    if not result.is_whole:
-        yield "A test of this case was lost with its worker: the case was not judged as a whole."
-    if not result.judgements:
-        yield "No test of this case has come to a verdict."
-    else:
-        for metric in result.unfinished:
-            yield f"The test of the metric {metric} has not come to its end."
 
 
 class LogTail(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,6 @@
   };
   const listed = (elements, write) => [...elements].map((each) => `- ${write(each)}`).join("\n");
   const table = (element) => {
-    if (!element) return "";
     const rows = [...element.rows].map((row) => [...row.cells].map((cell) => code(said(cell)) || " "));
     rows.splice(1, 0, rows[0].map(() => "---"));
     return rows.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
@@ -45,7 +44,7 @@
     return [
       `**${said(details.querySelector("summary .word"))}**: ${code(said(details.querySelector("h3")))}`,
       listed(bad, metric),
-      table(details.querySelector("table.differences")),
+      ...[...details.querySelectorAll("table.differences")].map(table),
       listed(details.querySelectorAll("ul.commits li"), (one) => `${code(said(one))}${link(one.querySelector("a"))}`),
       ...tails,
       session,
