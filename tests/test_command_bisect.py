@@ -212,6 +212,9 @@ def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
 
 def test_a_budget_that_is_too_small_is_told(repository: HuntedRepository) -> None:
     repository.fill(8, slow=5, seconds=0.08)
+    code, output = repository.bisect("--runs", "4")
+    assert code == 1
+    assert "the budget is spent after 4 runs of both ends" in output
     code, output = repository.bisect("--runs", "7")
     assert code == 2
     assert re.search(r"7 runs are too few to be 95 % sure: .* it takes some \d+; with", output)

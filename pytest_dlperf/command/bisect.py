@@ -155,7 +155,7 @@ def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
         metric=hunted.metric,
         kind=axis.kind,
         good=axis.good,
-        candidates=tuple(axis.candidates),
+        candidates=axis.candidates,
         weights=weights,
         known=known,
         setup=axis.setup,

@@ -410,7 +410,7 @@ def within(question: Question, answer: Answer, axis: Axis) -> Question:
         question,
         kind=axis.kind,
         good=axis.good,
-        candidates=tuple(axis.candidates),
+        candidates=axis.candidates,
         weights=weights,
         setup=axis.setup,
         known=replace(answer.ends, hunt=hunt),

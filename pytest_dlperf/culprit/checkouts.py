@@ -81,7 +81,7 @@ class Checkout:
         Raises:
             UsageError: It lies in none.
         """
-        self.folder = folder
+        self.root = folder
         try:
             self.root = Path(self.git("rev-parse", "--show-toplevel"))
         except GitError as error:
@@ -93,12 +93,12 @@ class Checkout:
         Raises:
             GitError: It failed, or took ten minutes.
         """
-        where = folder or getattr(self, "root", self.folder)
         # What a surrounding command of Git sets is not about this checkout.
         environment = {k: v for k, v in os.environ.items() if k not in _OF_HOOKS}
+        where = str(folder or self.root)
         try:
             done = subprocess.run(  # noqa: S603 - git itself
-                ["git", "-C", str(where), "-c", "core.hooksPath=/dev/null", *arguments],  # noqa: S607
+                ["git", "-C", where, "-c", "core.hooksPath=/dev/null", *arguments],  # noqa: S607
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -135,11 +135,11 @@ def _unless_hidden(suspect: Suspect) -> Suspect:
     """Give up what was masked, or differs between folders, in what a fingerprint keeps."""
     if _MASKED in suspect.then:
         why = "its value of then is not kept; public_environment in the system file keeps it"
-        return Suspect(name=suspect.name, then=suspect.then, tonight=suspect.tonight, why_not=why)
-    if _PLACEHOLDER.search(suspect.then):
+    elif _PLACEHOLDER.search(suspect.then):
         why = "it names a folder or host that differs from run to run"
-        return Suspect(name=suspect.name, then=suspect.then, tonight=suspect.tonight, why_not=why)
-    return suspect
+    else:
+        return suspect
+    return Suspect(name=suspect.name, then=suspect.then, tonight=suspect.tonight, why_not=why)
 
 
 def _of_commits(

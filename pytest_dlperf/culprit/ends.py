@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.culprit.hunt import worse_by
-from pytest_dlperf.gate.noise import QUANTILE_97_5, location, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,12 +33,6 @@ class Ends(Struct, frozen=True, kw_only=True):
     noise: float
     noise_dof: int
     level_error: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the loss: natural logarithms of ratios."""
-        half = t_quantile(QUANTILE_97_5, self.noise_dof) * self.loss_error
-        return self.loss - half, self.loss + half
 
     @property
     def is_loss(self) -> bool:

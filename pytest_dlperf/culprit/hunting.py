@@ -19,6 +19,7 @@ from pytest_dlperf.culprit.hunt import (
     Outcome,
     Posterior,
     Shape,
+    Together,
     as_part,
     worse_by,
 )
@@ -62,7 +63,6 @@ class Budget(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """How a hunt stands after a run."""
 
-    setting: int
     trial: TrialEntry
     runs: int
     """All that were done, those of both ends included."""
@@ -86,7 +86,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     loss_percent: float | None = None
     """Positive: worse than the good end."""
     interval_percent: tuple[float, float] | None = None
-    together: str | None = None
+    together: Together | None = None
     everywhere: bool = False
     """Without a culprit: whether the good end is as bad as well."""
     good: Candidate
@@ -173,8 +173,6 @@ class Hunting:
         self._hosts = question.hosts or journal.hosts
         self._sitting = journal.sitting
         self._ends: KnownEnds | None = None
-        self._expected = 0.0
-        """Runs that a hunt like this takes."""
 
     # ---------------------------------------------------------------- from run to run
 
@@ -274,20 +272,14 @@ class Hunting:
         search = self._search(self._ends) if self._ends is not None else None
         self._tell(
             Progress(
-                setting=setting,
                 trial=entry,
                 runs=len(done),
-                runs_left=self._runs_left(search) if search else None,
+                runs_left=search.finding().runs_left if search else None,
                 seconds_a_run=median([one.seconds for one in done]) if done else 0.0,
                 posterior=search.posterior() if search else None,
             )
         )
         return entry
-
-    def _runs_left(self, search: Search) -> float:
-        if search.finding().outcome is not Outcome.UNDECIDED:
-            return 0.0
-        return max(1.0, self._expected - sum(not one.is_end for one in self._journal.trials))
 
     def _values_of(self, setting: int) -> tuple[float, ...]:
         trials = self._journal.trials
@@ -301,48 +293,37 @@ class Hunting:
 
     def _measured_ends(self) -> KnownEnds:
         """Measure both ends in turn, until their difference is beyond doubt or nothing."""
+        question = self._question
         while True:
-            good, bad = self._values_of_end(0), self._values_of_end(self._bad_end)
-            is_enough = len(good) >= MIN_END_RUNS and len(bad) >= MIN_END_RUNS
-            if is_enough and (known := self._known_ends(good, bad)) is not None:
-                return known
-            if len(bad) >= (_MAX_LEANING_RUNS if self._leans(good, bad) else MAX_END_RUNS):
+            # Nothing but the ends is measured before they are known.
+            good, bad = self._values_of(0), self._values_of(self._bad_end)
+            limit, ends = MAX_END_RUNS, None
+            if min(len(good), len(bad)) >= MIN_END_RUNS:
+                better = self._direction(median(good), median(bad))
+                ends = ends_of(good, bad, better, sessions=question.sessions)
+            if ends is not None and ends.is_loss:
+                hunt = hunt_of(ends, question.weights, question.spread, self._budget.error)
+                hunt = replace(hunt, measured_in=self._sitting)
+                return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
+            if ends is not None and ends.loss > _LEANING * ends.loss_error:
+                limit = _MAX_LEANING_RUNS
+            if len(bad) >= limit:
                 raise NotFoundError(self._no_difference(good, bad))
+            if self._is_spent():
+                raise NotFoundError(
+                    f"the budget is spent after {numbers.counted(len(good) + len(bad), 'run')} of "
+                    f"both ends, and whether they differ is not known: that takes {MIN_END_RUNS} "
+                    f"to {_MAX_LEANING_RUNS} runs of each. Nothing was hunted"
+                )
             setting = 0 if len(good) <= len(bad) else self._bad_end
             entry = self._measure(setting, is_end=True)
             if entry.problem is not None:
                 word = "BAD" if setting else "GOOD"
                 raise NotFoundError(
-                    f"{word}, {self._question.named(setting)}, cannot be measured: "
+                    f"{word}, {question.named(setting)}, cannot be measured: "
                     f"{entry.problem}. Both ends need the system file with this very case; nothing "
                     "was hunted"
                 )
-
-    def _leans(self, good: list[float], bad: list[float]) -> bool:
-        """Whether the ends seem to differ, though it is not beyond doubt."""
-        if len(bad) < MIN_END_RUNS:
-            return False
-        better = self._direction(median(good), median(bad))
-        ends = ends_of(good, bad, better, sessions=self._question.sessions)
-        return ends is not None and ends.loss > _LEANING * ends.loss_error
-
-    def _known_ends(self, good: list[float], bad: list[float]) -> KnownEnds | None:
-        """Return what runs of both ends tell; ``None`` while that may be nothing."""
-        better = self._direction(median(good), median(bad))
-        ends = ends_of(good, bad, better, sessions=self._question.sessions)
-        if ends is None or not ends.is_loss:
-            return None
-        question = self._question
-        hunt = hunt_of(ends, question.weights, question.spread, self._budget.error)
-        hunt = replace(hunt, measured_in=self._sitting)
-        return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
-
-    def _values_of_end(self, setting: int) -> list[float]:
-        return [
-            one.value
-            for one in self._journal.trials
-            if one.is_end and one.setting == setting and one.value is not None
-        ]
 
     def _direction(self, good: float, bad: float) -> Better:
         """Return the direction in which the bad end is worse: of a gain, the other one."""
@@ -369,10 +350,9 @@ class Hunting:
 
     def _check_cost(self, hunt: Hunt) -> None:
         """Say beforehand what is dear, and refuse what the budget cannot reach."""
-        expected = forecast(hunt, trials=_TRIALS)
-        self._expected = expected.runs
         if any(not one.is_end for one in self._journal.trials):
             return  # it was agreed to before
+        expected = forecast(hunt, trials=_TRIALS)
         spent = len(self._journal.trials)
         asked = f"{100 * (1 - hunt.error):g} %"
         if self._budget.runs is not None and expected.runs + spent > self._budget.runs:
@@ -417,7 +397,7 @@ class Hunting:
             certainty=finding.certainty,
             loss_percent=None if finding.loss is None else percent(finding.loss),
             interval_percent=None if both is None else (min(both), max(both)),
-            together=finding.together.value if finding.together else None,
+            together=finding.together,
             everywhere=posterior.everywhere > posterior.gone,
             good=question.good,
             bad=question.candidates[-1],

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HUNTS: Final = ".dlperf/hunts"
 """Hunts are below this folder, unless the user names another."""
+_DIGEST: Final = 12
 _FOUND: Final = "found.jsonl"
 _NAME: Final = "hunt.jsonl"
 _SITTING_S: Final = 3600.0
@@ -63,10 +64,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def named_by(question: Mapping[str, Any]) -> str:
     """Name the folder of a question: the same question finds it again."""
     text = json.dumps(to_builtins(question), sort_keys=True)
-    return sha256(text.encode()).hexdigest()[:SHORT_DIGEST]
-
-
-SHORT_DIGEST: Final = 12
+    return sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
 class Found(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.culprit.hunt import Outcome
+from pytest_dlperf.culprit.hunt import Outcome, Together
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.numbers import counted, interval, quantity, signed_percent
 from pytest_dlperf.model.statistics import median
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.culprit.axes import Candidate
     from pytest_dlperf.culprit.hunting import Answer, Progress, Question
 
+_TOGETHER: Final = {
+    Together.EACH: "each has a part",
+    Together.BOTH: "only together",
+    Together.EITHER: "each alone has all",
+}
 _BAR: Final = 20
 _MAX_BARS: Final = 8
 _MIN_SHARE: Final = 0.01
@@ -41,7 +46,7 @@ def progress_lines(progress: Progress, question: Question, *, now: datetime) -> 
     number = f"run {progress.runs}"
     if progress.runs_left is not None:
         number += f" of about {progress.runs + progress.runs_left:.0f}"
-    name = question.named(progress.setting)
+    name = question.named(trial.setting)
     if trial.problem is not None:
         yield f"{name}: {trial.problem.splitlines()[0]}"
     else:
@@ -67,23 +72,20 @@ def bars(shares: Sequence[float], candidates: Sequence[Candidate]) -> Iterator[s
 
 def headline(answer: Answer) -> str:
     """Say the answer in one sentence, as the next night's explanation quotes it."""
-    if answer.outcome is Outcome.FOUND:
-        return f"found: {named(answer)}, {_certainty(answer)}, {counted(answer.runs, 'run')}"
-    if answer.outcome is Outcome.PAIR:
-        acts = {"each": "each has a part", "both": "only together", "either": "each alone has all"}
-        how = acts.get(answer.together or "", "")
-        return (
-            f"found: {named(answer)} ({how}), {_certainty(answer)}, {counted(answer.runs, 'run')}"
-        )
+    runs = counted(answer.runs, "run")
+    if answer.outcome is Outcome.UNDECIDED:
+        is_spent = answer.is_out_of_budget
+        why = "the budget is spent" if is_spent else "what is left cannot be told apart"
+        return f"undecided: {why} after {runs}"
     if answer.outcome is Outcome.NONE:
-        where = (
-            f"{answer.good.name} is as bad now: look at driver, hosts and the night itself"
-            if answer.everywhere
-            else f"the change is gone: {answer.bad.name} is good now"
-        )
-        return f"none of these: {where}, {_certainty(answer)}, {counted(answer.runs, 'run')}"
-    why = "the budget is spent" if answer.is_out_of_budget else "what is left cannot be told apart"
-    return f"undecided: {why} after {counted(answer.runs, 'run')}"
+        text = f"none of these: the change is gone: {answer.bad.name} is good now"
+        if answer.everywhere:
+            where = "look at driver, hosts and the night itself"
+            text = f"none of these: {answer.good.name} is as bad now: {where}"
+    else:
+        how = f" ({_TOGETHER[answer.together]})" if answer.together is not None else ""
+        text = f"found: {named(answer)}{how}"
+    return f"{text}, {_certainty(answer)}, {runs}"
 
 
 def named(answer: Answer) -> str:
