@@ -51,7 +51,7 @@ def hunted(hunt: Hunt, loss: dict[int, float], *, seed: int = 1, spread: float =
 
 def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
     weights = (1.0, 2.0, 1.0, 3.0, 1.0)
-    hunt = Hunt(weights=weights, loss=0.03, noise=0.01, none=0.3, pairs=0.2)
+    hunt = Hunt(weights=weights, loss=0.03, noise=0.01)
     runs = [(0, 0.002), (1, 0.005), (2, 0.009), (3, 0.013), (3, 0.018), (4, 0.021), (5, 0.034)]
     search = Search(hunt, [run(*one) for one in runs])
 
@@ -68,12 +68,12 @@ def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
     prior = [weight / sum(weights) for weight in weights]
     masses: dict[tuple[int, ...], float] = {}
     for place in range(-1, 6):
-        mass = 0.15 if place in (-1, 5) else 0.7 * 0.8 * prior[place]
+        mass = 0.15 if place in (-1, 5) else 0.7 * 0.9 * prior[place]
         shares = {setting: float(setting > place) for setting, _ in runs}
         masses[(place,)] = mass * math.exp(log_likelihood(shares))
     for i, j in itertools.product(range(5), repeat=2):
         # Drawn twice, it is one.
-        answer, mass = tuple(sorted({i, j})), 0.7 * 0.2 * prior[i] * prior[j]
+        answer, mass = tuple(sorted({i, j})), 0.7 * 0.1 * prior[i] * prior[j]
         masses.setdefault(answer, 0.0)
         for part in (0.4, 0.6):
             shares = {s: (s > min(i, j)) * part + (s > max(i, j)) * (1 - part) for s, _ in runs}

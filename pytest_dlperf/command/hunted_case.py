@@ -26,7 +26,7 @@ from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
 from pytest_dlperf.culprit.axes import PackageSource
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
-from pytest_dlperf.culprit.ends import ends_of
+from pytest_dlperf.culprit.ends import ends_of, hunt_of, of_nights
 from pytest_dlperf.culprit.hunt import Outcome, Shape
 from pytest_dlperf.culprit.hunting import (
     MIN_END_RUNS,
@@ -36,8 +36,6 @@ from pytest_dlperf.culprit.hunting import (
     NotFoundError,
     Progress,
     Question,
-    hunt_of,
-    of_nights,
 )
 from pytest_dlperf.culprit.journal import HUNTS, Found, Journal, KnownEnds, named_by, note_found
 from pytest_dlperf.culprit.trial import Trials

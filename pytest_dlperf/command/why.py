@@ -28,9 +28,9 @@ from pytest_dlperf.culprit.axes import Candidate, Commits
 from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
-from pytest_dlperf.culprit.ends import Ends
-from pytest_dlperf.culprit.hunt import Outcome, Shape, worse_by
-from pytest_dlperf.culprit.hunting import NotFoundError, Question, hunt_of, of_nights
+from pytest_dlperf.culprit.ends import Ends, hunt_of, of_nights
+from pytest_dlperf.culprit.hunt import MAX_DIFFERENCES, Outcome, Shape, worse_by
+from pytest_dlperf.culprit.hunting import NotFoundError, Question
 from pytest_dlperf.culprit.journal import KnownEnds
 from pytest_dlperf.culprit.trial import AbortedError, Setup
 from pytest_dlperf.gate.noise import pooled_noise
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.results import Origin
 
-_MAX_SUSPECTS: Final = 8
 _USUAL_NOISE: Final = 0.01
 _USUAL_DOF: Final = 2
 _LEVEL_OF_TREES: Final = 0.2
@@ -184,7 +183,7 @@ def _culprit(answer: Answer, groups: Sequence[tuple[Suspect, ...]]) -> tuple[Sus
 
 def _groups(suspects: Sequence[Suspect]) -> list[tuple[Suspect, ...]]:
     """Have groups where there are more than can be tried in all combinations."""
-    size = math.ceil(len(suspects) / _MAX_SUSPECTS)
+    size = math.ceil(len(suspects) / MAX_DIFFERENCES)
     return [tuple(suspects[at : at + size]) for at in range(0, len(suspects), size)]
 
 

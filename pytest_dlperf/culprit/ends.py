@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pytest_dlperf.culprit.hunt import worse_by
+from pytest_dlperf.culprit.hunt import Hunt, worse_by
 from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 _MIN_ERRORS: Final = 3.0
 """A loss of fewer standard errors is not taken for one."""
+_MIN_NOISE: Final = 1 / 15
+_LOSS_OF_NIGHTS: Final = 0.15
+_LEVEL_OF_NIGHTS: Final = 0.1
+"""Parts of a loss."""
 
 
 class Ends(Struct, frozen=True, kw_only=True):
@@ -70,4 +75,28 @@ def ends_of(
         noise=noise.deviation,
         noise_dof=noise.dof,
         level_error=each[0],
+    )
+
+
+def hunt_of(ends: Ends, weights: tuple[float, ...], spread: float | None, error: float) -> Hunt:
+    """Make a hunt of what is known of both ends; ``spread`` is ``None`` where no history tells."""
+    return Hunt(
+        weights=weights,
+        loss=ends.loss,
+        loss_error=ends.loss_error,
+        # Nothing is gained by telling apart what lies so far apart.
+        noise=max(ends.noise, _MIN_NOISE * ends.loss),
+        noise_dof=ends.noise_dof,
+        level_error=ends.level_error,
+        spread=ends.noise if spread is None else spread,
+        error=error,
+    )
+
+
+def of_nights(hunt: Hunt) -> Hunt:
+    """Believe less in ends that are two nights: with other sessions about, levels are others."""
+    return replace(
+        hunt,
+        loss_error=math.hypot(hunt.loss_error, hunt.spread, _LOSS_OF_NIGHTS * hunt.loss),
+        level_error=math.hypot(hunt.level_error, _LEVEL_OF_NIGHTS * hunt.loss),
     )

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 GOOD_END: Final = 0
 """The setting that has none of the candidates."""
-
-
-MOST_DIFFERENCES: Final = 8
+MAX_DIFFERENCES: Final = 8
 """More cannot be tried apart: settings double with each."""
-
 _MIN_CLEAR: Final = 1.5
 """A loss of fewer deviations between runs is faint."""
 
@@ -57,19 +54,14 @@ class Hunt(Struct, frozen=True, kw_only=True):
     """The sitting in which the ends were measured, which ``spread`` does not concern."""
     error: float = 0.05
     """Probability of a wrong answer that is allowed."""
-    none: float = 0.3
-    """Prior of no candidate being at fault: half for a loss that the good end has as well, half
-    for one that is gone."""
-    pairs: float | None = None
-    """Prior of two at fault, of what ``none`` leaves; by default 0.1 if ordered, else 0.4."""
 
     def __post_init__(self) -> None:
         """Refuse what no search can begin with: a ``ValueError``."""
         if not self.weights or min(self.weights) <= 0:
             raise ValueError(f"candidates have weights above 0, not {self.weights}")
-        if self.shape is Shape.SUBSETS and len(self.weights) > MOST_DIFFERENCES:
+        if self.shape is Shape.SUBSETS and len(self.weights) > MAX_DIFFERENCES:
             raise ValueError(
-                f"{len(self.weights)} differences are too many to try apart: {MOST_DIFFERENCES}"
+                f"{len(self.weights)} differences are too many to try apart: {MAX_DIFFERENCES}"
             )
         if self.loss <= 0 or self.noise <= 0:
             raise ValueError(f"loss and noise are above 0, not {self.loss:g} and {self.noise:g}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from pytest_dlperf.culprit.axes import Candidate  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.cost import forecast
-from pytest_dlperf.culprit.ends import Ends, ends_of
+from pytest_dlperf.culprit.ends import ends_of, hunt_of
 from pytest_dlperf.culprit.hunt import (
     Hunt,
     Observation,
@@ -39,10 +38,6 @@ MAX_END_RUNS: Final = 8
 _MAX_LEANING_RUNS: Final = 20
 _LEANING: Final = 1.5
 """Ends whose difference is more standard errors are measured more often before it is given up."""
-_MIN_NOISE: Final = 1 / 15
-_LOSS_OF_NIGHTS: Final = 0.15
-_LEVEL_OF_NIGHTS: Final = 0.1
-"""Parts of a loss."""
 _TRIALS: Final = 10
 """Hunts that a forecast plays."""
 
@@ -128,30 +123,6 @@ class Question(Struct, frozen=True, kw_only=True):
             return (self.good, *self.candidates)[setting].name
         back = [one.name for bit, one in enumerate(self.candidates) if not setting >> bit & 1]
         return f"{', '.join(back)} put back" if back else "tonight's"
-
-
-def hunt_of(ends: Ends, weights: tuple[float, ...], spread: float | None, error: float) -> Hunt:
-    """Make a hunt of what is known of both ends; ``spread`` is ``None`` where no history tells."""
-    return Hunt(
-        weights=weights,
-        loss=ends.loss,
-        loss_error=ends.loss_error,
-        # Nothing is gained by telling apart what lies so far apart.
-        noise=max(ends.noise, _MIN_NOISE * ends.loss),
-        noise_dof=ends.noise_dof,
-        level_error=ends.level_error,
-        spread=ends.noise if spread is None else spread,
-        error=error,
-    )
-
-
-def of_nights(hunt: Hunt) -> Hunt:
-    """Believe less in ends that are two nights: with other sessions about, levels are others."""
-    return replace(
-        hunt,
-        loss_error=math.hypot(hunt.loss_error, hunt.spread, _LOSS_OF_NIGHTS * hunt.loss),
-        level_error=math.hypot(hunt.level_error, _LEVEL_OF_NIGHTS * hunt.loss),
-    )
 
 
 class Hunting:

@@ -29,7 +29,11 @@ bad end."""
 _LAST: Final = len(SHARES) - 1
 _PARTS: Final = range(1, _LAST)
 
+_PRIOR_OF_NONE: Final = 0.3
+"""Of no candidate being at fault: half for a loss that the good end has as well, half for one that
+is gone."""
 _PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.4}
+"""Of two at fault, where one is."""
 
 _WAYS: Final = (
     (Together.BOTH, (0, 0), 1 / len(Together)),
@@ -85,10 +89,10 @@ class Hypotheses(Protocol):
 
 def hypotheses_of(hunt: Hunt, run: Sequence[int], broken: set[int]) -> Hypotheses:
     """List the answers, given the settings that were run, in rising order, and that cannot be."""
-    pairs = _PRIOR_OF_PAIRS[hunt.shape] if hunt.pairs is None else hunt.pairs
+    pairs = (1 - _PRIOR_OF_NONE) * _PRIOR_OF_PAIRS[hunt.shape]
     settings = np.array([each for each in range(hunt.bad_end + 1) if each not in broken])
     cls = _Ordered if hunt.shape is Shape.ORDERED else _Subsets
-    return cls(hunt, (1 - hunt.none) * pairs, settings, np.array(run, dtype=np.intp))
+    return cls(hunt, pairs, settings, np.array(run, dtype=np.intp))
 
 
 class _Ordered:
@@ -105,9 +109,9 @@ class _Ordered:
         self._edges = np.concatenate(([0.0], self._line[run], [1.0]))
         self._width = np.diff(self._edges)
         self._count = len(self._width)
-        alone = (1 - hunt.none - pairs) * self._width + pairs * self._width**2
+        alone = (1 - _PRIOR_OF_NONE - pairs) * self._width + pairs * self._width**2
         ends = np.zeros((2, self._count))
-        ends[0, 0] = ends[1, -1] = hunt.none / 2
+        ends[0, 0] = ends[1, -1] = _PRIOR_OF_NONE / 2
         self._ends = ends / (alone + ends.sum(0))
         self._first, self._second = np.triu_indices(self._count, 1)
         apart = 2 * pairs * self._width[self._first] * self._width[self._second] / len(_PARTS)
@@ -208,11 +212,11 @@ class _Subsets:
         weights = np.array(hunt.weights) / sum(hunt.weights)
         two = list(combinations(range(len(weights)), 2))
         scale = pairs / sum(weights[i] * weights[j] for i, j in two) if two else 0.0
-        alone = (1 - hunt.none - pairs * bool(two)) * weights
+        alone = (1 - _PRIOR_OF_NONE - pairs * bool(two)) * weights
         # Who, how, the share with none of two, the first, the second, both; and the prior.
         rows: list[tuple[tuple[int, ...], Together | None, tuple[int, ...], float]] = [
-            ((), None, (_LAST,) * 4, hunt.none / 2),
-            ((), None, (0,) * 4, hunt.none / 2),
+            ((), None, (_LAST,) * 4, _PRIOR_OF_NONE / 2),
+            ((), None, (0,) * 4, _PRIOR_OF_NONE / 2),
             *(((one,), None, (0, 0, 0, _LAST), mass) for one, mass in enumerate(alone)),
             *(
                 ((i, j), kind, (0, *shares, _LAST), scale * weights[i] * weights[j] * part)
