@@ -177,6 +177,68 @@ def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite: Suite) -> Non
     assert found["bandwidth"] == 29.73
 
 
+STAND_IN: Final = """\
+#!{python}
+import sys
+assert {options!r} <= set(sys.argv), sys.argv
+text = open({table!r}).read()
+for word in sys.argv:
+    for option, name in (("--result-dir=", "/result.json"), ("--output-file=", "")):
+        if word.startswith(option):
+            open(word[len(option):] + name, "w").write(text)
+            text = "done"
+print(text)
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "program", "topology", "options"),
+    [
+        ("nccl_tests.log", "mpirun", "2n8g", {"16", "127.1.0.1:8,127.1.0.2:8", "all_reduce_perf"}),
+        ("stream.log", "stream_c.exe", "1n1g", set()),
+        ("vllm_bench.json", "vllm", "1n1g", {"bench", "serve", "--base-url=http://x:80", "--n=3"}),
+        ("sglang_bench.jsonl", "sglang/bench_serving.py", "1n1g", {"--base-url=http://x:80"}),
+    ],
+)
+def test_what_the_planned_command_prints_or_writes_is_read(
+    suite: Suite, log: str, program: str, topology: str, options: set[str]
+) -> None:
+    """By a stand-in for the program, on the first node."""
+    real = REAL[log]
+    place = suite.path / program
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(STAND_IN.format(python=sys.executable, options=options, table=str(DATA / log)))
+    place.chmod(0o755)
+    found = launched(
+        suite,
+        own(real.system, real.axes, topology)
+        + f"launch: {{devices: cpu, arguments: [--n=3], environment: "
+        f"{{PATH: '{suite.path}:/usr/bin:/bin', PYTHONPATH: '{suite.path}'}}}}\n",
+        {name for name in real.metrics if name not in ("wrong", "validated")},
+        "--dlperf-launcher=local", "--dlperf-hosts=127.1.0.[1-2]:8",
+        *(["--dlperf-set", "*.server=http://x:80"] if real.system.endswith("bench") else []),
+    )  # fmt: skip
+    assert found == pytest.approx({name: real.metrics[name] for name in found})
+
+
+@pytest.mark.in_process
+def test_requests_that_failed_are_red(suite: Suite, tmp_path: Path) -> None:
+    suite.system_file(own("vllm_bench", ""))
+    text = (DATA / "vllm_bench.json").read_text()
+    assert '"completed": 1000,' in text
+    for completed, expected in ((1000, "pass"), (990, "regressed")):
+        for run in range(5):
+            log = tmp_path / f"{completed}_{run}.json"
+            log.write_text(text.replace('"completed": 1000,', f'"completed": {completed},'))
+        _, results = suite.judge(
+            "-k", "vllm", "--dlperf-create-baselines",
+            f"--dlperf-logs=vllm-own-1n1g={tmp_path}/{completed}_*.json", cluster="local",
+        )  # fmt: skip
+        [case] = results["cases"]
+        assert case["metrics"]["completed"]["verdict"] == expected
+        assert case["metrics"]["output_throughput"]["verdict"] == "pass"
+
+
 def launched(suite: Suite, text: str, metrics: set[str], *arguments: str) -> dict[str, float]:
     """Run the probe once and record it; the judged metrics, which have to be these."""
     suite.system_file(text)
@@ -187,7 +249,7 @@ def launched(suite: Suite, text: str, metrics: set[str], *arguments: str) -> dic
     [run] = case["runs"]
     assert run["status"] == "ok", run["reason"]
     assert result.ret == 0
-    assert {name for name, one in case["metrics"].items() if one["verdict"] == "pass"} == metrics
-    found = {name: case["metrics"][name]["median"] for name in metrics}
+    assert {name for name, one in case["metrics"].items() if one["verdict"] == "pass"} >= metrics
+    found = {name: float(case["metrics"][name]["median"]) for name in metrics}
     assert all(value > 0 for value in found.values())
     return found
