@@ -16,7 +16,7 @@ from trainers import checkout
 
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
-from pytest_dlperf.night.explanation_words import told_commits
+from pytest_dlperf.night.explanation_words import commit_texts
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
@@ -189,9 +189,9 @@ def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
 
     brief, page = brief_of(night_of(results)), html_page(results, {})
 
-    _, more = told_commits(why, most=1)
+    _, more = commit_texts(why, most=1)
     ends = "and 6 more commits of models, 9f8e7d6 to 1a2b3c4"
-    assert more.plain == f"{ends}: https://github.com/lab/models/compare/a...b"
+    assert str(more) == f"{ends}: https://github.com/lab/models/compare/a...b"
     assert "\x1b" not in brief.text
     assert "\n::error" not in brief.text
     assert "commit 0000000 of models, Ana: " in brief.text

@@ -29,7 +29,6 @@ from pytest_dlperf.night.figures import (
     with_unit,
 )
 from pytest_dlperf.night.night import (
-    commit_texts,
     difference_text,
     difference_texts,
     first_differences,
@@ -136,7 +135,7 @@ class CaseText(Struct, frozen=True):
 
     def commits(self, most: int = words.COMMITS_SHOWN) -> tuple[Text, ...]:
         """Return the commits that came with it, at most so many of each checkout."""
-        found = (commit_texts(one.explanation, most) for one in _worst_first(self.result))
+        found = (words.commit_texts(one.explanation, most) for one in _worst_first(self.result))
         return tuple(dict.fromkeys(line for lines in found for line in lines))
 
     def rows(self, *, every: bool = False) -> list[Row]:

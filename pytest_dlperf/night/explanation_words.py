@@ -21,6 +21,7 @@ from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
 from pytest_dlperf.night.figures import difference_percent, lost
+from pytest_dlperf.night.pieces import Piece, Text, join, phrase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -117,11 +118,6 @@ def case_subject(result: CaseResult, tonight: str) -> tuple[str, str]:
     is_first = name == next(iter(result.metrics()))
     said = subject(known.judgement, known.explanation, tonight)
     return said, "" if is_first else texts.printable(name)
-
-
-def case_named(metric: str, case: str) -> str:
-    """Name a case behind its subject, where needed with the metric: ``loss of <case>``."""
-    return f"{metric} of {case}" if metric else case
 
 
 def since_words(explanation: Explanation | None, tonight: str) -> str:
@@ -342,23 +338,8 @@ def _cut(text: str, begin: int, end: int) -> str:
     return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}"
 
 
-class ToldCommit(Struct, frozen=True, kw_only=True):
-    """A commit in words, or several of a checkout, and the address of its page."""
-
-    line: str
-    address: str | None
-    is_range: bool = False
-
-    @property
-    def plain(self) -> str:
-        """The line; that of several with their address."""
-        return f"{self.line}: {self.address}" if self.is_range and self.address else self.line
-
-
-def told_commits(
-    explanation: Explanation | None, *, most: int = COMMITS_SHOWN
-) -> Iterator[ToldCommit]:
-    """Put the commits into words that came with the change, ``most`` of each checkout."""
+def commit_texts(explanation: Explanation | None, most: int = COMMITS_SHOWN) -> Iterator[Text]:
+    """Yield the commits that came with the change, ``most`` of each checkout, with their pages."""
     for known in explanation.commits if explanation is not None else ():
         name = texts.cut(texts.printable(known.checkout), _LONGEST_VALUE)
         for one in known.commits[:most]:
@@ -367,13 +348,15 @@ def told_commits(
                 for text, longest in ((one.author, _LONGEST_VALUE), (one.title, _LONGEST_TITLE))
             )
             line = f"commit {short_commit(one.name)} of {name}, {author}: {title}"
-            yield ToldCommit(line=line, address=texts.address(one.address))
+            yield phrase("{}", Piece(line, address=texts.address(one.address)))
         more = (known.count or 0) - most
         ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
         if more > 0 or not known.commits:
             count = f"and {numbers.counted(more, 'more commit')}" if more > 0 else "commits"
-            line = f"{count} of {name}, {ends}"
-            yield ToldCommit(line=line, address=texts.address(known.compare), is_range=True)
+            # The address is worth reading where nothing can be clicked.
+            address = texts.address(known.compare)
+            link = Piece(address, address=address) if address else ""
+            yield join(": ", [f"{count} of {name}, {ends}", link])
 
 
 # --------------------------------------------------------------------------- who

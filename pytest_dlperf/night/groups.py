@@ -20,13 +20,12 @@ from pytest_dlperf.night.case_status import (
 from pytest_dlperf.night.figures import alike, difference_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.model.baseline import Acceptance
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
-CASES_NAMED: Final = 3
 DIFFERENCES_SHOWN: Final = 3
 """Differences that a group tells: by so many without the first, cases are told apart."""
 
@@ -42,18 +41,6 @@ class Group(Struct, frozen=True, kw_only=True):
     """The metric that is wrong; of a single case empty where that is its first one."""
     known: MetricResult | None
     """What is known of that metric of the first case; ``None`` where it comes from no verdict."""
-
-    @property
-    def title(self) -> str:
-        """The subject, and of a single case its name, else the metric's."""
-        if len(self.cases) > 1:
-            return f"{self.subject}: {self.metric}" if self.metric else self.subject
-        return f"{self.subject}: {words.case_named(self.metric, self.cases[0].case.id)}"
-
-    @property
-    def line(self) -> str:
-        """The title, and which cases of several."""
-        return self.title if len(self.cases) == 1 else f"{self.title} of {self.names()}"
 
     @property
     def judgement(self) -> Judgement | None:
@@ -79,15 +66,6 @@ class Group(Struct, frozen=True, kw_only=True):
         """What differs, without what was there on a night that was good."""
         found = self.explanation.differences if self.explanation is not None else ()
         return tuple(one for one in found if one.came_with_it or _may_explain(one))
-
-    def names(self, write: Callable[[str], str] = str) -> str:
-        """Name the first cases, and count the others."""
-        return numbers.named([write(result.case.id) for result in self.cases], CASES_NAMED)
-
-    def lines(self, tonight: str) -> list[str]:
-        """Say what was measured or why not, and since when; what differs is told apart."""
-        since = words.since_line(self.explanation, tonight)
-        return list(filter(None, (self.measured(), self.reason(), since)))
 
     def accepted(self, tonight: str) -> str:
         """Name the person who accepted the reference number; empty if unknown."""

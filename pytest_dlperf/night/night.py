@@ -205,7 +205,7 @@ def entry_of(group: Group, results: Results) -> Entry:
         ),
         reason=phrase("{}", group.reason()),
         differences=difference_texts(group.suspects, judgement),
-        commits=tuple(commit_texts(explanation)),
+        commits=tuple(words.commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
         owners=_owners(group, results),
     )
@@ -253,17 +253,6 @@ def first_differences(differences: Sequence[Text], most: int) -> list[Text]:
     return [*differences[:most], *([rest] if more > 0 else [])]
 
 
-def commit_texts(
-    explanation: Explanation | None, most: int = words.COMMITS_SHOWN
-) -> Iterator[Text]:
-    """Yield the commits that came with a change, with the addresses of their pages."""
-    for one in words.told_commits(explanation, most=most):
-        if one.is_range and one.address:  # which is worth reading where nothing can be clicked
-            yield phrase("{}: {}", one.line, Piece(one.address, address=one.address))
-        else:
-            yield phrase("{}", Piece(one.line, address=one.address))
-
-
 # ------------------------------------------------------------------------------- facts
 
 
@@ -288,7 +277,7 @@ def _recovered(cases: Iterable[CaseResult], tonight: str) -> Iterator[Text]:
             first = min(red, key=lambda night: parse_time(night.at))
             by_night.setdefault(words.red_words(first, tonight), []).append(result.case.id)
     for was_red, ids in by_night.items():
-        yield phrase("passes again, {}: {}", word(was_red), cases_named(ids, CASES_NAMED))
+        yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
 
 
 def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> Text:

@@ -13,7 +13,7 @@ from pytest_dlperf.model.metric import SPEEDUP, SPEEDUP_METRIC, Source
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, status_of
 from pytest_dlperf.night.figures import alike, by_training, scaling_of
-from pytest_dlperf.night.pieces import NOTHING, Listing, Text, case, phrase, word
+from pytest_dlperf.night.pieces import NOTHING, Listing, Text, case, number, phrase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,17 +37,16 @@ def scaling(results: Iterable[CaseResult]) -> Iterator[Listing]:
                     continue
                 percent = known.efficiency_percent
                 reached = numbers.number(known.median, known.metric.unit)
-                of = (
-                    f" of {scaled.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
-                )
+                told = phrase("{} {}", str(scaled.topology), number(reached))
+                if percent is not None:
+                    ideal = (number(f"{scaled.ideal_speedup:g}"), number(f"{percent:.0f} %"))
+                    told = phrase("{} of {} ({})", told, *ideal)
                 name = known.metric.name
                 of_other = "" if name == SPEEDUP else f", {name}"
                 head = f"{training}{of_other}{scaling_of(scaled)}:"
-                pieces.setdefault(head, []).append(
-                    phrase("{} {}", str(scaled.topology), word(f"{reached}{of}"))
-                )
-        for head, told in pieces.items():
-            yield Listing(head=phrase("{}", head), pieces=tuple(told))
+                pieces.setdefault(head, []).append(told)
+        for head, members_told in pieces.items():
+            yield Listing(head=phrase("{}", head), pieces=tuple(members_told))
 
 
 def is_only_skipped(result: CaseResult) -> bool:

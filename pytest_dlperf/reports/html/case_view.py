@@ -67,12 +67,6 @@ class CaseView(Struct, frozen=True, kw_only=True):
         """The judged metrics, by name."""
         return {view.metric.name: view for view in self.judged}
 
-    @property
-    def lost(self) -> tuple[MetricView, ...]:
-        """The metrics that are bad by their numbers, the worst first."""
-        bad = (view for view in self.judged if view.badge.is_bad and view.gain_percent is not None)
-        return tuple(sorted(bad, key=_severity))
-
 
 def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     result: CaseResult,

@@ -13,6 +13,7 @@ from pytest_dlperf.night.failure import sees
 from pytest_dlperf.night.figures import (
     accepted,
     difference_percent,
+    metric_cells,
     rule_view,
 )
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
@@ -34,8 +35,7 @@ _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
 class MetricView(Struct, frozen=True, kw_only=True):
     """One metric of a case, in texts; numbers are for sorting.
 
-    ``gain_percent`` is by how much it is better than the reference; negative: worse. ``spread``
-    and ``sees`` stand where there is one.
+    ``gain_percent`` is by how much it is better than the reference; negative: worse.
     """
 
     metric: Metric
@@ -43,13 +43,11 @@ class MetricView(Struct, frozen=True, kw_only=True):
     word: str
     terms: str
     """Which direction is better, and what its samples have to fulfil."""
-    median: str
+    cells: dict[str, str]
+    """Its numbers, by the headings of all tables with them."""
     amount: str
     """The median with its unit."""
-    reference: str
-    difference: str
     gain_percent: float | None
-    sees: str
     reason: str
     facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -64,7 +62,7 @@ class MetricView(Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> str:
         """What stands beside the number: the difference, or the verdict where there is none."""
-        return self.word if self.gain_percent is None else self.difference
+        return self.word if self.gain_percent is None else self.cells["diff"]
 
 
 def metric_views(
@@ -86,18 +84,14 @@ def metric_views(
             continue
         difference, better = difference_percent(judged), known.metric.better
         reason = (judged.reason or "") if judged is not None else ""
-        unit = known.metric.unit
         yield MetricView(
             metric=known.metric,
             badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
             terms=_terms(known.metric),
-            median=numbers.number(known.median, unit),
-            amount=numbers.quantity(known.median, unit),
-            reference=numbers.number(known.reference, unit),
-            difference=numbers.signed_percent(difference),
+            cells=metric_cells(result, metric, result.metrics()),
+            amount=numbers.quantity(known.median, known.metric.unit),
             gain_percent=better.sign * difference if better and difference is not None else None,
-            sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
             reason=AS_BEFORE if reason and reason == before else reason,
             facts=tuple(_facts(known, session.started)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
