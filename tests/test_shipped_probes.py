@@ -111,7 +111,7 @@ def test_a_wrong_result_is_not_judged(log: str, there: str, instead: str, tmp_pa
     assert run.status is not RunStatus.OK
 
 
-TORCH: Final = [pytest.mark.training, pytest.mark.ci]
+TORCH: Final = pytest.mark.training
 HERE: Final = [
     pytest.param("host_memory", "", "--megabytes=20", {"add", "others/copy", "others/scale"}),
     pytest.param("host_gemm", "", "--size=256", {"gemm"}),
@@ -135,7 +135,6 @@ def test_it_is_launched_and_judged(
 
 
 @pytest.mark.training
-@pytest.mark.ci
 @pytest.mark.parametrize("topology", ["1n2g", "2n1g"])
 def test_gloo_reduces_between_processes_and_hosts(suite: Suite, topology: str) -> None:
     launched(
@@ -144,6 +143,16 @@ def test_gloo_reduces_between_processes_and_hosts(suite: Suite, topology: str) -
         {"bus_bandwidth", "busbw/4000", "busbw/256000"},
         "--dlperf-launcher=local", "--dlperf-hosts=127.1.0.[1-2]:2",
     )  # fmt: skip
+
+
+@pytest.mark.training
+def test_gloo_needs_two_processes(suite: Suite) -> None:
+    suite.system_file(own("torch_all_reduce", ""))
+    _, results = suite.judge("-k", "own", "--dlperf-repeats=1", cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    [log] = suite.path.glob(".dlperf/runs/*/torch-own/1n1g/torch_1.log")
+    assert "all_reduce needs at least two ranks" in log.read_text()
 
 
 IB_WRITE_BW: Final = """\

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -70,6 +71,8 @@ def all_reduce(kilobytes: Sequence[int], backend: str) -> None:
 
     distributed.init_process_group(backend)
     ranks = distributed.get_world_size()
+    if ranks == 1:
+        raise SystemExit("all_reduce needs at least two ranks; choose a topology of 1n2g or 2n1g")
     found = {}
     for size in (1000 * each for each in kilobytes):
         tensor = torch.zeros(size // 4)
@@ -93,22 +96,26 @@ def all_reduce(kilobytes: Sequence[int], backend: str) -> None:
 
 
 def checkpoint(directory: Path, megabytes: int) -> None:
-    """Save by torch.distributed.checkpoint, and load from disk instead of the page cache."""
+    """Save by torch.distributed.checkpoint, and load from disk instead of the page cache.
+
+    The files are in a new folder below ``directory``, which is removed.
+    """
     import torch
     from torch.distributed import checkpoint as dcp
 
     state = {f"layer{number}": torch.rand(megabytes, 125_000) for number in range(2)}
     size = sum(tensor.nbytes for tensor in state.values())
-    started = time.perf_counter()
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(directory))  # ends with fsync
-    _print("save", size / (time.perf_counter() - started) / 1e9, "GB/s")
-    for file in directory.iterdir():
-        with file.open("rb") as opened:
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    started = time.perf_counter()
-    dcp.load(loaded, storage_reader=dcp.FileSystemReader(directory))
-    _print("load", size / (time.perf_counter() - started) / 1e9, "GB/s")
+    with TemporaryDirectory(prefix="checkpoint.", dir=directory) as folder:
+        started = time.perf_counter()
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(folder))  # ends with fsync
+        _print("save", size / (time.perf_counter() - started) / 1e9, "GB/s")
+        for file in Path(folder).iterdir():
+            with file.open("rb") as opened:
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        started = time.perf_counter()
+        dcp.load(loaded, storage_reader=dcp.FileSystemReader(folder))
+        _print("load", size / (time.perf_counter() - started) / 1e9, "GB/s")
     if not all(torch.equal(tensor, loaded[name]) for name, tensor in state.items()):
         raise SystemExit("the checkpoint was read back with other values")
 
@@ -190,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     one.add_argument("--backend", default="gloo")
     one.set_defaults(run=all_reduce)
     one = kinds.add_parser("checkpoint")
-    one.add_argument("--directory", type=Path, required=True, help="an empty folder, or none yet")
+    one.add_argument("--directory", type=Path, required=True, help="on the disk to measure")
     one.add_argument("--megabytes", type=int, default=1000)
     one.set_defaults(run=checkpoint)
     one = kinds.add_parser("compile")
