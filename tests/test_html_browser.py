@@ -26,6 +26,7 @@ from published_session import (
 
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.commits import Commit, CommitRange
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP, Metric
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
@@ -308,11 +309,15 @@ def test_an_issue_has_what_others_have_written_in_code(chromium: Browser, tmp_pa
     evil = replace(DELAY, name=EVIL, last_good=EVIL, tonight="a | b")
     why = replace(SINCE_TUESDAY, differences=(evil,), commits=(found,))
     file = tmp_path / "page.html"
-    results = make.session(moved_case(SLOWER, -9.9, why))
-    file.write_text(html_page(results, {}), encoding="utf-8")
+    more = make.judged(Verdict.REGRESSED, metric=make.MEMORY, measured=106.0, accepted=100.0)
+    case = make.with_judgement(moved_case(SLOWER, -9.9), more)
+    case = replace(case, explanations={"throughput": SINCE_TUESDAY, "peak_memory": why})
+    file.write_text(html_page(make.session(case), {}), encoding="utf-8")
     with pages.opened(chromium, file, fragment=f"#case-{SLOWER}") as (page, _):
         said = copied(page, SLOWER)
     assert "evil.example" in said
+    assert "\n\n`throughput`:\n\n| `what` | " in said
+    assert "\n\n`peak_memory`:\n\n| `what` | " in said
     plain = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", said)
     assert not re.search(r"[@<#]|\]\(", plain.replace("&#124;", "")), plain
     (row,) = [line for line in said.splitlines() if line.startswith("| ") and "evil" in line]

@@ -24,7 +24,8 @@
   const table = (element) => {
     const rows = [...element.rows].map((row) => [...row.cells].map((cell) => code(said(cell)) || " "));
     rows.splice(1, 0, rows[0].map(() => "---"));
-    return rows.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+    const name = said(element.querySelector("caption:not(.hidden-text)"));
+    return (name && `${code(name)}:\n\n`) + rows.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
   };
   const metric = (details) => {
     const [name, told] = ["h4", ".told"].map((selector) => said(details.querySelector(selector)));
