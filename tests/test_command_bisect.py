@@ -35,8 +35,9 @@ def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
     assert code == 0, output
     culprit = repository.commits[5][:12]
     assert re.search(rf"{CASE}: found: {culprit}, .* % sure, \d+ runs", output), output
+    assert re.search(r"run \d+ of about \d+: \S+: \d+\.?\d* samples/s; done about \d\d:", output)
     assert "Change number 5 (Chen Wei, " in output
-    assert re.search(r"throughput: -3\d\.\d % \(95 %: -3\d\.\d to -3\d\.\d %\) from ", output)
+    assert re.search(r"throughput: -\d\d\.\d % \(95 %: -\d\d\.\d to -\d\d\.\d %\) from ", output)
     assert f"found: {culprit}" in file.read_text(encoding="utf-8")
     # The same command has the answer without a run.
     lines = len(journal(repository))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 
 _IMAGE: Final = "container.image"
+_OF_HOSTS: Final = "it belongs to the hosts"
 _MASKED: Final = "***"
 _PLACEHOLDER: Final = re.compile(r"\{[a-z_0-9]+\}")
 
@@ -67,19 +68,16 @@ def suspects_of(
         found += [*_of_launch(good.launch, tonight.launch, system)]
     is_contained = tonight.launch is not None and _IMAGE in tonight.launch.options
     found += _of_commits(good.commits, tonight.commits, checkouts)
-    for name, then, now in _changed(good.software, tonight.software):
-        suspect = Suspect(name=name, then=then, tonight=now)
-        if name not in PACKAGES:
-            suspect = replace(suspect, why_not="it belongs to the hosts")
+    for suspect in _changed(good.software, tonight.software):
+        if suspect.name not in PACKAGES:
+            found.append(replace(suspect, why_not=_OF_HOSTS))
         elif is_contained:
-            suspect = replace(suspect, why_not="it lies in the image")
-        elif " + " in then:
-            suspect = replace(suspect, why_not="hosts had several")
+            found.append(replace(suspect, why_not="it lies in the image"))
+        elif " + " in suspect.then:
+            found.append(replace(suspect, why_not="hosts had several"))
         else:
-            suspect = replace(suspect, package=f"{name}=={then}")
-        found.append(suspect)
-    for name, then, now in _changed(good.machine, tonight.machine):
-        found.append(Suspect(name=name, then=then, tonight=now, why_not="it belongs to the hosts"))
+            found.append(replace(suspect, package=f"{suspect.name}=={suspect.then}"))
+    found += [replace(one, why_not=_OF_HOSTS) for one in _changed(good.machine, tonight.machine)]
     if good.hosts and tonight.hosts and set(good.hosts) != set(tonight.hosts):
         found.append(
             Suspect(
@@ -92,11 +90,11 @@ def suspects_of(
     return found
 
 
-def _changed(good: Mapping[str, str], tonight: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _changed(good: Mapping[str, str], tonight: Mapping[str, str]) -> Iterator[Suspect]:
     """Yield what both sides know and is not the same."""
     for name, now in tonight.items():
         if name in good and good[name] != now:
-            yield name, good[name], now
+            yield Suspect(name=name, then=good[name], tonight=now)
 
 
 def _of_launch(good: LaunchFacts, tonight: LaunchFacts, system: str) -> Iterator[Suspect]:
@@ -146,14 +144,14 @@ def _of_commits(
     good: Mapping[str, str], tonight: Mapping[str, str], checkouts: Mapping[str, str]
 ) -> Iterator[Suspect]:
     roots = set()
-    for name, then, now in _changed(good, tonight):
-        suspect = Suspect(name=name, then=then, tonight=now)
-        if "+" in then + now:
+    for suspect in _changed(good, tonight):
+        sides = suspect.then, suspect.tonight
+        if any("+" in one for one in sides):
             yield replace(suspect, why_not="it had changes that no commit has")
             continue
         try:
-            checkout = Checkout(Path(checkouts.get(name, "")))
-            ends = [checkout.commit(one).name for one in (then, now)]
+            checkout = Checkout(Path(checkouts.get(suspect.name, "")))
+            ends = [checkout.commit(one).name for one in sides]
         except UsageError as error:
             yield replace(suspect, why_not=str(error))
             continue
