@@ -670,7 +670,7 @@ def test_a_red_night_on_github_uploads_results_and_logs(
 
     assert codes["Gate"] == 1, checkout.printed
     assert codes["Tell the team"] == 0, checkout.printed
-    assert "regressed" in web.asked[0].json["text"]
+    assert "got slower" in web.asked[0].json["text"]
     files = checkout.artefacts("github-nightly.yml")
     assert files["Upload the results"] == ["junit.xml", "results.html", "results.json"]
     assert any(

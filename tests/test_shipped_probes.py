@@ -121,9 +121,6 @@ HERE: Final = [
     ),
     pytest.param("torch_checkpoint", "", "--megabytes=8", {"save", "load"}, marks=TORCH),
     pytest.param("torch_compile", "", "--layers=1", {"cold_start"}, marks=TORCH),
-    pytest.param(
-        "torch_loader", "workers: [1]", "--samples=256", {"samples_per_second"}, marks=TORCH
-    ),
 ]  # fmt: skip
 
 
