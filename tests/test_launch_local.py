@@ -342,7 +342,7 @@ time.sleep(600)
     agent = f"""
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=True)
-while not os.stat({str(tmp_path / "run_1.log")!r}).st_size:
+while open({str(tmp_path / "run_1.log")!r}).read() != "ready\\n":
     time.sleep(0.02)
 child.returncode = 0  # it is left alone on purpose
 """
