@@ -21,8 +21,6 @@ cut then), a Slurm of its own, and Open MPI over that ssh.
 from __future__ import annotations
 
 import argparse
-import itertools
-import re
 import signal
 import sys
 import tempfile
@@ -132,19 +130,12 @@ def measure(
 
 
 def text_of(outcomes: Sequence[Outcome]) -> str:
-    """Write a cell: what was left at worst, and how long it took."""
+    """Write a cell: the seconds until nothing was left, or in bold how much was."""
     if not outcomes:
         return ""
     left = max(len(outcome.left) for outcome in outcomes)
     seconds = max(outcome.seconds for outcome in outcomes)
-    return f"**{left}**" if left else f"0, {seconds:.1f} s"
-
-
-def words_of(outcomes: Sequence[Outcome]) -> str:
-    """Give the first clause of what a session said."""
-    told = next((outcome.told for outcome in outcomes if outcome.told), "")
-    clause = re.split(r"; | \(| in /|, as when ", told)[0].removesuffix(": ")
-    return f"`{clause}`" if clause else "nothing: pytest is gone"
+    return f"**{left}**" if left else f"{seconds:.1f}"
 
 
 def chosen(words: str) -> list[Fault]:
@@ -179,12 +170,11 @@ def main() -> int:
                         for line in (f"told: {outcome.told}", *outcome.problems()):
                             print(f"    {line}", file=sys.stderr, flush=True)
     titles = [LAUNCHERS[launcher] for launcher in launchers]
-    print(f"| What happens | {' | '.join(titles)} | What is told |")
-    print("|---|" + "---|" * len(launchers) + "---|")
+    print(f"| What happens | {' | '.join(titles)} |")
+    print("|---|" + "---|" * len(launchers))
     for fault in faults:
         row = [cells[launcher, fault.name] for launcher in launchers]
-        texts = [fault.name, *map(text_of, row), words_of(list(itertools.chain(*row)))]
-        print(f"| {' | '.join(texts)} |")
+        print(f"| {' | '.join([fault.name, *map(text_of, row)])} |")
     print()
     problems = [
         f"{LAUNCHERS[launcher]}, {name}: {problem}"

@@ -384,16 +384,6 @@ def test_a_comment_belongs_to_the_workflow_that_it_tells_of() -> None:
     assert load(WATCH)["jobs"]["watch"]["steps"][0]["env"]["NIGHTLY"] == load(GITHUB[0])["name"]
 
 
-def test_the_slurm_script_is_that_of_the_documentation() -> None:
-    document = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
-    shown = re.search(
-        r"<!-- example: slurm-nightly.sh -->\n```sh\n(.*?)^```$", document, re.DOTALL | re.MULTILINE
-    )
-
-    assert shown is not None
-    assert (EXAMPLES / "slurm-nightly.sh").read_text(encoding="utf-8") == shown[1]
-
-
 @pytest.mark.parametrize(("name", "script"), list(scripts()), ids=lambda value: str(value)[:30])
 def test_every_script_is_a_shell_s(name: str, script: str) -> None:
     checks = [[BASH, "-n"]]
