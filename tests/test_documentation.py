@@ -45,6 +45,7 @@ ADDING = ROOT / "docs" / "adding-a-system.md"
 CLUSTERS = ROOT / "docs" / "clusters.md"
 LOGS = ROOT / "docs" / "logs.md"
 METRICS = ROOT / "docs" / "metrics.md"
+SYSTEMS = ROOT / "docs" / "systems.md"
 DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
@@ -239,7 +240,7 @@ def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_pa
 
 def test_the_variables_of_the_shipped_systems_are_documented() -> None:
     systems = load_systems(sorted(ROOT.glob("bench_tests/systems/*.yaml")), BUILTIN_FORMATS)
-    rows = table(ADDING, "<!-- names: variables of the shipped systems -->")
+    rows = table(SYSTEMS, "<!-- names: variables of the shipped systems -->")
     assert {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows} == {
         name: list(system.launch.variables)
         for name, system in systems.items()

@@ -1,10 +1,10 @@
-"""The systems that ship: each loads with the example of its own comment and is documented."""
+"""The systems that ship: each loads with its comment's example and has a row of what was tried."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ from pytest_dlperf.model.measurement import RunStatus
 pytestmark = pytest.mark.in_process
 
 SYSTEMS_PAGE: Final = Path(__file__).parent.parent / "docs" / "systems.md"
-GENERATED: Final = "<!-- from here on: python tests/test_shipped_systems.py -->\n"
 LOGS: Final = Path(__file__).parent / "data" / "logs"
 STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
 SHIPPED: Final = shipped_systems()
@@ -47,26 +46,6 @@ def system(name: str, tmp_path: Path) -> System:
     file.write_text(comment_of(name)[1], encoding="utf-8")
     [found] = load_systems([file], BUILTIN_FORMATS).values()
     return found
-
-
-def section(name: str) -> Iterator[str]:
-    """What the page of the systems says of one, made of its comment."""
-    prose, example = comment_of(name)
-    yield f"## {name}\n"
-    for paragraph in re.split(r"\n(?=Set: |Mind: )|\n\n", prose):
-        yield re.sub("^(Set|Mind):", r"**\1:**", paragraph) + "\n"
-    yield f"```yaml\n{example}```\n"
-
-
-def page() -> str:
-    """The page as it should be: what a person wrote, and a section for each system."""
-    written = SYSTEMS_PAGE.read_text(encoding="utf-8").partition(GENERATED)[0]
-    return f"{written}{GENERATED}\n" + "\n".join(line for name in SHIPPED for line in section(name))
-
-
-def test_the_page_says_what_the_files_say() -> None:
-    """Where it fails: python tests/test_shipped_systems.py."""
-    assert SYSTEMS_PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_each_system_has_a_row_of_what_was_tried() -> None:
@@ -287,7 +266,3 @@ def test_a_layout_that_the_first_node_prints_is_compared(suite: Suite) -> None:
     assert run["status"] == "invalid"
     assert "node 0" in run["reason"]
     assert "tp 4" in run["reason"]
-
-
-if __name__ == "__main__":
-    SYSTEMS_PAGE.write_text(page(), encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.schemas import schema_text, schemas
 from pytest_dlperf.command.main import COMMANDS
+from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.metric import builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
@@ -199,14 +200,20 @@ def _metrics() -> str:
 
 
 def _systems(files: Sequence[Path]) -> str:
-    """Show the system files that ship; what their first comments say stands in docs/systems.md."""
+    """Show the systems that ship: the comment of each file, its example, and what it declares."""
 
     def parts() -> Iterator[str]:
         yield "# Systems that ship"
-        yield "What a system file gets that extends one. What to set: [trainers](../systems.md)."
+        yield (
+            "Each section has a system's comment, a file that extends it, and what that file gets. "
+            "[Systems](../systems.md) shows what was tried."
+        )
         for file in files:
+            prose, example = comment_of(file.stem)
             declared = re.sub(r"\A(#.*\n)+", "", file.read_text(encoding="utf-8"))
             yield f"## {file.stem} {{ #{file.stem} }}"
+            yield re.sub(r"(?m)^(?:\n)?(Set|Mind):", r"\n**\1:**", prose)
+            yield f"```yaml\n{example}```"
             yield f"```yaml\n{declared.rstrip()}\n```"
 
     return "\n\n".join(parts())
