@@ -93,20 +93,13 @@ def rows(output: str) -> dict[str, str]:
     return found
 
 
-def test_the_documents_show_what_is_printed_and_written(tmp_path: Path) -> None:
+def test_the_documents_show_what_is_written(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "adding-a-system.md").read_text(encoding="utf-8")
     (tmp_path / "slurm-4711.out").write_bytes((LOGS / "torchtitan_1n2g_tp2.log").read_bytes())
-    shown = text.partition("$ pytest-dlperf read slurm-4711.out\n")[2].partition("```")[0]
     file = text.partition("<!-- example: a system file to begin with -->\n```yaml\n")[2]
-    environment = {**os.environ, "COLUMNS": "100"}
 
-    done = subprocess.run(
-        [SCRIPT, "read", "slurm-4711.out"], cwd=tmp_path, capture_output=True, text=True,
-        check=True, env=environment,
-    )  # fmt: skip
     read(tmp_path, "slurm-4711.out", "--write", "new.yaml")
 
-    assert done.stdout == shown
     assert (tmp_path / "new.yaml").read_text(encoding="utf-8") == file.partition("```")[0]
 
 

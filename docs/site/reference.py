@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.baselines.schemas import schema_text, schemas
 from pytest_dlperf.command.main import COMMANDS
 from pytest_dlperf.config.extends import comment_of
+from pytest_dlperf.files.schema_keys import schema_keys
 from pytest_dlperf.model.metric import builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
@@ -107,65 +108,15 @@ def _commands() -> str:
 def _keys(schema: dict[str, Any], title: str, text: str) -> str:
     """Give a file's keys, a section for each that has others below it."""
     sections: dict[str, list[tuple[str, str, str]]] = {"": []}
-    for key, said, meaning in _walked(schema.get("else", schema)):
-        first, _, rest = key.partition(".")
-        sections.setdefault(first if rest else "", []).append((_code(rest or key), said, meaning))
+    for key in schema_keys(schema):
+        first, _, rest = key.path.partition(".")
+        row = (_code(rest or key.path), _escaped(key.value), _escaped(key.meaning))
+        sections.setdefault(first if rest else "", []).append(row)
     parts = [f"# {title}", _escaped(schema["description"]), text]
     for name, rows in sections.items():
         parts += [f"## {name}"] if name else []
         parts.append(_table("Key", "Value", "Meaning", rows=rows))
     return "\n\n".join(parts)
-
-
-def _walked(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Give path, value and meaning of all keys below a part of a schema, each once."""
-    seen: set[str] = set()
-
-    def walked(rule: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
-        for inner in (*rule.get("anyOf", ()), *filter(None, [rule.get("items")])):
-            yield from walked(inner, path)
-        for key, said in rule.get("properties", {}).items():
-            place = f"{path}.{key}".strip(".")
-            if place in seen:
-                continue
-            seen.add(place)
-            required = ", required" if key in rule.get("required", ()) else ""
-            yield place, _value(said) + required, _escaped(said.get("description", ""))
-            yield from walked(said, place)
-        if isinstance(rule.get("additionalProperties"), dict):
-            yield from walked(rule["additionalProperties"], f"{path}.<name>".strip("."))
-
-    yield from walked(rule, path)
-
-
-_TYPES: Final = {
-    "array": "list",
-    "boolean": "true or false",
-    "integer": "integer",
-    "number": "number",
-    "object": "mapping",
-    "string": "text",
-}
-_BOUNDS: Final = {
-    "minimum": "≥",
-    "exclusiveMinimum": ">",
-    "maximum": "≤",
-    "exclusiveMaximum": "<",
-}
-
-
-def _value(rule: dict[str, Any]) -> str:
-    """Say what may stand at a place."""
-    if "anyOf" in rule:
-        return " or ".join(dict.fromkeys(filter(None, map(_value, rule["anyOf"]))))
-    if "enum" in rule:
-        return ", ".join(_code(str(word)) for word in rule["enum"] if word is not None)
-    found = rule.get("type", [])
-    types = [found] if isinstance(found, str) else found
-    bounds = " and ".join(f"{sign} {rule[name]}" for name, sign in _BOUNDS.items() if name in rule)
-    inner = _value(rule["items"]) if isinstance(rule.get("items"), dict) else ""
-    words = " or ".join(_TYPES[name] for name in types if name != "null")
-    return f"{words}{f' of {inner}' if inner else ''} {bounds}".strip()
 
 
 # --------------------------------------------------------------------- metrics and verdicts

@@ -24,6 +24,7 @@ MISUSE: Final = 2
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "start a suite in this folder",
     "systems": "list the systems that come with the package",
+    "keys": "show the keys of system files, cluster.yaml and baselines",
     "read": "identify a log, show what it holds, and what to do next",
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "show or delete accepted numbers",

@@ -150,8 +150,12 @@ PRECISION: Final = Text("a precision such as fp32").parsed(
 )
 _FLOPS: Final = Number(unit="floating-point operations")
 FLOPS_KEYS: Final = (
-    Key("flops_per_token", _FLOPS, "What training on one token takes, forward and backward."),
-    Key("flops_per_sample", _FLOPS, "What training on one sample takes, forward and backward."),
+    Key(
+        "flops_per_token",
+        _FLOPS,
+        "Operations that training on one token takes, forward and backward; for mfu.",
+    ),
+    Key("flops_per_sample", _FLOPS, "The same for one sample."),
 )
 """What MFU is reckoned from: for all cases of a system, or for those of one entry."""
 
@@ -174,13 +178,13 @@ CASES: Final = ListOf(
             ).parsed(_axes),
             "What the cases of a probe differ by: one for each combination of values.",
         ),
-        Key("batch_per_device", Integer(1), "Samples per step on one device."),
+        Key("batch_per_device", Integer(1), "Samples that one device takes in a step."),
         Key(
             "batch_per_replica",
             Integer(1),
-            "Samples per step of one data-parallel replica, with 'parallel'.",
+            "Its name with 'parallel': samples of one data-parallel replica in a step.",
         ),
-        Key("global_batch", Integer(1), "Samples per step of the whole run, in place of those."),
+        Key("global_batch", Integer(1), "Samples of the whole run in a step, instead of those."),
         Key("sequence_length", Integer(1), "Tokens of one sample."),
         Key(
             "parallel",

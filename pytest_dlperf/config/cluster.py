@@ -209,7 +209,8 @@ MACHINE_HELP: Final = (
 ESTIMATOR: Final = Key(
     "estimator",
     one_of(Estimator),
-    "How throughput is taken from a log. Numbers of different estimators are never compared.",
+    "How throughput is computed from a log; default for a cluster: steady. Numbers of different "
+    "estimators are never compared.",
 )
 
 CLUSTER_KEYS: Final = (
@@ -218,7 +219,7 @@ CLUSTER_KEYS: Final = (
     Key(
         "systems",
         ListOf(Text("a system's name"), "a list of systems"),
-        "The systems that it runs; without this key, all of them.",
+        "The systems that it runs; default: all.",
     ),
     Key(
         "vars",
@@ -247,12 +248,13 @@ CLUSTER_KEYS: Final = (
     Key(
         "python",
         Text("a Python interpreter"),
-        "The interpreter that supervises a run on a node.",
+        "The Python on the nodes, 3.6 or newer, that supervises a run; default: python3.",
     ),
     Key(
         "scratch",
         Text("the absolute path of a folder", pattern="^/"),
-        "The folder on every node in which runs make their own; default: /tmp.",
+        "The folder on every node in which runs make their own; default: /tmp. Choose a large "
+        "local disk if trainers leave checkpoints, or /tmp lies in memory.",
     ),
     Key(
         "kubernetes",
@@ -268,7 +270,7 @@ CLUSTER_KEYS: Final = (
             names=PRECISION_PATTERN,
             refused="is not a precision such as bf16",
         ),
-        "What one device can do at most, by precision: what MFU is a part of.",
+        "Peak of one device in TFLOP/s, by precision, for mfu; default: published ones.",
     ),
     Key("hardware", FACTS, "Free facts for the reader, by name."),
     Key("software", FACTS, "Versions for the reader, by name."),

@@ -118,11 +118,11 @@ CONDITION: Final = Record(
     ),
     Key("option", _OPTIONS, "The case has all of these.", argument="options"),
     Key("without_option", _OPTIONS, "The case has none of these.", argument="without_options"),
-    Key("nodes", _COUNTED, "How many nodes: 2, [2, 4], or 2+ for at least so many."),
-    Key("devices_per_node", _COUNTED, "How many devices each node has."),
-    Key("world_size", _COUNTED, "How many devices the whole run has."),
-    Key("sequence_length", _COUNTED, "How many tokens a sample has."),
-    *(Key(way, _COUNTED, f"How many {counted} there are.") for way, counted in WAYS.items()),
+    Key("nodes", _COUNTED, "Number of nodes: 2, [2, 4], or 2+ for at least two."),
+    Key("devices_per_node", _COUNTED, "Number of devices per node."),
+    Key("world_size", _COUNTED, "Number of devices in the whole run."),
+    Key("sequence_length", _COUNTED, "Tokens of one sample."),
+    *(Key(way, _COUNTED, f"Number of {counted}.") for way, counted in WAYS.items()),
     Key(
         "axes",
         MapOf(_one_or_more(Scalar(), "a value or a list of values"), "a mapping of axes to values"),
@@ -130,7 +130,7 @@ CONDITION: Final = Record(
     ),
 )
 
-WHEN: Final = "Which cases it is for: all that is given must hold."
+WHEN: Final = "The cases that it is for: all given keys must hold."
 
 CHOICES: Final = ListOf(
     Record(

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
+_DEFAULT: Final = LaunchSpec(command=())
+
 _NO_NAME: Final = "is not a name; write lower-case letters, digits and underscores, a letter first"
 
 _SECONDS = Number(unit="seconds")
@@ -59,7 +61,7 @@ _PART: Final[ByKind[Any]] = ByKind(
         Key(
             "arguments",
             ListOf(Scalar(), "a list of arguments"),
-            "Arguments that only these cases have.",
+            "Arguments for these cases only.",
             required=True,
         ),
     ),
@@ -72,48 +74,73 @@ PUBLIC_ENVIRONMENT: Final = Key(
         Text("the name of a variable, or how names begin and '*'", pattern=r"^\w+\*?$"),
         "a list of names",
     ),
-    "Variables whose values others may read: they stand in results, baselines and reports.",
+    "Variables whose values may stand in results, baselines and reports, besides those known to be "
+    "harmless.",
 )
 
 _KEYS: Final = (
     Key(
         "command",
         ListOf(_PART, "a list: the program and its arguments"),
-        "The program and its arguments; no shell reads them.",
+        "The program and its arguments. No shell reads them.",
         required=True,
     ),
     Key(
         "arguments",
         ListOf(_PART, "a list of arguments"),
-        f"More arguments of the command, where it says {ARGUMENTS}, else behind its own.",
+        f"More arguments, for a system that extends another one. They stand where the command says "
+        f"{ARGUMENTS}, else at its end.",
         argument="more_arguments",
     ),
-    Key("devices", one_of(Devices), "What the trainer computes on."),
-    Key("start_on", one_of(StartOn), "Where the command is started."),
-    Key("steps", one_of(Steps), "The trainer that is to print its steps, by a callback of ours."),
+    Key(
+        "devices",
+        one_of(Devices),
+        f"What the trainer computes on; default: {_DEFAULT.devices.value}, the host's accelerators "
+        "whatever their kind. Any host has enough CPUs for cpu, unless declared with a number.",
+    ),
+    Key(
+        "start_on",
+        one_of(StartOn),
+        "Whether each node starts the command, or node 0 alone; default: "
+        f"{_DEFAULT.start_on.value}.",
+    ),
+    Key(
+        "steps", one_of(Steps), "Make this trainer print its steps, without a change to its script."
+    ),
     Key(
         "variables",
         MapOf(
             Record(
                 Variable,
-                Key("meaning", Text("what the user has to give"), "What it is.", required=True),
-                Key("kind", one_of(VariableKind), "What its value names; default: text."),
+                Key(
+                    "meaning",
+                    Text("what the user has to give"),
+                    "What it is. The reason of a skip quotes it.",
+                    required=True,
+                ),
+                Key(
+                    "kind",
+                    one_of(VariableKind),
+                    "What its value names; default: text. A folder or file is an absolute path; "
+                    "each node checks it before the first run.",
+                ),
                 Key(
                     "default",
                     Scalar(),
-                    "Its value where the user sets none; a path may be relative to the file.",
+                    "Its value unless the user sets one, taken literally. A path may be relative "
+                    "to the system file.",
                 ),
             ),
             "a mapping of names to what they mean",
             names=NAME_PATTERN,
             refused=_NO_NAME,
         ),
-        "Settings that the user has to give before the trainer can start, by name.",
+        "What the user sets before the trainer can start, such as paths, by name.",
     ),
     Key(
         "values",
         MapOf(CHOICES, "a mapping of names to choices", names=NAME_PATTERN, refused=_NO_NAME),
-        "Values that differ between cases, by name: the first choice that holds is taken.",
+        "Values that differ between cases, by name. The first choice that holds is taken.",
     ),
     Key(
         "environment",
@@ -123,22 +150,54 @@ _KEYS: Final = (
             names="[^=]+",
             refused="is not the name of an environment variable, which holds no '='",
         ),
-        "Environment variables, beside those that the node has: values, or lists of choices.",
+        "Environment variables: values, or lists of choices. If no choice holds, the variable is "
+        "not set.",
     ),
     PUBLIC_ENVIRONMENT,
-    Key("working_directory", Text("a folder"), "The folder that the command starts in."),
+    Key(
+        "working_directory",
+        Text("a folder"),
+        "Where the command runs, relative to the folder that pytest starts in; default: that "
+        "folder. {scratch_directory} suits a trainer that leaves files where it runs.",
+    ),
     Key(
         "requires_modules",
         ListOf(Scalar(), "a list of Python modules"),
-        "Python modules without which a run makes no sense.",
+        "Modules that pytest's own interpreter must find; otherwise the case is skipped.",
     ),
-    Key("install_hint", Text(), "How to get them."),
-    Key("time_limit_s", _SECONDS, "Seconds after which a run is ended."),
-    Key("first_step_limit_s", _SECONDS, "Seconds without a first step after which it hangs."),
-    Key("step_limit_s", _SECONDS, "Seconds without a further step after which it hangs."),
-    Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
-    Key("retries", Integer(0), "How often a run that failed or hung is run again."),
-    Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
+    Key("install_hint", Text(), "How to get them. The reason of the skip quotes it."),
+    Key(
+        "time_limit_s",
+        _SECONDS,
+        f"End a run that takes longer; default: {_DEFAULT.time_limit_s:g}. It is hung, unless "
+        "its window is complete.",
+    ),
+    Key(
+        "first_step_limit_s",
+        _SECONDS,
+        f"A run without a first step by then is hung; default: {_DEFAULT.first_step_limit_s:g}.",
+    ),
+    Key(
+        "step_limit_s",
+        _SECONDS,
+        f"A run without a new step for so long is hung; default: {_DEFAULT.step_limit_s:g}.",
+    ),
+    Key(
+        "run_to_end",
+        YesNo(),
+        "Let the trainer end by itself; default: end a run as soon as every rank has printed "
+        "what is measured.",
+    ),
+    Key(
+        "retries",
+        Integer(0),
+        f"How often to repeat a failed or hung run, never a slow one; default: {_DEFAULT.retries}.",
+    ),
+    Key(
+        "pause_s",
+        Number(or_zero=True, unit="seconds"),
+        f"Pause between two runs of a case; default: {_DEFAULT.pause_s:g}.",
+    ),
 )
 
 

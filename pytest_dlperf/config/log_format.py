@@ -76,7 +76,12 @@ def _fact(meaning: Shape[Any], allowed: str) -> Shape[Any]:
     with_values: Record[dict[str, Any]] = Record(
         dict[str, Any],
         Key("record", _EXPRESSION, "An expression with one group, the value.", required=True),
-        Key("values", MapOf(meaning, allowed), "What printed values mean.", required=True),
+        Key(
+            "values",
+            MapOf(meaning, allowed),
+            "What each printed value means to a case; a list if each of several will do.",
+            required=True,
+        ),
     )
     return ByKind(scalar=_EXPRESSION, mapping=with_values)
 
@@ -96,7 +101,7 @@ _FACTS_KEY: Final = Key(
         names="|".join(CASE_FACTS),
         refused=f"is not a fact of a case; those are {', '.join(CASE_FACTS)}",
     ),
-    "What the log says of its run; a log that contradicts its case is invalid.",
+    "What the log says about its run. A log that contradicts its case is invalid.",
 )
 _OPTIONS_KEY: Final = Key(
     "options",
@@ -106,12 +111,12 @@ _OPTIONS_KEY: Final = Key(
         names=NAME_PATTERN,
         refused="is not a valid name of an option",
     ),
-    "Which options the log says that its run has; compared where a case of the system has them.",
+    "The options that the log says its run has.",
 )
 _NEIGHBOURS_KEY: Final = Key(
     "neighbours",
     MapOf(_EXPRESSION, "a mapping of trainers to regular expressions"),
-    "Other trainers, by what stands in their logs only: such a log is invalid, and called so.",
+    "Text that only other programs print, by their names. A log with it is invalid.",
 )
 
 _CUSTOM_FORMAT: Final = Record(
@@ -119,48 +124,60 @@ _CUSTOM_FORMAT: Final = Record(
     Key(
         "record",
         Text("a regular expression").parsed(_sound),
-        "A regular expression for one record, with the group step and one for its time, such as "
-        "seconds or timestamp.",
+        "A regular expression for a step's record. Named groups, such as step and timestamp, say "
+        "what it has.",
     ),
-    Key("json", _keys("keys"), "The keys of a record that is a JSON object, by group."),
+    Key(
+        "json",
+        _keys("keys"),
+        "The keys of a record that is a JSON object or a Python dictionary, by group.",
+    ),
     Key("csv", _keys("columns"), "The columns of records that are rows of CSV, by group."),
     Key(
         "where",
         MapOf(Scalar(), "a mapping of keys to values"),
-        "What else a record of JSON or CSV says, by key; * for any value.",
+        "Values that a record of JSON or CSV must have, by key; * for any value.",
     ),
-    Key("first_step", Integer(0), "The number of a run's first step."),
+    Key(
+        "first_step",
+        Integer(0),
+        "The number that the first step is printed with; default: 0 if the log's first record has "
+        "step 0, or is one below a multiple of the interval (19, 39, …), else 1.",
+    ),
     Key(
         "step",
         ByKind(
             scalar=Choice(("count",), otherwise="a mapping with 'every'").parsed(lambda _: 1),
             mapping=Record(
                 lambda every: every,
-                Key("every", Integer(1), "How many steps a record stands for.", required=True),
+                Key("every", Integer(1), "Count each record as so many steps.", required=True),
             ),
         ),
-        "Records without a number: count them.",
+        "Records have no number: count each as one step.",
         argument="step_every",
     ),
     Key(
         "steps_in",
         Choice([counted.value for counted in StepsIn]),
-        "What the step's number counts; default: steps.",
+        "What the step's number counts; default: steps. Samples are divided by the global batch, "
+        "batches of a node by the nodes.",
     ),
     Key(
         "ranks",
         Choice([who.value for who in Ranks]),
-        "Who prints: one process, one of each node, or every rank of a node or of the run.",
+        f"Who prints into a log: one process, every rank of the node, one process of each node, or "
+        f"every rank of the run; default: {Ranks.ONE.value}.",
     ),
     Key(
         "rate_scope",
         Choice([scope.value for scope in RateScope]),
-        "What a printed speed covers.",
+        f"What a printed speed covers; default: {RateScope.GLOBAL.value}.",
     ),
     Key(
         "covers",
         Choice([*(covers.value for covers in Covers), _MOVING]).parsed(_covers),
-        "The steps that a printed duration or speed is of.",
+        "The steps that a printed duration or speed is of; default: since_last for a speed, else "
+        "last_step.",
     ),
     _FACTS_KEY,
     _OPTIONS_KEY,
@@ -177,17 +194,17 @@ def log_shape(formats: Mapping[str, LogFormat]) -> Record[dict[str, Any]]:
         Key(
             "name",
             Text("the first part of a file name").parsed(_log_name),
-            "The first part of the names of its logs; default for a probe: its framework.",
+            "First part of a log's file name; default for a probe: its framework.",
         ),
         Key(
             "format",
             ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
-            "The format of a training's logs, or what a record of them looks like.",
+            "The name of a built-in format, or how a step's record looks.",
         ),
         Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
         Key(
             "file",
             Text("a file"),
-            "A file that the trainer writes beside its output; its lines come into the log.",
+            "A file that the trainer writes its steps into. Its lines are added to the log.",
         ),
     )

@@ -97,8 +97,7 @@ _JUDGING: Final = (
     Key(
         "tolerance_percent",
         Number(below=100, unit="percent"),
-        "How much worse the median may be than an accepted number that has no tolerance of its "
-        "own; default: the system's.",
+        "How much worse the median may be; default: the system's. A baseline's own tolerance wins.",
     ),
     Key("rule", one_of(RuleName), "The rule that decides; default: what the baseline allows."),
 )
@@ -109,19 +108,22 @@ _TOLERANCE: Final = Key(
         Key(
             "percent",
             Number(below=100, unit="percent"),
-            "The same as tolerance_percent.",
+            "As tolerance_percent.",
         ),
         Key(
             "at_least",
             Scalar("a number with its unit, such as 2 s"),
-            "A loss of so much passes, however many percent it is.",
+            "A loss of so much passes, whatever its percentage: 2 s.",
         ),
     ),
-    "The tolerance of a metric that is near zero: in percent, and in its own unit.",
+    "The same for numbers near zero, instead of tolerance_percent.",
 )
 _AMOUNT: Final = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
 _JUDGED: Final = Key(
-    "judged", YesNo(), "false: record and show it, without a test.", argument="is_judged"
+    "judged",
+    YesNo(),
+    "false: record and show it, without a test; default: true.",
+    argument="is_judged",
 )
 _BOUND: Final = Number(any_sign=True)
 _SANITY: Final[Shape[Sanity]] = ByKind(
@@ -130,10 +132,14 @@ _SANITY: Final[Shape[Sanity]] = ByKind(
     ),
     mapping=Record(
         Sanity,
-        Key("finite", YesNo(), "Whether no number may be NaN or infinite; default: true."),
-        Key("falls", YesNo(), "Whether the window's second half is lower, beyond its scatter."),
-        Key("below", _BOUND, "What each number of the window lies below."),
-        Key("above", _BOUND, "What each number of the window lies above."),
+        Key("finite", YesNo(), "No number is NaN or infinite; default: true."),
+        Key(
+            "falls",
+            YesNo(),
+            "The window's second half is lower than its first, by more than the scatter.",
+        ),
+        Key("below", _BOUND, "Each number of the window lies below."),
+        Key("above", _BOUND, "Each number of the window lies above."),
     ),
 )
 _UNIT: Final = unit_shape("MB")
@@ -142,8 +148,8 @@ _DECLARED: Final = Record(
     Key(
         "record",
         Text("a regular expression"),
-        "A Python regular expression for one printed number, with the named group value, and "
-        "optionally step, rank and unit.",
+        "A regular expression, matched within single lines. The group value is the number; step, "
+        "rank and unit may say what it is of. Any other group makes it a family.",
     ),
     Key(
         "json",
@@ -151,7 +157,8 @@ _DECLARED: Final = Record(
             scalar=Text("a dotted path").parsed(lambda path: {"value": path}),
             mapping=MapOf(Text("a dotted path"), "a mapping of groups to paths"),
         ),
-        "Where a JSON document has the number: a dotted path, or paths by group; * is each key.",
+        "Where a JSON document of a probe has the number: a dotted path, or paths by group. * is "
+        "each key.",
     ),
     Key(
         "csv",
@@ -159,22 +166,42 @@ _DECLARED: Final = Record(
             scalar=Text("a column").parsed(lambda column: {"value": column}),
             mapping=MapOf(Text("a column"), "a mapping of groups to columns"),
         ),
-        "The column of CSV that has the number, or columns by group.",
+        "The column of a probe's CSV that has the number, or columns by group.",
     ),
     Key(
         "where",
         MapOf(Scalar(), "a mapping of keys to values"),
-        "What else the document or the row says, by key.",
+        "Values that the document or row must have, by key.",
     ),
     Key("unit", _UNIT, "The unit that the number is kept and shown in."),
-    Key("printed_in", _UNIT, "The unit that the log prints it in, where it is another."),
-    Key("better", one_of(Better), "Which direction is better; with it, a baseline is held."),
-    Key("statistic", one_of(Statistic), "What makes one number of all; default: median."),
+    Key(
+        "printed_in",
+        _UNIT,
+        "The unit that the log prints; default: unit. Multiples of B, J, W and s are known, and "
+        "k, M, G before any unit.",
+    ),
+    Key(
+        "better", one_of(Better), "The better direction. This, sanity or judged: false is required."
+    ),
+    Key(
+        "statistic",
+        one_of(Statistic),
+        "What makes one number of all steps, ranks and nodes; default: median, with over: run "
+        "last.",
+    ),
     Key("node", one_of(WhichNode), "The nodes whose logs have it; default: log.node."),
-    Key("over", one_of(Over), "The part of the run whose numbers count; default: window."),
+    Key(
+        "over",
+        one_of(Over),
+        "The part of the log that counts: the measured steps, or all of it; default: window.",
+    ),
     *_JUDGING,
     _TOLERANCE,
-    Key("sanity", _SANITY, "What each run has to fulfil, whatever was accepted."),
+    Key(
+        "sanity",
+        _SANITY,
+        "What each run must satisfy, whatever the baseline; default for loss: finite.",
+    ),
     _JUDGED,
 )
 

@@ -212,8 +212,8 @@ def _mark(text: str) -> str:
 
 _WINDOW: Final = Record(
     Window,
-    Key("warmup_steps", Integer(0), "Steps at the start that do not count.", required=True),
-    Key("measured_steps", Integer(1), "Steps that are measured.", required=True),
+    Key("warmup_steps", Integer(0), "Steps that are left out first.", required=True),
+    Key("measured_steps", Integer(1), "Steps that are measured after them.", required=True),
 )
 
 
@@ -234,42 +234,71 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
     """Declare a system file; ``launch`` is the shape of that key."""
     return _SystemShape(
         dict[str, Any],
-        Key("framework", name_shape("framework"), "The framework, as in pytorch.", required=True),
-        Key("model", name_shape("model"), "The model, as in resnet50.", required=True),
+        Key(
+            "framework",
+            name_shape("framework"),
+            "First part of the case ids, as in pytorch.",
+            required=True,
+        ),
+        Key(
+            "model",
+            name_shape("model"),
+            "Second part of the case ids, as in resnet50.",
+            required=True,
+        ),
         Key(
             "unit",
             unit_shape("images/s").parsed(check_unit),
-            "What a training's throughput counts, as in images/s; tokens/s counts samples by their "
-            "length.",
+            "Unit of the throughput, as in images/s. With tokens/s a sample counts as its "
+            "tokens. A probe has none.",
         ),
         Key(
             "log",
             log_shape(formats),
-            "What its logs are called and look like.",
+            "How its logs are named and read.",
         ),
-        Key("window", _WINDOW, "Which steps of a run count; a probe has none."),
+        Key("window", _WINDOW, "The steps of a run that are measured. A probe has none."),
         Key(
             "cases",
             CASES,
-            "The cases: one for each topology of each entry.",
+            "What is measured: one case for each topology of each entry.",
             required=True,
         ),
         *FLOPS_KEYS,
-        Key("metrics", METRICS, "What is judged or recorded beside throughput and speedup."),
-        Key("repeats", Integer(1), f"How often a case is run; default: {DEFAULT_REPEATS}."),
+        Key(
+            "metrics",
+            METRICS,
+            "What is judged or recorded besides throughput and speedup, by name.",
+        ),
+        Key(
+            "repeats",
+            Integer(1),
+            f"Runs of a case, whose median counts; default: {DEFAULT_REPEATS}. "
+            "--dlperf-repeats overrides it.",
+        ),
         Key(
             "tolerance_percent",
             Number(below=100, unit="percent"),
-            "How far the median may lie below an accepted number that has no tolerance of its own; "
-            f"default: {DEFAULT_TOLERANCE_PERCENT:g}.",
+            "How much worse than its baseline a metric may be; default: "
+            f"{DEFAULT_TOLERANCE_PERCENT:g}. A metric's own tolerance wins, and a baseline's "
+            "over that.",
         ),
         Key(
             "marks",
             ListOf(Text("a marker's name").parsed(_mark), "a list of markers"),
-            "pytest markers of its tests.",
+            "pytest markers of its tests, for -m.",
         ),
-        Key("launch", launch, "How the trainer is started; without it, logs are only read."),
-        Key(EXTENDS, BASE, "The system that this one builds on; the file lists the differences."),
+        Key(
+            "launch",
+            launch,
+            "How to start the trainer. Without it, only existing logs can be judged.",
+        ),
+        Key(
+            EXTENDS,
+            BASE,
+            "The system that this one builds on: one that ships, or a file. Says only what "
+            "differs.",
+        ),
     )
 
 
