@@ -299,3 +299,33 @@ def test_a_commit_that_had_changed_before_without_harm_goes_behind() -> None:
     found = changed(tonight, accepted=accepted, last_good=good)
 
     assert [one.name for one in found] == ["code", "suite"]
+
+
+@pytest.mark.parametrize(
+    ("tonight", "names", "is_idle"),
+    [
+        pytest.param(BEFORE, ["numpy", "suite"], True, id="neither launch nor code"),
+        pytest.param(
+            launched(environment={"NCCL_DEBUG": "INFO"}),
+            ["HF_TOKEN", "NCCL_DEBUG", "suite", "numpy"],
+            False,
+            id="it may have set a variable",
+        ),
+        pytest.param(
+            replace(BEFORE, commits={"code": "b" * 40}),
+            ["suite", "numpy"],
+            False,
+            id="its own code",
+        ),
+        pytest.param(replace(BEFORE, commits={}), ["suite", "numpy"], False, id="unknown code"),
+    ],
+)
+def test_a_commit_of_the_suite_that_changes_nothing_comes_last(
+    tonight: MeasuredOn, names: list[str], is_idle: bool
+) -> None:
+    tonight = replace(tonight, commit="b" * 12, software={**BEFORE.software, "numpy": "2.2"})
+
+    found = changed(tonight)
+
+    assert [one.name for one in found if one.name not in ("code", "megatron")] == names
+    assert [one.changes_nothing for one in found if one.is_suite] == [is_idle]

@@ -272,6 +272,8 @@ def test_a_slow_loss_is_no_step(file: Path) -> None:
     assert found is not None
     assert found.since is not None
     assert found.is_gradual
+    assert found.last_passed is not None
+    assert found.last_passed.at == night(59)
     assert night(10) <= found.since.at <= night(36)
 
 

@@ -110,6 +110,9 @@ def test_a_loss_that_came_little_by_little_is_no_step() -> None:
     begun, good = words.since_line(drifting, TONIGHT).split("; ")
     assert begun.startswith("drifting since Tuesday 2026-10-20")
     assert ("suite at" in begun, "suite at" in good) == (False, True)
+    passed = replace(drifting, last_passed=PastNight(at="2026-11-19T22:00:00+01:00"))
+    _, until = words.since_line(passed, TONIGHT).split("; ")
+    assert until == "passed until Thursday 2026-11-19, 1 night ago"
 
 
 def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:

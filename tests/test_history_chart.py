@@ -277,3 +277,13 @@ def test_noise_and_drift_are_told_with_their_numbers() -> None:
     assert any("0.4 %" in fact and "1.3 %" in fact for fact in known.facts)
     assert known.chart.description == ". ".join(known.facts)
     assert known.facts[0] == "60 sessions since 2026-03-01"
+
+
+def test_a_night_without_a_number_has_its_place() -> None:
+    nights = days(3)
+    drawn = chart(nights, without_number=("2026-03-02T03:00:00+01:00", "2026-03-04T02:00:00+01:00"))
+    assert path(drawn, "missing") == drawn.missing
+    assert drawn.missing.count("h0") == 2
+    assert drawn.last == ""  # tonight is the last of them
+    assert [tick.label for tick in drawn.chart.along][-1] == "2026-03-04"
+    assert chart(nights).missing == ""

@@ -9,6 +9,7 @@ import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
 from msgspec.structs import replace
 
+from pytest_dlperf.history.series import CaseHistory, Drift
 from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_text import CaseText
@@ -109,6 +110,47 @@ def test_hosts_to_act_on_stand_apart() -> None:
     assert [str(line) for line in night.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
 
 
+def test_what_is_wrong_with_a_host_is_said_once() -> None:
+    reason = f"{case_id(1)} needs 2 fit hosts, and there is 1. Not fit:\n  gpu07: GPU 3 is lost"
+    case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
+    results = replace(make.session(case, *passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
+    (entry,) = night_of(results).bad
+    assert str(entry.reason) == "needs 2 fit hosts, and there is 1. Not fit: gpu07"
+
+
+def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended() -> None:
+    reason = (
+        "run 1: the trainer ended with exit code 2 on node 0; the log holds no step; "
+        "the log of node 0, /runs/1.log, ends with:\nusage: train.py\ntrain.py: error: no --fused"
+    )
+    case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
+    (entry,) = night_of(make.session(case)).bad
+    assert str(entry.reason) == (
+        "run 1: the trainer ended with exit code 2 on node 0: train.py: error: no --fused; "
+        "the log holds no step; log /runs/1.log"
+    )
+
+
+def test_a_drift_is_told_with_the_step_beside_it() -> None:
+    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-14.0, percent_per_week=-3.0)
+    histories = {
+        case_id(n): {
+            "throughput": CaseHistory(
+                case_id=case_id(n), metric="throughput", unit="", better=None, nights=(),
+                drift=drift,
+            )
+        }
+        for n in (1, 500)
+    }  # fmt: skip
+    night = night_of(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories=histories)
+    assert str(night.bad[0].lines[-1]) == (
+        f"beside it, throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
+        "-14.0 % in all"
+    )
+    (fact,) = night.facts
+    assert case_id(500) in str(fact)
+
+
 def test_what_passes_again_is_a_fact() -> None:
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
     (fact,) = night_of(make.session(*again)).facts
@@ -134,7 +176,7 @@ def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
     delay, _ = table.rows
     assert table.sides == ("accepted", "last good", "tonight")
     assert list(map(str, delay.sides)) == ["not set", "not set", "1000"]
-    assert str(delay.came_with) == "came with the loss"
+    assert str(delay.blame) == "came with the loss"
     assert [row.line.pieces[0].role for row in table.rows] == [Role.CODE] * len(table.rows)
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.nights import accepted_of, machines_of, nights_of, runs_of
+from pytest_dlperf.history.nights import (
+    accepted_of,
+    machines_of,
+    nights_of,
+    runs_of,
+    without_number,
+)
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
 from pytest_dlperf.history.store import History, HistoryError
@@ -89,6 +95,7 @@ def history_of(
         run_noise_percent=run_noise,
         night_noise_percent=night_noise,
         other_machines=others,
+        without_number=without_number(history, series, until=until),
     )
 
 

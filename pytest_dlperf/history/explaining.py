@@ -34,8 +34,8 @@ from pytest_dlperf.history.nights import (
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model.commits import Checkout, commits_between
-from pytest_dlperf.model.differences import SUITE, MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.judgement import DifferenceKind, Explanation, PastNight, Verdict
+from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, PastNight, Verdict
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
@@ -82,7 +82,8 @@ class Subject(Struct, frozen=True, kw_only=True):
 class _Change(NamedTuple):
     """When a number changed: the last good session, the first one after, the dates since.
 
-    ``red`` are the sessions right before ``since`` that were red, the last one first.
+    ``red`` are the sessions right before ``since`` that were red, the last one first. Of what came
+    little by little, ``last_passed`` is the last session since then that was not.
     """
 
     last_good: SessionPoint | None
@@ -90,6 +91,7 @@ class _Change(NamedTuple):
     dates: frozenset[date] = frozenset()
     is_gradual: bool = False
     red: tuple[SessionPoint, ...] = ()
+    last_passed: SessionPoint | None = None
 
 
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
@@ -224,7 +226,10 @@ class _Search:
             start = start_of_level(known, levels)
         after = [*known[start:], self._now]
         last_good, red = self._before(after[0], good, comparable)
+        passed = (one for one in self._judged if one.is_whole and not one.is_red)
+        last_passed = next(passed, None) if is_gradual else None
         return _Change(
+            last_passed=last_passed and self._session(last_passed),
             last_good=last_good,
             since=after[0],
             dates=frozenset(one.day for one in after if is_gradual or levels.is_tonights(one)),
@@ -344,6 +349,7 @@ class _Search:
             since=since_night,
             red_since=red_night,
             last_good=good_night,
+            last_passed=change.last_passed and self._past_night(change.last_passed)[0],
             nights=days_between(last_good, now) if last_good is not None else None,
             nights_at_level=len(change.dates) or 1,
             or_earlier=self._may_be_earlier(change),
@@ -362,7 +368,8 @@ class _Search:
         }
         for one in differences:
             last = one.first_bad or one.tonight
-            if one.kind is DifferenceKind.COMMIT and one.came_with_it and one.last_good and last:
+            is_suspect = one.came_with_it and not one.changes_nothing
+            if one.kind is DifferenceKind.COMMIT and is_suspect and one.last_good and last:
                 found = commits_between(checkouts, one.name, one.last_good, last)
                 if found is not None:
                     yield found

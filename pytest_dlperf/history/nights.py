@@ -79,6 +79,10 @@ _NIGHTS: Final = f"""
     AND median IS NOT NULL {_LAST_FIRST}
 """
 _JUDGED: Final = f"SELECT {_columns(JudgedSession._fields)} {_OF_METRIC} {_LAST_FIRST}"
+_WITHOUT_NUMBER: Final = f"""
+    SELECT sessions.started {_OF_METRIC} AND median IS NULL
+    AND verdict IN ({", ".join(map(repr, RED))}) {_LAST_FIRST}
+"""
 _STARTS: Final = """
     SELECT started FROM sessions
     WHERE cluster = :cluster AND estimator = :estimator AND CAST(began AS REAL) <= :until
@@ -182,6 +186,13 @@ def judged_sessions(
     """
     values = {**_values(series, until), "most": _YEAR, "besides": besides}
     return history.tuples(_JUDGED, JudgedSession, values)
+
+
+def without_number(history: History, series: Series, *, until: float) -> tuple[str, ...]:
+    """List when the last red sessions without the number began, the oldest first."""
+    values = {**_values(series, until), "most": _YEAR, "besides": None}
+    found = history.tuples(_WITHOUT_NUMBER, tuple[Time], values)
+    return tuple(started for (started,) in reversed(found))
 
 
 def red_before(

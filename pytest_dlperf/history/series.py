@@ -222,3 +222,5 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     run_noise_percent: float | None = None
     night_noise_percent: float | None = None
     other_machines: tuple[OtherMachine, ...] = ()
+    without_number: tuple[str, ...] = ()
+    """When sessions began that judged it and found no number, ISO 8601."""

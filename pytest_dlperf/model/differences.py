@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.model.command_lines import side_by_side
-from pytest_dlperf.model.judgement import Difference, DifferenceKind
+from pytest_dlperf.model.judgement import SUITE, Difference, DifferenceKind
 from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 ABSENT: Final = "-"
 """Stands for an argument, variable or option that a side is known not to have."""
-SUITE: Final = "suite"
-"""The name of the commit of the folder that the suite lies in."""
-
 _KINDS: Final = (
     # Changes by hand, then what was installed, then where it ran.
     DifferenceKind.COMMAND,
@@ -31,6 +29,7 @@ _KINDS: Final = (
     DifferenceKind.MACHINE,
     DifferenceKind.HOSTS,
 )
+_OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _STACK: Final = re.compile(
     r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
@@ -191,13 +190,33 @@ def differences_of(sides: Sides, *, hosts_rotate: bool = False) -> tuple[Differe
     What came with the change comes before what was different before, and what came with the first
     bad night before what came with a later one; then changes by hand before software, software
     before machines and these before hosts. Hosts that ``hosts_rotate`` from night to night do not
-    count. A fact that a side does not know is not a difference.
+    count, and the suite's commit comes last where it is known to change nothing. A fact that a side
+    does not know is not a difference.
     """
     found = [one for one in _things(sides.in_order) if one.suspicion is not None]
+    is_idle = _has_idle_suite(sides, found)
     if hosts_rotate:
         found = [one for one in found if one.kind is not DifferenceKind.HOSTS]
-    found.sort(key=lambda one: (one.suspicion, one.place))
-    return tuple(one.difference() for one in found)
+    found.sort(key=lambda one: (one.suspicion, is_idle and one.difference().is_suite, one.place))
+    every = (one.difference() for one in found)
+    return tuple(replace(one, changes_nothing=is_idle and one.is_suite) for one in every)
+
+
+def _has_idle_suite(sides: Sides, found: Iterable[_Sides]) -> bool:
+    """Whether a new commit of the suite is known to change neither the launch nor trained code."""
+    known = [side for side in (sides.last_good, sides.since or sides.tonight) if side is not None]
+    return (
+        all(side.launch and side.commits for side in (*known, sides.tonight))
+        and not any(_runs_suite(side) for side in known)
+        and not any(one.kind in _OF_LAUNCH and one.came_with_it for one in found)
+    )
+
+
+def _runs_suite(side: MeasuredOn) -> bool:
+    own, *others = (
+        _short(one).partition("+")[0] for one in (side.commit or "", *side.commits.values())
+    )
+    return own in others
 
 
 def _differ(one: str | None, other: str | None) -> bool:

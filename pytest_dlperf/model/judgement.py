@@ -186,6 +186,10 @@ class Judgement(JudgementDetails, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------- explanations
 
 
+SUITE: Final = "suite"
+"""The name of the commit of the folder that the suite lies in."""
+
+
 class DifferenceKind(str, Enum):
     """What may differ between two nights."""
 
@@ -237,6 +241,13 @@ class Difference(Struct, frozen=True, kw_only=True):
     """How it is."""
     came_with_it: bool = False
     """Whether it changed between the last good night and the first that was not."""
+    changes_nothing: bool = False
+    """Whether it is the suite's commit, and changed neither the launch nor code that it runs."""
+
+    @property
+    def is_suite(self) -> bool:
+        """Whether it is the commit of the folder that the suite lies in."""
+        return self.kind is DifferenceKind.COMMIT and self.name == SUITE
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -272,6 +283,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     last_good: PastNight | None = None
     """The last night before all of these, which was not red; where the history has none, that of
     the accepted number."""
+    last_passed: PastNight | None = None
+    """Of what came little by little, the last night since then that was not red."""
     nights: int | None = None
     """Calendar nights from the last good one to tonight."""
     nights_at_level: int = 1

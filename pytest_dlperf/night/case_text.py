@@ -69,8 +69,10 @@ class DifferenceRow(Struct, frozen=True, kw_only=True):
 
     name: Text
     sides: tuple[Text, ...]
-    came_with: Text
+    blame: Text
     """What is said of one that came with the change; nothing of others."""
+    is_suspect: bool
+    """Whether it may be the cause."""
     line: Text
     """The same in a line, without sides that repeat another."""
 
@@ -132,6 +134,12 @@ class CaseText(Struct, frozen=True):
     def differences(self) -> tuple[DifferenceTable, ...]:
         """What is not as it was in the last good night, or when the number was accepted."""
         return tuple(_tables(_worst_first(self.result)))
+
+    @property
+    def commits_title(self) -> str:
+        """What ``commits`` are."""
+        first = "better" if status_of(self.result) is CaseStatus.IMPROVED else "bad"
+        return f"Commits between the last good night and the first {first} one"
 
     def commits(self, most: int = words.COMMITS_SHOWN) -> tuple[Text, ...]:
         """Return the commits that came with it, at most so many of each checkout."""
@@ -254,7 +262,8 @@ def _tables(metrics: list[MetricResult]) -> Iterator[DifferenceTable]:
                     DifferenceRow(
                         name=phrase("{}", code(one.name)),
                         sides=tuple(phrase("{}", side_piece(one.values[side])) for side in sides),
-                        came_with=phrase(words.came_with(judgement) if one.came_with_it else ""),
+                        blame=phrase("{}", words.blame(one, judgement)),
+                        is_suspect=one.came_with_it and not one.changes_nothing,
                         line=difference_text(one, judgement),
                     )
                     for one in told

@@ -21,7 +21,7 @@ from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
 from pytest_dlperf.night.figures import difference_percent, lost
-from pytest_dlperf.night.pieces import Piece, Text, join, phrase
+from pytest_dlperf.night.pieces import Piece, Text, join, phrase, strong, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -172,7 +172,9 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append(_since(since, explanation, tonight))
     if explanation.red_since is not None:
         told.append(red_words(explanation.red_since, tonight))
-    if good is not None:
+    if explanation.last_passed is not None:
+        told.append(_last_passed(explanation.last_passed, tonight))
+    elif good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = "the suite at the same commit" if is_same else _suite(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
@@ -185,6 +187,13 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
     if explanation.found is not None:
         told.append(texts.reason(explanation.found))
     return "; ".join(told)
+
+
+def _last_passed(night: PastNight, tonight: str) -> str:
+    day, today = _day(night.at, tonight), _day(tonight, tonight)
+    count = (today - day).days if day and today else 0
+    ago = f", {numbers.counted(count, 'night')} ago" if count else ""
+    return f"passed until {_good(night.at, tonight)}{ago}"
 
 
 def red_words(night: PastNight, tonight: str) -> str:
@@ -273,6 +282,7 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
     sides: tuple[str, ...]
     """Those that a line tells: they are known, and do not repeat another."""
     came_with_it: bool
+    changes_nothing: bool
 
 
 def told_difference(difference: Difference) -> ToldDifference:
@@ -291,25 +301,41 @@ def told_difference(difference: Difference) -> ToldDifference:
         values=dict(zip(SIDES, _shortened(every), strict=True)),
         sides=tuple(compress(SIDES, is_told)),
         came_with_it=difference.came_with_it,
+        changes_nothing=difference.came_with_it and difference.changes_nothing,
     )
 
 
-def came_with(judgement: Judgement) -> str:
+def came_with(judgement: Judgement | None) -> Piece:
     """Say of a difference that it began in the same night as what was judged."""
-    verdict = judgement.verdict
-    if not verdict.is_change:
-        return "came with it"
-    return f"came with the {'gain' if verdict is Verdict.IMPROVED else 'loss'}"
+    if judgement is None or not judgement.verdict.is_change:
+        return strong("came with it")
+    is_gain = judgement.verdict is Verdict.IMPROVED
+    return strong(f"came with the {'gain' if is_gain else 'loss'}")
+
+
+def blame(told: ToldDifference, judgement: Judgement) -> Piece:
+    """Say whether a difference may be the cause; nothing of one that came at another time."""
+    if told.changes_nothing:
+        return word("new too, but it changes no setting of the case")
+    return came_with(judgement) if told.came_with_it else word("")
 
 
 def _named(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
     kind = difference.kind
+    if kind is DifferenceKind.COMMIT:
+        return f"commit of {_checkout(difference.name)}"
     name = texts.cut(texts.printable(difference.name), _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
-    of = " of" if kind is DifferenceKind.COMMIT else ""
-    return f"{kind.value}{of} {name}"
+    return f"{kind.value} {name}"
+
+
+def _checkout(name: str) -> str:
+    """Name a checkout; that of the folder in which the trainer starts is the trainer's."""
+    if name == "working_directory":
+        return "the trainer"
+    return texts.cut(texts.printable(name), _LONGEST_VALUE)
 
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
@@ -341,7 +367,7 @@ def _cut(text: str, begin: int, end: int) -> str:
 def commit_texts(explanation: Explanation | None, most: int = COMMITS_SHOWN) -> Iterator[Text]:
     """Yield the commits that came with the change, ``most`` of each checkout, with their pages."""
     for known in explanation.commits if explanation is not None else ():
-        name = texts.cut(texts.printable(known.checkout), _LONGEST_VALUE)
+        name = _checkout(known.checkout)
         for one in known.commits[:most]:
             author, title = (
                 texts.cut(texts.printable(text), longest)

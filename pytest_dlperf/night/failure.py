@@ -12,6 +12,7 @@ from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
+from pytest_dlperf.night.advice import ACCEPT
 from pytest_dlperf.night.figures import (
     interleaved_arms,
     listed_runs,
@@ -131,14 +132,14 @@ def headline(
         reason = texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)
         return phrase("{}; {}", said, reason)
     suspect = explanation.differences[0] if explanation and explanation.differences else None
-    if suspect is None or not suspect.came_with_it:
+    if suspect is None or not suspect.came_with_it or suspect.changes_nothing:
         return said
     told = words.told_difference(suspect)
     # Tonight's commit may be a later one than that which it came with.
     is_commit = suspect.kind is DifferenceKind.COMMIT
     new = phrase("a new {}", code(told.name))
     what = new if is_commit else phrase("{} {}", code(told.name), code(told.values["tonight"]))
-    return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
+    return phrase("{}; {} {}", said, what, words.came_with(judgement))
 
 
 def _in_head(reason: str, case_id: str) -> str:
@@ -252,10 +253,7 @@ def sees(judgement: Judgement) -> str:
 def _way_out(judgement: Judgement) -> Iterator[Fact]:
     is_worse = (judgement.loss_percent or 0.0) > 0
     if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
-        yield Fact.of(
-            "accept",
-            "if this is how it is from now on: --dlperf-update-baselines --dlperf-reason 'TEXT'",
-        )
+        yield Fact.of("accept", phrase("if this is how it is from now on: {}", code(ACCEPT)))
 
 
 def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:

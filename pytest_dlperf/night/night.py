@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import history_words, texts
+from pytest_dlperf.night.advice import advice_of
 from pytest_dlperf.night.case_status import CaseStatus, is_measured, status_of, worst_first
 from pytest_dlperf.night.figures import alike
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN, bad_groups, groups_of
@@ -35,6 +37,7 @@ from pytest_dlperf.night.sentence import sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from pytest_dlperf.history.series import CaseHistory, Drift, Series
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.night.groups import Group
 
     Histories = Mapping[str, Mapping[str, CaseHistory]]
+    Drifting: TypeAlias = tuple[Series | CaseHistory, Drift]
 
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
@@ -72,7 +76,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     differences: tuple[Text, ...]
     """What differs from the last good night, the most suspicious first."""
     commits: tuple[Text, ...]
-    """What came to a checkout between the last good night and the first bad one."""
+    """What came to a checkout with the change."""
     accepted: Text
     """Who accepted the number that it is held against, where there is one."""
     owners: Text
@@ -107,6 +111,8 @@ class Night(Struct, frozen=True, kw_only=True):
     """Its day: ``Friday 2026-11-20``."""
     sentence: Text
     """What it has come to."""
+    advice: Text
+    """What to do first; nothing where all is well."""
     is_red: bool
     urgent: tuple[Text, ...]
     """Hosts and devices that cannot be used: what to act on at once."""
@@ -128,7 +134,7 @@ class Night(Struct, frozen=True, kw_only=True):
 def night_of(
     results: Results,
     *,
-    drifts: Sequence[tuple[Series, Drift]] = (),
+    drifts: Sequence[Drifting] = (),
     histories: Histories | None = None,
 ) -> Night:
     """Put a session into words.
@@ -136,30 +142,30 @@ def night_of(
     ``drifts`` are those that its history shows; ``histories``, by case and metric, add new levels
     of the last weeks and name each drift.
     """
+    results = said_once(results)
     tonight = results.started
-    groups = bad_groups(results)
-    bad = sorted((entry_of(group, results) for group in groups), key=lambda entry: entry.age)
-    told = {result.case.id for group in groups for result in group.cases}
+    drifts = drifts or _drifts_in(judged(worst_first(results.cases), histories or {}))
+    bad = sorted(bad_groups(results), key=lambda group: _age(group.explanation, tonight))
+    told = {result.case.id for group in bad for result in group.cases}
     rest = [result for result in results.cases if result.case.id not in told]
-    drifting = {
-        result.case.id
-        for group in groups
-        if group.explanation is not None and group.explanation.is_gradual
-        for result in group.cases
-    }
+    gains = _of_status(rest, CaseStatus.IMPROVED, tonight)
     return Night(
         results=results,
         began=words.dated(tonight, tonight),
         sentence=sentence_of(results),
+        advice=advice_of(results, bad, gains),
         is_red=is_red(results),
         urgent=tuple(
             phrase("host {} cannot be used: {}", code(host), "; ".join(faults))
             for host, faults in sorted(results.unfit_hosts.items())
         ),
-        bad=tuple(bad),
-        shifts=_entries(rest, CaseStatus.ENVIRONMENT_SHIFT, results),
-        gains=_entries(rest, CaseStatus.IMPROVED, results),
-        facts=tuple(_facts(results, rest, [d for d in drifts if d[0].case_id not in drifting])),
+        bad=tuple(entry_of(group, results, drifts) for group in bad),
+        shifts=tuple(
+            entry_of(group, results)
+            for group in _of_status(rest, CaseStatus.ENVIRONMENT_SHIFT, tonight)
+        ),
+        gains=tuple(entry_of(group, results) for group in gains),
+        facts=tuple(_facts(results, rest, [one for one in drifts if one[0].case_id not in told])),
         suspicions=(
             *(phrase("{}", line) for line in suspicion_lines(results.cases)),
             *_new_levels(judged(rest, histories or {}), tonight),
@@ -167,6 +173,23 @@ def night_of(
         drifts=tuple(_drift_lines(judged(worst_first(results.cases), histories or {}))),
         expected=tuple(phrase("{}", line) for line in to_be_expected(results.cases)),
     )
+
+
+def said_once(results: Results) -> Results:
+    """Take out of the cases' reasons what is wrong with hosts: the head says it."""
+    faults = [f": {'; '.join(dict.fromkeys(found))}" for found in results.unfit_hosts.values()]
+
+    def short(judgement: Judgement) -> Judgement:
+        reason = judgement.reason
+        for fault in faults:
+            reason = reason and reason.replace(fault, "")
+        return judgement if reason == judgement.reason else replace(judgement, reason=reason)
+
+    def of_case(result: CaseResult) -> CaseResult:
+        found = {name: short(judgement) for name, judgement in result.judgements.items()}
+        return result if found == result.judgements else replace(result, judgements=found)
+
+    return replace(results, cases=tuple(map(of_case, results.cases))) if faults else results
 
 
 def is_red(results: Results) -> bool:
@@ -181,27 +204,29 @@ def is_red(results: Results) -> bool:
 # ----------------------------------------------------------------------------- entries
 
 
-def _entries(
-    cases: Iterable[CaseResult], status: CaseStatus, results: Results
-) -> tuple[Entry, ...]:
-    members = [result for result in cases if status_of(result) is status]
-    return tuple(entry_of(group, results) for group in groups_of(members, results.started))
+def _of_status(cases: Iterable[CaseResult], status: CaseStatus, tonight: str) -> list[Group]:
+    return groups_of((result for result in cases if status_of(result) is status), tonight)
 
 
-def entry_of(group: Group, results: Results) -> Entry:
-    """Put cases that are told together into words."""
+def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) -> Entry:
+    """Put cases that are told together into words; of ``drifts``, only theirs are told."""
     tonight = results.started
     explanation, judgement = group.explanation, group.judgement
     since = words.since_line(explanation, tonight)
+    ids = tuple(result.case.id for result in group.cases)
+    # What is told as a drift needs no second one beside it.
+    is_gradual = explanation is not None and explanation.is_gradual
+    own = [] if is_gradual else [one for one in drifts if one[0].case_id in ids]
+    beside = phrase("beside it, {}", _drifts(own)) if own else NOTHING
     has_reference = judgement is not None and judgement.reference is not None
     return Entry(
         status=group.status,
         age=_age(explanation, tonight),
         subject=phrase("{}", strong(group.subject)),
         metric=phrase("{}", group.metric),
-        case_ids=tuple(result.case.id for result in group.cases),
+        case_ids=ids,
         lines=tuple(
-            phrase("{}", line) for line in (group.measured(), group.reason(), since) if line
+            phrase("{}", line) for line in (group.measured(), group.reason(), since, beside) if line
         ),
         reason=phrase("{}", group.reason()),
         differences=difference_texts(group.suspects, judgement),
@@ -237,8 +262,8 @@ def difference_texts(
 def difference_text(told: ToldDifference, judgement: Judgement) -> Text:
     """Write a difference in a line."""
     sides = (phrase("{} {}", word(side), side_piece(told.values[side])) for side in told.sides)
-    came = strong(words.came_with(judgement) if told.came_with_it else "")
-    return join(", ", [phrase("{}: {}", code(told.name), join(", ", sides)), came])
+    said = phrase("{}: {}", code(told.name), join(", ", sides))
+    return join(", ", [said, words.blame(told, judgement)])
 
 
 def side_piece(value: str) -> Piece:
@@ -257,7 +282,7 @@ def first_differences(differences: Sequence[Text], most: int) -> list[Text]:
 
 
 def _facts(
-    results: Results, rest: Sequence[CaseResult], drifts: Sequence[tuple[Series, Drift]]
+    results: Results, rest: Sequence[CaseResult], drifts: Sequence[Drifting]
 ) -> Iterator[Text]:
     """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
     yield from _recovered(rest, results.started)
@@ -280,10 +305,19 @@ def _recovered(cases: Iterable[CaseResult], tonight: str) -> Iterator[Text]:
         yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
 
 
-def _drifts(drifts: Sequence[tuple[Series, Drift]]) -> Text:
+def _drifts(drifts: Sequence[Drifting]) -> Text:
     series, drift = max(drifts, key=lambda pair: abs(pair[1].percent))
     said = phrase("{} of {} {}", series.metric, code(series.case_id), history_words.drift(drift))
     return phrase("{}; and {} more", said, len(drifts) - 1) if len(drifts) > 1 else said
+
+
+def _drifts_in(histories: Histories) -> list[Drifting]:
+    return [
+        (history, history.drift)
+        for by_metric in histories.values()
+        for history in by_metric.values()
+        if history.drift is not None
+    ]
 
 
 def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:

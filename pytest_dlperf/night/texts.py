@@ -17,6 +17,9 @@ _OBEYED: Final = re.compile(
     re.MULTILINE,
 )
 
+_LOG_ENDS: Final = re.compile(r"; the log of node \d+, (.*), ends with:$")
+"""What announces the last lines of a log."""
+_FEW: Final = 5
 _MAIL_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
 # In HTML and Markdown, nothing in it ends a link, or stands in for another address.
 _ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
@@ -25,9 +28,20 @@ _LONGEST_REASON: Final = 200
 
 
 def in_short(reason: str) -> str:
-    """Write a reason in one line: of the end of a log, which stands below it, the last line."""
+    """Write a reason in one line: of the end of a log, which stands below it, the last line.
+
+    That says most, and comes right behind how the trainer ended.
+    """
     head, *below = reason.split("\n")
-    return printable(f"{head} {below[-1].strip()}" if below else head)
+    if not below:
+        return printable(head)
+    log = _LOG_ENDS.search(head)
+    if log is None:
+        shown = below if len(below) <= _FEW else below[-1:]
+        return printable(f"{head} {'; '.join(line.strip() for line in shown)}")
+    how, _, more = head[: log.start()].partition("; ")
+    parts = (f"{how}: {below[-1].strip()}", more, f"log {log[1]}")
+    return printable("; ".join(filter(None, parts)))
 
 
 def in_full(reason: str, indent: int) -> str:

@@ -101,7 +101,8 @@ def _urgent(night: Night) -> list[Text]:
 def _text(night: Night, shown: int, page: str | None) -> str:
     # The subject, which says the sentence, stands above it wherever it is shown.
     day = phrase("{}, {}", night.results.cluster, word(night.began))
-    blocks = [str(day), "\n".join(map(str, _urgent(night)))]
+    head = "\n".join(str(line) for line in (day, night.advice) if line)
+    blocks = [head, "\n".join(map(str, _urgent(night)))]
     for entry in night.bad[:shown]:
         title = phrase("{}: {}", entry.subject, entry.named)
         blocks.append(
@@ -122,6 +123,7 @@ def _markdown(night: Night, shown: int, page: str | None) -> str:
     more = _more(night.bad[shown:])
     blocks = [
         f"**{rendered(_headline(night))}.**",
+        rendered(night.advice),
         bullets(map(rendered, _urgent(night))),
         bullets([*items, *([rendered(more)] if more else [])]),
         bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(night)),

@@ -100,7 +100,6 @@ _BY_WEIGHT: Final = (
     "accepted",
     _TABLES,
     "worth knowing",
-    "hosts that cannot be used",
     _RUNS,
     _RECORDED,
     "logs that were left out",
@@ -115,7 +114,8 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
     """
-    return assembled(_head(night_of(results)), _parts(results), _BY_WEIGHT, max_bytes=max_bytes)
+    night = night_of(results)
+    return assembled(_head(night), _parts(night.results), _BY_WEIGHT, max_bytes=max_bytes)
 
 
 def _head(night: Night) -> str:
@@ -124,6 +124,7 @@ def _head(night: Night) -> str:
     blocks = (
         f"# dlperf: cluster {inline(results.cluster)}",
         f"**{said[:1].upper()}{said[1:]}.**",
+        rendered(night.advice),
         bullets(map(rendered, night.urgent)),
         _some([rendered(_in_short(entry)) for entry in night.bad]),
         _some(list(map(rendered, facts))),
@@ -153,11 +154,6 @@ def _parts(results: Results) -> Iterator[Part]:
     remarks = bullets(map(inline, remark_lines(results.cases)))
     yield from _section("Worth knowing", remarks)
     yield from _section("Accepted", _accepted(results))
-    hosts = bullets(
-        f"{code(host)}: {inline('; '.join(faults))}"
-        for host, faults in sorted(results.unfit_hosts.items())
-    )
-    yield from _section("Hosts that cannot be used", hosts)
     yield from _section("Logs that were left out", _ignored(results))
     yield from _section("Environment", _environment(results))
 
@@ -250,7 +246,7 @@ def _difference_table(found: DifferenceTable) -> Iterator[str]:
     if found.metrics:
         yield f"{rendered(found.metrics)}:"
     rows = [
-        tuple(map(rendered, (row.name, *row.sides, row.came_with)))
+        tuple(map(rendered, (row.name, *row.sides, row.blame)))
         for row in found.rows[:DIFFERENCES_IN_TABLE]
     ]
     yield table(("what differs", *found.sides, ""), rows)

@@ -20,6 +20,7 @@ from pytest_dlperf.night.case_status import (
 )
 from pytest_dlperf.night.case_text import CaseText, has_failure
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Listing
 from pytest_dlperf.night.remarks import (
     is_only_skipped,
@@ -29,7 +30,6 @@ from pytest_dlperf.night.remarks import (
     suspicion_lines,
     to_be_expected,
 )
-from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
 from pytest_dlperf.reports.terminal_table import case_table
@@ -81,8 +81,11 @@ class TerminalReport(Report):
         # Of a session in order the counts say as much.
         worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
         if verbosity >= 0 and worst != "green":
-            for line in wrapped(str(sentence_of(results)), width, indent=4):
+            night = night_of(results)
+            for line in wrapped(str(night.sentence), width, indent=4):
                 yield Line(line, ("bold", worst))
+            for line in wrapped(str(night.advice), width, indent=4):
+                yield Line(line)
         yield from summary_lines(
             cases,
             results.ignored_logs,

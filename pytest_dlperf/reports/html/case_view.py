@@ -57,6 +57,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
     shown: MetricView | None
     differences: tuple[DifferenceTable, ...]
     commits: tuple[Text, ...]
+    commits_title: str
     arms: tuple[Arm, ...]
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
@@ -100,6 +101,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         shown=min(judged, key=_severity, default=None),
         differences=said.differences,
         commits=said.commits(COMMITS_LISTED),
+        commits_title=said.commits_title,
         arms=tuple(_arms(result)),
         surroundings=surroundings_of(result),
         tails=tails,

@@ -58,13 +58,14 @@ _DAY: Final = 86400.0
 class HistoryChart(Struct, frozen=True, kw_only=True):
     """The chart of a case's metric, and the text below it.
 
-    ``name`` is the id of the line of the medians, ``last`` the path of the last of them: what the
-    small picture in the table is made of.
+    The small picture in the table is made of the line of the medians, whose id is ``name``, and the
+    paths of the last session, if it has a number, and of the sessions without one, ``missing``.
     """
 
     chart: Chart
     name: str
     last: str
+    missing: str
     facts: tuple[str, ...]
     changes: tuple[str, ...]
     accepted_changes: tuple[str, ...]
@@ -85,12 +86,15 @@ def history_chart(
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
-    first, last = min(times), max(times)
+    first = min(times)
+    lacking = [at for at in map(_seconds, history.without_number) if at >= first]
+    last = max(*times, *lacking)
     air = (last - first) * 0.015 or _DAY
     along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
     low, high = _value_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = along.places(times)
+    missing = dots((x, FRAME.bottom) for x in along.places(lacking))
     changes = [_seconds(change.at) for change in history.change_points]
     changed = [along.at(time) for time in changes if along.holds(time)]
     beyond = sum(point.lowest < up.low or point.highest > up.high for point in points)
@@ -103,12 +107,13 @@ def history_chart(
         frame=FRAME,
         style="nights",
         up=up.ticks(4),
-        along=_date_ticks(times, along, _changed_at(points, changes, since)),
+        along=_date_ticks([*times, *lacking], along, _changed_at(points, changes, since)),
         shapes=(
             *_since(points, xs, explanation),
             *_series(points, xs, up, name),
             *_happenings(changed, list(_accepted_places(history.accepted, along))),
             *_marks(points, xs, up),
+            Shape(style="missing", path=missing, key="no number" if lacking else "", tone="failed"),
             *_last_good(points, xs, up, explanation),
         ),
         labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
@@ -117,7 +122,8 @@ def history_chart(
     return HistoryChart(
         chart=chart,
         name=name,
-        last=dots([(xs[-1], up.within(points[-1].median))]),
+        last="" if last > times[-1] else dots([(xs[-1], up.within(points[-1].median))]),
+        missing=missing,
         facts=facts,
         changes=tuple(
             f"{change.at[:10]}: {history_words.change(change, history.unit)} "
@@ -180,7 +186,9 @@ def _since(
 def _last_good(
     points: Sequence[Night], xs: Sequence[int], up: Scale, explanation: Explanation | None
 ) -> Iterator[Shape]:
-    good = explanation.last_good if explanation is not None else None
+    good = None
+    if explanation is not None:
+        good = explanation.last_passed or explanation.last_good
     at = _place_of(good.at, points) if good is not None else None
     if good is not None and at is not None:
         x, y = xs[at], up.within(points[at].median)

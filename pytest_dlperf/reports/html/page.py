@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
-from pytest_dlperf.night.night import night_of
+from pytest_dlperf.night.night import night_of, said_once
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.head import head_of
@@ -28,6 +28,7 @@ TAILED: Final = 100
 
 def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
     """Write the whole page; ``histories`` are by case id and metric, as far as there are any."""
+    results = said_once(results)
     max_points = MAX_POINTS // max(sum(map(len, histories.values())), 1)
     cases = [
         case_view(
@@ -45,6 +46,7 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         "page.html.j2",
         results=results,
         sentence=_capitalized(str(night.sentence)),
+        advice=night.advice,
         headline_style=_style(results),
         head=head_of(night),
         counts=list(_counts(results, cases)),

@@ -20,6 +20,11 @@
     const address = anchor?.getAttribute("href") ?? "";
     return /^https?:\/\/[^\s()<>[\]\\`|]+$/.test(address) ? ` ([open](${address}))` : "";
   };
+  // Where the text is the address itself, the link says it.
+  const linked = (element) => {
+    const anchor = element.querySelector("a"), text = said(element);
+    return `${code(said(anchor) === anchor?.getAttribute("href") ? text.replace(said(anchor), "").replace(/[:\s]+$/, "") : text)}${link(anchor)}`;
+  };
   const listed = (elements, write) => [...elements].map((each) => `- ${write(each)}`).join("\n");
   const table = (element) => {
     const rows = [...element.rows].map((row) => [...row.cells].map((cell) => code(said(cell)) || " "));
@@ -39,14 +44,14 @@
   const issue = (details) => {
     const head = document.querySelector("header");
     const session = listed(head.querySelectorAll("dl.facts > div"), (fact) =>
-      `${said(fact.querySelector("dt"))}: ${code(said(fact.querySelector("dd")))}${link(fact.querySelector("a"))}`);
+      `${said(fact.querySelector("dt"))}: ${linked(fact.querySelector("dd"))}`);
     const bad = details.querySelectorAll("details.metric[open]");
     const tails = [...details.querySelectorAll("pre.tail")].map((tail) => `${code(tail.getAttribute("aria-label"))}:\n\n${fenced(tail.textContent)}`);
     return [
       `**${said(details.querySelector("summary .word"))}**: ${code(said(details.querySelector("h3")))}`,
       listed(bad, metric),
       ...[...details.querySelectorAll("table.differences")].map(table),
-      listed(details.querySelectorAll("ul.commits li"), (one) => `${code(said(one))}${link(one.querySelector("a"))}`),
+      listed(details.querySelectorAll("ul.commits li"), linked),
       ...tails,
       session,
       /^https?:/.test(location.href) ? `Page: <${location.href}>` : "",

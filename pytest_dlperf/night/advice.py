@@ -1,0 +1,87 @@
+"""What to do after a session: the one thing that helps most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.judgement import DifferenceKind
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night.case_status import CaseStatus
+from pytest_dlperf.night.pieces import NOTHING, Text, code, phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.judgement import Difference, Explanation
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.groups import Group
+
+ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
+
+_OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
+_NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)
+_BY_STATUS: Final = {
+    CaseStatus.LOST: "run it again: a worker was lost",
+    CaseStatus.NO_BASELINE: "record the first number: {}",
+    CaseStatus.INCONCLUSIVE: "measure it again with more runs: {}",
+    CaseStatus.ENVIRONMENT_SHIFT: "look at hosts and drivers: the accepted software is slower too",
+}
+_OPTIONS: Final = {
+    CaseStatus.NO_BASELINE: "--dlperf-create-baselines",
+    CaseStatus.INCONCLUSIVE: "--dlperf-repeats N",
+}
+
+
+def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) -> Text:
+    """Say what to do first; ``bad`` groups have the most urgent one first."""
+    hosts = sorted(results.unfit_hosts)
+    if hosts:
+        others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
+        found = phrase("look at host {}{} first", code(hosts[0]), others)
+    elif bad:
+        found = _of_group(bad[0], results.started)
+    elif gains:
+        found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
+    else:
+        found = NOTHING
+    return phrase("to do: {}", found) if found else NOTHING
+
+
+def _of_group(group: Group, tonight: str) -> Text:
+    explanation, status = group.explanation, group.status
+    if words.is_known(explanation, tonight):
+        return phrase("nothing new: all of it is known")
+    if status in _BY_STATUS:
+        option = _OPTIONS.get(status)
+        return phrase(_BY_STATUS[status], *([code(option)] if option else []))
+    return _of_explanation(explanation, group) if explanation is not None else NOTHING
+
+
+def _of_explanation(explanation: Explanation, group: Group) -> Text:
+    if explanation.found is not None:
+        return phrase("act on what the hunt has found")
+    if suspects := _suspects(explanation):
+        return _of_suspects(suspects, group)
+    if group.status is CaseStatus.REGRESSED:
+        return phrase("look at data, storage and network: nothing recorded came with the loss")
+    return phrase("read how the log ends")
+
+
+def _of_suspects(suspects: Sequence[Difference], group: Group) -> Text:
+    first = words.told_difference(suspects[0])
+    if len(suspects) == 1:
+        came = words.came_with(group.judgement)
+        return phrase("look at {} first: nothing else {}", code(first.name), came)
+    is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
+    if group.status is CaseStatus.REGRESSED and is_settable:
+        command = f"pytest-dlperf why {group.cases[0].case.id}"
+        return phrase("find out which of {} things it was: {}", len(suspects), code(command))
+    return phrase("look at {} first", code(first.name))
+
+
+def _suspects(explanation: Explanation) -> list[Difference]:
+    """Choose what may be the cause; a commit that brought an argument is the same suspect."""
+    found = [one for one in explanation.differences if one.came_with_it and not one.changes_nothing]
+    if any(one.kind in _OF_LAUNCH for one in found):
+        return [one for one in found if not one.is_suite]
+    return found

@@ -1,0 +1,74 @@
+"""What a session says is to be done: one thing, the one that helps most."""
+
+from __future__ import annotations
+
+import pytest
+import results_makers as make
+from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
+from msgspec.structs import replace
+from test_night import NOTED, case_id, passing
+
+from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, Verdict
+from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.night.night import night_of
+
+NEW_TORCH = replace(TORCH, came_with_it=True)
+HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")
+COMMIT = replace(NEW_TORCH, kind=DifferenceKind.COMMIT, name=SUITE)
+
+
+def lost(*differences: object, **more: object) -> CaseResult:
+    why = replace(SINCE_TUESDAY, differences=differences, **more)
+    return moved_case(case_id(1), -9.9, why)
+
+
+def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
+    return explained(make.unmeasured_case(case_id(1), verdict, "exit code 1"), why)
+
+
+@pytest.mark.parametrize(
+    ("case", "advice"),
+    [
+        (lost(DELAY, TORCH), "look at --step-delay-ms first: nothing else came with the loss"),
+        (lost(DELAY, COMMIT), "look at --step-delay-ms first: nothing else came with the loss"),
+        (lost(NEW_TORCH, replace(COMMIT, changes_nothing=True)),
+         "look at software torch first: nothing else came with the loss"),
+        (lost(COMMIT), "look at commit of suite first: nothing else came with the loss"),
+        (lost(DELAY, NEW_TORCH),
+         f"find out which of 2 things it was: pytest-dlperf why {case_id(1)}"),
+        (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
+         "look at hosts first"),
+        (lost(TORCH), "look at data, storage and network: nothing recorded came with the loss"),
+        (lost(DELAY, found="the cause is --step-delay-ms"), "act on what the hunt has found"),
+        (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
+        (moved_case(case_id(1), -9.9, None), ""),
+        (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
+         "measure it again with more runs: --dlperf-repeats N"),
+        (broken(Verdict.FAILED, SINCE_TUESDAY),
+         "look at --step-delay-ms first: nothing else came with it"),
+        (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=())),
+         "read how the log ends"),
+        (moved_case(case_id(1), 9.9, None, Verdict.IMPROVED),
+         ("accept the gain, or a later loss of as much passes: "
+          "--dlperf-update-baselines --dlperf-reason 'TEXT'")),
+    ],
+)  # fmt: skip
+def test_a_session_says_what_to_do(case: CaseResult, advice: str) -> None:
+    said = str(night_of(make.session(case, *passing(2))).advice)
+    assert said == (f"to do: {advice}" if advice else "")
+
+
+def test_a_host_that_cannot_be_used_comes_first() -> None:
+    faults = {"gpu07": ("GPU 3 is lost",), "gpu03": ("no answer",)}
+    results = replace(make.session(lost(DELAY), *passing(2)), unfit_hosts=faults)
+    assert str(night_of(results).advice) == "to do: look at host gpu03 and 1 more first"
+
+
+def test_what_is_new_is_acted_on_before_what_is_known() -> None:
+    worse = moved_case(case_id(2), -20.0, NOTED)
+    advice = night_of(make.session(worse, lost(DELAY))).advice
+    assert "--step-delay-ms" in str(advice)
+
+
+def test_a_session_in_order_asks_for_nothing() -> None:
+    assert not night_of(make.session(*passing(2))).advice
