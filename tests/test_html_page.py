@@ -412,7 +412,8 @@ def test_an_accepted_loss_is_no_loss_any_more(plenty: Results) -> None:
 
 def test_the_session_itself(whole: Page) -> None:
     text = whole.one("main").text
-    assert "node7: GPU 3 has 12 uncorrected memory errors; 2 of 8 links are down" in text
+    fault = "GPU 3 has 12 uncorrected memory errors; 2 of 8 links are down"
+    assert text.count(f"host node7 cannot be used: {fault}") == 1
     assert "2 logs were left out" in text
     assert "the name fits no case" in text
     assert "NCCL 2.21 with tree all-reduce" in text

@@ -110,7 +110,7 @@ def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_
     table = last[last.index("| what differs") :]
     assert rows(table)[:4] == [
         ["what differs", "accepted", "last good", "tonight", ""],
-        ["`--step-delay-ms`", "not set", "not set", "`1000`", "came with the loss"],
+        ["`--step-delay-ms`", "not set", "not set", "`1000`", "**came with the loss**"],
         ["`software torch`", "`2.12`", "`2.13`", "`2.14`", ""],
         ["`hosts`", "unknown", "unknown", "`node7`", ""],
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.case_status import CaseStatus
-from pytest_dlperf.night.pieces import NOTHING, Text, code, phrase
+from pytest_dlperf.night.pieces import NOTHING, Text, code, phrase, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,8 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         found = phrase("look at host {}{} first", code(hosts[0]), others)
     elif bad:
-        found = _of_group(bad[0], results.started)
+        told = (_of_group(group, results.started) for group in bad)
+        found = next(filter(None, told), NOTHING)
     elif gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
     else:
@@ -63,14 +64,16 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
     if suspects := _suspects(explanation):
         return _of_suspects(suspects, group)
     if group.status is CaseStatus.REGRESSED:
-        return phrase("look at data, storage and network: nothing recorded came with the loss")
-    return phrase("read how the log ends")
+        return phrase("look at what is not recorded, such as data: nothing else came with it")
+    measurement = group.cases[0].measurement
+    has_log = measurement is not None and any(run.log for run in measurement.broken_runs)
+    return phrase("read how the log ends") if has_log else NOTHING
 
 
 def _of_suspects(suspects: Sequence[Difference], group: Group) -> Text:
     first = words.told_difference(suspects[0])
     if len(suspects) == 1:
-        came = words.came_with(group.judgement)
+        came = word(words.came_with(group.judgement))
         return phrase("look at {} first: nothing else {}", code(first.name), came)
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:

@@ -22,10 +22,8 @@ from pytest_dlperf.night.case_status import (
 from pytest_dlperf.night.figures import (
     accepted,
     difference_percent,
-    listed_runs,
     metric_cells,
     rule_view,
-    run_number,
     with_unit,
 )
 from pytest_dlperf.night.night import (
@@ -44,6 +42,7 @@ from pytest_dlperf.night.pieces import (
     phrase,
     word,
 )
+from pytest_dlperf.night.runs import RUNS_LISTED, runs_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -350,20 +349,21 @@ def _runs(
     result: CaseResult, measurement: Measurement, shown: Collection[str]
 ) -> Iterator[Text | Listing]:
     """Yield the numbers of the runs, then what kept a run from one."""
-    runs, left = listed_runs(measurement)
+    names = _run_metrics(measurement, result, shown)
+    found = runs_text(result.case.id, measurement, names, most=RUNS_LISTED)
+    left = found.left_out
     more = [phrase("… and {} more", left)] if left else []
-    for name in _run_metrics(measurement, result, shown):
-        metric = measurement.metric(name)
+    for at, metric in enumerate(found.metrics):
         pieces = [
-            phrase("{}: {}", number(name), word(run_number(run, metric)))
-            for name, run in runs
-            if name.isdigit()
+            phrase("{}: {}", number(run.label), word(run.cells[at]))
+            for run in found.runs
+            if run.label.isdigit()
         ]
         yield Listing(head=phrase("{}", with_unit(metric, "in")), pieces=(*pieces, *more))
-    for name, run in runs:
+    for run in found.runs:
         if run.reason:
-            yield phrase("run {}: {}", number(name), texts.in_short(run.reason))
-    if left and all(run.reason for _, run in runs):
+            yield phrase("run {}: {}", number(run.label), run.in_short)
+    if left and all(run.reason for run in found.runs):
         yield phrase("… and {} more runs; {} has all of them", left, code("--dlperf-json FILE"))
     read, available = len(measurement.runs), measurement.available_runs
     if available is not None and read < available:

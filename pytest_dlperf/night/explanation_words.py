@@ -305,19 +305,18 @@ def told_difference(difference: Difference) -> ToldDifference:
     )
 
 
-def came_with(judgement: Judgement | None) -> Piece:
+def came_with(judgement: Judgement | None) -> str:
     """Say of a difference that it began in the same night as what was judged."""
     if judgement is None or not judgement.verdict.is_change:
-        return strong("came with it")
-    is_gain = judgement.verdict is Verdict.IMPROVED
-    return strong(f"came with the {'gain' if is_gain else 'loss'}")
+        return "came with it"
+    return f"came with the {'gain' if judgement.verdict is Verdict.IMPROVED else 'loss'}"
 
 
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:
     """Say whether a difference may be the cause; nothing of one that came at another time."""
     if told.changes_nothing:
         return word("new too, but it changes no setting of the case")
-    return came_with(judgement) if told.came_with_it else word("")
+    return strong(came_with(judgement) if told.came_with_it else "")
 
 
 def _named(difference: Difference) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
@@ -13,16 +14,10 @@ from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.advice import ACCEPT
-from pytest_dlperf.night.figures import (
-    interleaved_arms,
-    listed_runs,
-    log_folder,
-    rule_view,
-    run_number,
-    summed_up,
-)
+from pytest_dlperf.night.figures import rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
 from pytest_dlperf.night.pieces import Text, code, phrase, strong, word
+from pytest_dlperf.night.runs import RUNS_LISTED, interleaved_arms, runs_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Explanation, Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.night.runs import RunsText
 
 DIFFERENCES_SHOWN: Final = 5
 """Differences that a failure lists; the results file has all of them."""
@@ -53,26 +49,6 @@ class Fact(Struct, frozen=True):
         return cls(label, tuple(phrase("{}", line) for line in text.split("\n")))
 
 
-class RunLine(Struct, frozen=True, kw_only=True):
-    """A run: its number, what was measured or what kept it from that, and its log."""
-
-    label: str
-    number: str
-    reason: Text
-    """Nothing where the failure says it already."""
-    log: Text
-
-
-class Runs(Struct, frozen=True, kw_only=True):
-    """The runs of one measurement, broken ones before others where not all are listed."""
-
-    title: Text
-    folder: Text
-    """Where all logs are; nothing where they have no folder in common."""
-    runs: tuple[RunLine, ...]
-    left_out: int
-
-
 class Failure(Struct, frozen=True, kw_only=True):
     """All that a reader needs to act on a verdict, without ``-vv`` or another file.
 
@@ -82,7 +58,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     head: Text
     facts: tuple[Fact, ...]
-    runs: tuple[Runs, ...]
+    runs: tuple[RunsText, ...]
 
 
 def failure_of(
@@ -139,7 +115,7 @@ def headline(
     is_commit = suspect.kind is DifferenceKind.COMMIT
     new = phrase("a new {}", code(told.name))
     what = new if is_commit else phrase("{} {}", code(told.name), code(told.values["tonight"]))
-    return phrase("{}; {} {}", said, what, words.came_with(judgement))
+    return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
 
 
 def _in_head(reason: str, case_id: str) -> str:
@@ -277,26 +253,8 @@ def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
         yield Fact.of("beside", ", ".join(told))
 
 
-def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Runs:
-    """List a metric of the runs with their logs; a reason that stands above is not repeated."""
-    samples = measurement.samples(metric)
-    folder = log_folder(measurement)
-    runs, left_out = listed_runs(measurement)
-    return Runs(
-        title=phrase("{}: {} {}", name, metric, word(summed_up(samples))),
-        folder=phrase("{}", folder),
-        runs=tuple(
-            RunLine(
-                label=label,
-                number=run_number(run, samples.metric),
-                reason=phrase("{}", _unless_told(run.reason or "", told)),
-                log=phrase("{}", (run.log or "").removeprefix(folder)),
-            )
-            for label, run in runs
-        ),
-        left_out=left_out,
-    )
-
-
-def _unless_told(reason: str, told: str) -> str:
-    return "" if reason in told else texts.in_short(reason)
+def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> RunsText:
+    """List a metric of the runs; a reason that stands above is not repeated."""
+    found = runs_text(name, measurement, [metric], most=RUNS_LISTED)
+    runs = (replace(run, reason="") if run.reason in told else run for run in found.runs)
+    return replace(found, runs=tuple(runs))

@@ -1,4 +1,4 @@
-"""Figures of a case that several reports show, and its runs in the order in which they ran."""
+"""Figures of a case that several reports show."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, Samples
+    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult, TestRecord
 
@@ -24,8 +23,6 @@ FIGURES: Final = (
     "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
 )  # fmt: skip
 """Headings of a metric's numbers, in the order in which wide tables show them."""
-RUNS_LISTED: Final = 20
-"""Runs of a measurement that a terminal lists; of logs that exist there may be thousands."""
 
 
 def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str, str]:
@@ -180,62 +177,3 @@ def run_count(measurement: Measurement | None, metric: str) -> str:
         return numbers.ABSENT
     usable, taken = sum(metric in run.metrics for run in measurement.runs), len(measurement.runs)
     return str(taken) if usable == taken else f"{usable}/{taken}"
-
-
-def summed_up(samples: Samples) -> str:
-    """Say median, mean and spread in a line."""
-    unit = samples.metric.unit
-    if not samples.values:
-        return "no number"
-    return (
-        f"median {numbers.number(samples.median, unit)}, "
-        f"mean {numbers.quantity(samples.mean, unit)}, "
-        f"spread {numbers.variation(samples.spread)}"
-    )
-
-
-def run_number(run: Run, metric: Metric) -> str:
-    """Write a metric's number of a run, or what kept it from having one."""
-    is_ok, value = run.status is RunStatus.OK, run.metrics.get(metric.name)
-    if value is not None:
-        return numbers.number(value, metric.unit)
-    return "missing" if is_ok else run.status.value
-
-
-def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:
-    """Yield each run by its number, after the attempts at it that failed."""
-    for run in measurement.runs:
-        for number, attempt in enumerate(run.failed_attempts, start=1):
-            yield f"{run.run}, attempt {number}", attempt
-        yield str(run.run), run
-
-
-def listed_runs(measurement: Measurement) -> tuple[list[tuple[str, Run]], int]:
-    """Pick the runs that a terminal lists, broken ones before others; count those left out."""
-    every = list(named_runs(measurement))
-    places = sorted(range(len(every)), key=lambda at: every[at][1].status is RunStatus.OK)
-    return [every[at] for at in sorted(places[:RUNS_LISTED])], max(len(every) - RUNS_LISTED, 0)
-
-
-def log_folder(measurement: Measurement) -> str:
-    """Return the common folder of several logs, a slash at its end; else nothing."""
-    logs = [run.log for _, run in named_runs(measurement) if run.log]
-    folders = {log.rpartition("/")[0] for log in logs}
-    several = len(logs) > 1 and len(folders) == 1
-    return f"{folders.pop()}/" if several and folders != {""} else ""
-
-
-def arms_of(result: CaseResult) -> tuple[tuple[str, Measurement], ...]:
-    """Name the measurements of a case: its own, and the interleaved ones."""
-    own = (("measured", result.measurement),) if result.measurement else ()
-    return (*own, *interleaved_arms(result.interleaved))
-
-
-def interleaved_arms(both: InterleavedRuns | None) -> tuple[tuple[str, Measurement], ...]:
-    """Name the interleaved measurements, where there are any."""
-    if both is None:
-        return ()
-    return (
-        ("tested software, interleaved", both.candidate),
-        ("accepted software, interleaved", both.control),
-    )

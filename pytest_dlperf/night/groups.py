@@ -110,7 +110,7 @@ class Group(Struct, frozen=True, kw_only=True):
             return ""
         more = len(self.cases) - 1
         like_it = f"; and {more} more like it" if more else ""
-        reason = judgement.reason.removeprefix(f"{self.cases[0].case.id}, ")
+        reason = judgement.reason.removeprefix(self.cases[0].case.id).lstrip(", ")
         return f"{texts.cut(texts.in_short(reason), words.LONGEST_LINE)}{like_it}"
 
 

@@ -37,7 +37,7 @@ def in_short(reason: str) -> str:
         return printable(head)
     log = _LOG_ENDS.search(head)
     if log is None:
-        shown = below if len(below) <= _FEW else below[-1:]
+        shown = below if head.endswith(":") and len(below) <= _FEW else below[-1:]
         return printable(f"{head} {'; '.join(line.strip() for line in shown)}")
     how, _, more = head[: log.start()].partition("; ")
     parts = (f"{how}: {below[-1].strip()}", more, f"log {log[1]}")

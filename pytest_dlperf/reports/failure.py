@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.night.failure import Fact, Failure, Runs
+    from pytest_dlperf.night.failure import Fact, Failure
+    from pytest_dlperf.night.runs import RunsText
 
 _LABEL: Final = 10
 """Columns of a label."""
@@ -72,12 +73,13 @@ def fact_lines(facts: Iterable[Fact]) -> Iterator[str]:
         yield from (f"{' ' * (_LABEL + 5)}{line}" for line in more)
 
 
-def _run_lines(runs: Runs) -> Iterator[str]:
-    yield f"  {runs.title}"
-    if runs.folder:
-        yield f"    logs in {runs.folder}"
-    for run in runs.runs:
-        reason = f" ({run.reason})" if run.reason else ""
-        yield f"    run {run.label}: {run.number}{reason}  {run.log}"
-    if runs.left_out:
-        yield f"    … and {runs.left_out} more; --dlperf-json FILE has all of them"
+def _run_lines(found: RunsText) -> Iterator[str]:
+    for metric, summed_up in zip(found.metrics, found.sums, strict=True):
+        yield f"  {found.name}: {metric.name} {summed_up}"
+    if found.folder:
+        yield f"    logs in {found.folder}"
+    for run in found.runs:
+        reason = f" ({run.in_short})" if run.reason else ""
+        yield f"    run {run.label}: {', '.join(run.cells)}{reason}  {run.log}"
+    if found.left_out:
+        yield f"    … and {found.left_out} more; --dlperf-json FILE has all of them"

@@ -30,17 +30,14 @@ from pytest_dlperf.night.figures import (
     by_training,
     change_row,
     difference_percent,
-    interleaved_arms,
     metric_cells,
-    named_runs,
-    run_number,
     scaling_of,
-    summed_up,
     with_unit,
 )
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import join
 from pytest_dlperf.night.remarks import remark_lines
+from pytest_dlperf.night.runs import interleaved_arms, runs_text
 from pytest_dlperf.reports.markdown_text import (
     Part,
     assembled,
@@ -59,11 +56,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.night.case_text import DifferenceTable
     from pytest_dlperf.night.night import Entry, Night
     from pytest_dlperf.night.pieces import Text
+    from pytest_dlperf.night.runs import RunsText, RunText
 
     Cells: TypeAlias = Sequence[str]
 
@@ -283,30 +280,29 @@ def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Itera
         arms.setdefault(over.case_id, over)
     arms |= dict(interleaved_arms(result.interleaved))
     for name, measurement in arms.items():
-        yield f"{code(name)}\n\n{_runs_table(measurement)}"
-        for label, run in named_runs(measurement):
-            _, has_tail, tail = (run.reason or "").partition("\n")
+        found = runs_text(name, measurement)
+        yield f"{code(name)}\n\n{_runs_table(found)}"
+        for run in found.runs:
+            _, has_tail, tail = run.reason.partition("\n")
             if has_tail:
-                yield f"What run {label} ended with:"
+                yield f"What run {run.label} ended with:"
                 yield fenced(tail.split("\n"))
 
 
-def _runs_table(measurement: Measurement) -> str:
+def _runs_table(found: RunsText) -> str:
     """Show the runs with all their metrics, and what these come to."""
-    found = [measurement.samples(metric.name) for metric in measurement.metrics]
-    shown = [samples.metric for samples in found if samples.values] or [found[0].metric]
 
-    def row(name: str, run: Run) -> Sequence[str]:
-        ok = run.status is RunStatus.OK
-        cells = [run_number(run, metric) for metric in shown]
-        told = cells if ok else [f"**{cell}**" for cell in cells]
-        return name, *told, code(run.log or ""), inline(first_line(run.reason or ""))
+    def row(run: RunText) -> Sequence[str]:
+        told = run.cells if run.status is RunStatus.OK else [f"**{cell}**" for cell in run.cells]
+        log = code(f"{found.folder}{run.log}") if run.log else ""
+        return run.label, *told, log, inline(first_line(run.reason))
 
-    headings = [inline(with_unit(metric)) for metric in shown]
-    rows = [row(*named) for named in named_runs(measurement)]
-    runs = table(("run", *headings, "log", "remark"), rows, right="r" * (1 + len(shown)))
-    sums = [f"{one.metric.name}: {inline(summed_up(one))}" for one in found if one.values]
-    return "\n\n".join(filter(None, (runs, bullets(sums))))
+    headings = [inline(with_unit(metric)) for metric in found.metrics]
+    right = "r" * (1 + len(headings))
+    runs = table(("run", *headings, "log", "remark"), map(row, found.runs), right=right)
+    sums = zip(found.metrics, found.medians, found.sums, strict=True)
+    told = [f"{it.name}: {inline(said)}" for it, median, said in sums if median != numbers.ABSENT]
+    return "\n\n".join(filter(None, (runs, bullets(told))))
 
 
 def _emphasized(word: str, status: CaseStatus) -> str:

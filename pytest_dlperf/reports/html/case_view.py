@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.measure.ending import last_lines, last_words
-from pytest_dlperf.model import numbers
 from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.night.case_status import status_of
 from pytest_dlperf.night.case_text import CaseText, DifferenceTable
 from pytest_dlperf.night.environment import Surroundings, surroundings_of
-from pytest_dlperf.night.figures import arms_of, log_folder, named_runs, run_number
+from pytest_dlperf.night.runs import RunsText, arms_of, broken_runs, runs_text
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Measurement, Run
-    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.night.pieces import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
-
-
-class Arm(Struct, frozen=True, kw_only=True):
-    """The runs of one measurement; their logs are named from ``folder`` on.
-
-    Each of ``runs`` has its name, and its numbers in the order of ``metrics``, as ``medians`` are.
-    """
-
-    name: str
-    summary: str
-    folder: str
-    metrics: tuple[Metric, ...]
-    runs: tuple[tuple[str, Run, tuple[str, ...]], ...]
-    medians: tuple[str, ...]
 
 
 class CaseView(Struct, frozen=True, kw_only=True):
@@ -58,7 +43,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
     differences: tuple[DifferenceTable, ...]
     commits: tuple[Text, ...]
     commits_title: str
-    arms: tuple[Arm, ...]
+    arms: tuple[RunsText, ...]
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
     gaps: tuple[Text, ...]
@@ -102,7 +87,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         differences=said.differences,
         commits=said.commits(COMMITS_LISTED),
         commits_title=said.commits_title,
-        arms=tuple(_arms(result)),
+        arms=tuple(starmap(runs_text, arms_of(result))),
         surroundings=surroundings_of(result),
         tails=tails,
         gaps=said.gaps,
@@ -112,32 +97,6 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 def _severity(view: MetricView) -> tuple[int, float]:
     """Order metrics, the worst verdict first; of bad ones the one that lost the most."""
     return view.badge.rank, (view.gain_percent or 0.0) if view.badge.is_bad else 0.0
-
-
-def _arms(result: CaseResult) -> Iterator[Arm]:
-    for name, measured in arms_of(result):
-        metrics = tuple(_with_numbers(measured))
-        yield Arm(
-            name=name,
-            summary=f"estimator {measured.estimator.value}",
-            folder=log_folder(measured),
-            metrics=metrics,
-            runs=tuple(
-                (number, run, tuple(run_number(run, metric) for metric in metrics))
-                for number, run in named_runs(measured)
-            ),
-            medians=tuple(
-                numbers.number(measured.samples(metric.name).median, metric.unit)
-                for metric in metrics
-            ),
-        )
-
-
-def _with_numbers(measured: Measurement) -> Iterator[Metric]:
-    """Yield the metrics that a run has or lacks; the first in any case."""
-    for number, metric in enumerate(measured.metrics):
-        if not number or any(metric.name in {*run.metrics, *run.missing} for run in measured.runs):
-            yield metric
 
 
 class LogTail(Struct, frozen=True, kw_only=True):
@@ -150,7 +109,7 @@ class LogTail(Struct, frozen=True, kw_only=True):
 
 def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
     """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
-    chosen = list(_broken(result))[:3]
+    chosen = list(broken_runs(result))[:3]
     if not chosen and result.measurement is not None and status_of(result).is_alarm:
         runs = [run for run in result.measurement.runs if run.log]
         chosen = [(f"run {run.run}", run) for run in runs[-1:]]
@@ -169,11 +128,3 @@ def _ending(run: Run, log: Path) -> list[str]:
     if run.status is RunStatus.OK:
         return last_lines(log, LINES, end=run.log_size_at_end)
     return last_words(log, run.log_size_at_end, LINES)
-
-
-def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
-    for arm, measured in arms_of(result):
-        prefix = "" if measured is result.measurement else f"{arm}: "
-        for name, run in named_runs(measured):
-            if run.status is not RunStatus.OK:
-                yield f"{prefix}run {name} ({run.status.value})", run

@@ -88,7 +88,7 @@ def history_chart(
     times = [_seconds(point.started) for point in points]
     first = min(times)
     lacking = [at for at in map(_seconds, history.without_number) if at >= first]
-    last = max(*times, *lacking)
+    last = max([*times, *lacking])
     air = (last - first) * 0.015 or _DAY
     along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
     low, high = _value_limits(points)

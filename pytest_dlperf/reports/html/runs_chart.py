@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night.figures import accepted, arms_of
+from pytest_dlperf.night.figures import accepted
+from pytest_dlperf.night.runs import arms_of
 from pytest_dlperf.reports.html.drawing import Chart, Frame, Label, Scale, Shape, limits
 
 if TYPE_CHECKING:
