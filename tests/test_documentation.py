@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -64,13 +63,6 @@ def example(name: str, document: Path = ADDING) -> str:
 # ------------------------------------------------------------------- tables against the code
 
 
-def schema(name: str) -> dict[str, Any]:
-    """The schema of a kind of files."""
-    whole = schemas()[name]
-    found: dict[str, Any] = whole.get("else", whole)
-    return found
-
-
 @pytest.mark.parametrize("document", [ADDING, METRICS], ids=lambda file: file.name)
 def test_every_key_of_a_system_file_is_listed(document: Path) -> None:
     """``pytest-dlperf keys`` has their meanings."""
@@ -103,12 +95,6 @@ def test_the_metrics_that_are_shown_can_be_read(tmp_path: Path) -> None:
     assert {metric.name for metric in system.metrics if metric.is_judged} == {
         "throughput", "speedup", "loss", "peak_memory", "step_time_p95",
     }  # fmt: skip
-
-
-def test_every_key_of_kubernetes_is_documented_and_none_else() -> None:
-    rows = table(ROOT / "docs" / "kubernetes.md", "<!-- keys: kubernetes -->")
-    known = schema("cluster")["properties"]["kubernetes"]["properties"]
-    assert [row[0].strip("`") for row in rows] == list(known)
 
 
 def test_every_placeholder_of_a_launch_is_documented_and_none_else() -> None:
