@@ -23,7 +23,7 @@ from pytest_dlperf.history.schema import TABLES
 from pytest_dlperf.model.judgement import Verdict
 
 OTHER = "tiny-mlp-fp16-b4-4n8g"
-REPORTS = Path(__file__).parent.parent / "docs" / "reports.md"
+PAGE = Path(__file__).parent.parent / "docs" / "results-file.md"
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,7 @@ def test_an_empty_history_has_a_heading(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_table_and_column_is_documented_and_none_else() -> None:
-    text = REPORTS.read_text(encoding="utf-8").partition("### Tables of the history")[2]
+    text = PAGE.read_text(encoding="utf-8").partition("## Tables of the history")[2]
     rows = re.findall(r"^\| `(\w+)` \|(.+)\|$", text.partition("\n## ")[0], re.MULTILINE)
     documented = {table: set(re.findall(r"`(\w+)`", cells)) for table, cells in rows}
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -195,7 +195,7 @@ def test_every_table_and_column_is_documented_and_none_else() -> None:
 
 
 def test_the_query_of_the_document_runs(database: Path) -> None:
-    text = REPORTS.read_text(encoding="utf-8").partition("### Tables of the history")[2]
+    text = PAGE.read_text(encoding="utf-8").partition("## Tables of the history")[2]
     [query] = re.findall(r'query = """(.+?)"""', text, re.DOTALL)
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute(query).fetchall()

@@ -77,8 +77,8 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is, inside a table too."""
-    return re.sub(r"([*_<|])", r"\\\1", text)
+    """Escape Markdown outside of code, inside a table too."""
+    return re.sub(r"(`[^`]*`)|([*_<|])", lambda match: match[1] or f"\\{match[2]}", text)
 
 
 # ------------------------------------------------------------------------------------ commands
