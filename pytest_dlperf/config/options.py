@@ -142,7 +142,7 @@ class Settings(NamedTuple):
     hosts: OptionText | None = option(
         "hosts",
         "LIST",
-        "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; without it the nodes of "
+        "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; by default the nodes of "
         "a Slurm allocation, else this machine",
         read=values.as_written,
         environment=True,
@@ -150,16 +150,16 @@ class Settings(NamedTuple):
     launcher: str | None = option(
         "launcher",
         "NAME",
-        "how hosts are reached: `local`, `ssh`, `slurm` or what a plugin adds; without it slurm "
-        "inside an allocation, ssh with hosts, else local. `sbatch` and `kubernetes` submit each "
-        "run as a job",
+        "how hosts are reached: `local`, `ssh`, `slurm` or a plugin's; by default slurm inside an "
+        "allocation, ssh with hosts, else local. `sbatch` and `kubernetes` submit each run as a "
+        "job",
         environment=True,
     )
     wait_limit_s: float | None = option(
         "wait-limit",
         "SECONDS",
-        "how long a run may wait for its hosts: for those that others hold, or in a queue; by "
-        "default a day, and an hour for this machine where no hosts are named",
+        "how long a run may wait for its hosts, or in a queue; by default a day, and an hour for "
+        "this machine if no hosts are named",
         read=values.seconds,
         environment=True,
     )
@@ -187,29 +187,28 @@ class Settings(NamedTuple):
     )
     share_hosts: bool = flag(
         "share-hosts",
-        "let several runs use a host at once, each with devices of its own; they slow each other "
-        "down",
+        "let several runs share a host, each with its own devices; they slow each other down",
     )
     lock: str | None = option(
         "lock",
         "NAME",
-        "name of the lock that a run holds on its hosts; runs under different names do not wait "
-        "for each other",
+        "the lock that a run holds on its hosts; runs with different locks do not wait for each "
+        "other",
         read=values.lock_name,
         environment=True,
     )
     log_sources: tuple[NamedLogs, ...] = option(
         "logs",
         "WHAT=PATH",
-        "launch nothing, and judge the logs that exist: those of a system below a folder, "
-        "`SYSTEM[/OPTIONS]=DIR`, or a case's under any name, `CASE=FILE`",
+        "launch nothing, and judge existing logs: those of a system below a folder, "
+        "`SYSTEM[/OPTIONS]=DIR`, or one case's, `CASE=FILE`",
         read=values.log_source,
         many=True,
     )
     metric_lists: tuple[tuple[str, ...], ...] = option(
         "metric",
         "NAME[,NAME]",
-        "judge these metrics alone; with `--dlperf-update-baselines`, accept no others",
+        "judge only these metrics; with `--dlperf-update-baselines`, accept only these",
         read=values.metric_names,
         environment=True,
         many=True,
@@ -223,31 +222,29 @@ class Settings(NamedTuple):
     gate: RuleName | None = option(
         "gate",
         "RULE",
-        "judge every case by `tolerance` or `sequential`; without it by what its baseline has runs "
-        "for",
+        "judge every case by `tolerance` or `sequential`; by default the runs of its baseline "
+        "decide",
         read=values.rule_name,
     )
     control: ControlArm = option(
         "control",
         "WHEN",
-        "run the accepted software, which `cluster.yaml` names, interleaved with what is tested: "
+        "interleave runs of the accepted software, which `cluster.yaml` names: "
         "`always`, `on-regression` or `never`",
         read=values.control_arm,
         default="on-regression",
     )
-    create_baselines: bool = flag(
-        "create-baselines", "record what is measured where there is no baseline"
-    )
+    create_baselines: bool = flag("create-baselines", "record numbers that have no baseline yet")
     update_baselines: bool = flag(
-        "update-baselines", "also accept what lies outside its tolerance; less needs a reason"
+        "update-baselines", "also accept numbers outside their tolerance; worse ones need a reason"
     )
     reason: str | None = option(
         "reason", "TEXT", "why numbers are accepted; kept with them", read=values.reason, ini=False
     )
     extend_baselines: bool = flag(
         "extend-baselines",
-        "add the runs of cases that pass to those that later sessions are held against; the "
-        "accepted number stays",
+        "add the runs of cases that pass to those that later sessions are compared with; accepted "
+        "numbers stay",
     )
     split_families: bool = flag(
         "split-families", "a test for each accepted name of a family of metrics, not one for all"
@@ -255,13 +252,13 @@ class Settings(NamedTuple):
     strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
     why: bool = flag(
         "why",
-        "after a red session, try apart what differs from the last good night, as `pytest-dlperf "
-        "why` does, and say what changed the number",
+        "after a red session, find which difference from the last good night changed the number, "
+        "as `pytest-dlperf why` does",
     )
     why_budget: HuntBudget = option(
         "why-budget",
         "N",
-        "what that may cost for all red cases together: runs, or a time such as `90m`",
+        "the budget of `--dlperf-why` for all red cases: runs, or a time such as `90m`",
         read=values.hunt_budget,
         default="20",
     )
@@ -271,12 +268,11 @@ class Settings(NamedTuple):
     markdown_file: Path | None = option(
         "markdown",
         "FILE",
-        "the results as Markdown, regressions first; the summary of a step in GitHub Actions "
-        "(`GITHUB_STEP_SUMMARY`) needs no option",
+        "the results as Markdown; GitHub's step summary needs no option",
         read=values.file_to_write,
     )
     json_file: Path | None = option(
-        "json", "FILE", "the results for machines", read=values.file_to_write
+        "json", "FILE", "the results as JSON", read=values.file_to_write
     )
     openmetrics_file: Path | None = option(
         "openmetrics",
@@ -304,9 +300,9 @@ class Settings(NamedTuple):
     notify_lists: tuple[tuple[Target, ...], ...] = option(
         "notify",
         "WHAT=WHERE",
-        "whom to tell at the end: `slack=VARIABLE` (with the webhook in it) or `slack=@FILE`, and "
-        "so `teams`, `mattermost`, `json`, `ping`, `healthchecks`; `mail=ADDRESS` or `mail+page`; "
-        "`github`, `gitlab`: the comment of a pull or merge request",
+        "send a notice at the end: `slack=VARIABLE` (which holds the webhook) or `slack=@FILE`, "
+        "likewise `teams`, `mattermost`, `json`, `ping`, `healthchecks`; `mail=ADDRESS` or "
+        "`mail+page`; `github`, `gitlab`: a comment of the pull or merge request",
         read=notices.targets,
         environment=True,
         many=True,
@@ -314,8 +310,8 @@ class Settings(NamedTuple):
     notify_on: NotifyOn = option(
         "notify-on",
         "WHEN",
-        "tell it after a red session (`failure`), when something is newly red, newly green or "
-        "worse (`change`), or `always`",
+        "send it after a red session (`failure`), if something is newly red, newly green or worse "
+        "(`change`), or `always`",
         read=values.notify_on,
         default="failure",
         environment=True,
@@ -323,7 +319,7 @@ class Settings(NamedTuple):
     session_dir: Path = option(
         "run-dir",
         "DIR",
-        "where the logs of this session go; the logs of an interrupted session there are set aside",
+        "where this session's logs go; it sets aside the logs of an interrupted session there",
         read=values.session_folder,
         default=f".dlperf/runs/{START_TIME}-{PROCESS}",
     )
