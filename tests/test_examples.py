@@ -95,9 +95,11 @@ cases:
   - {precision: fp32, batch_per_device: 2, topologies: [1n1g]}
 """
 TRAIN = """\
-import sys
+import sys, time
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from pytest_dlperf.trainers.resnet import main
-main([*sys.argv[1:], "--step-delay-ms={delay_ms}"])
+register_optimizer_step_post_hook(lambda *_: time.sleep({delay_ms} / 1000))
+main(sys.argv[1:])
 """
 ACCEPTED = f"""\
 system: {SYSTEM}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -61,10 +59,6 @@ def step_times(log: Path) -> dict[int, list[float]]:
     return times
 
 
-def seconds_per_step(times: list[float]) -> float:
-    return statistics.median(after - before for before, after in itertools.pairwise(times))
-
-
 def lines_with(log: Path, beginning: str) -> set[str]:
     lines = log.read_text(encoding="utf-8").splitlines()
     return {line for line in lines if line.startswith(beginning)}
@@ -81,9 +75,9 @@ def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_pa
     assert sorted(times) == [0, 1]
 
 
-def test_on_two_nodes_each_has_its_own_log_and_a_delay_is_in_every_step(tmp_path: Path) -> None:
+def test_on_two_nodes_each_has_its_own_log_and_repeated_steps_count_once(tmp_path: Path) -> None:
     log = tmp_path / "r18_b2_fp32_1.log"
-    outcome = train(log, "2n1g", "--step-delay-ms=600")
+    outcome = train(log, "2n1g", "--repeat-step=3")
     assert outcome.succeeded, log.read_text(encoding="utf-8")
     assert outcome.exit_codes == (0, 0)
     size = "world_size=2 nodes=2 devices_per_node=1 batch_per_device=2 precision=fp32"
@@ -92,7 +86,6 @@ def test_on_two_nodes_each_has_its_own_log_and_a_delay_is_in_every_step(tmp_path
         assert lines_with(own_log, "dlperf end") == {f"dlperf end rank={rank}"}
         times = step_times(own_log)
         assert list(times) == [rank]
-        assert seconds_per_step(times[rank]) >= 0.6
 
 
 def test_without_a_launcher_it_trains_alone() -> None:
@@ -124,7 +117,7 @@ def test_a_mistake_on_the_command_line_is_named() -> None:
         "--warmup-steps=-1": "argument --warmup-steps: '-1' is not a whole number from 0 on",
         "--measured-steps=ten": "argument --measured-steps: 'ten' is not a whole number from 1 on",
         "--precision=fp16": "argument --precision: invalid choice: 'fp16'",
-        "--step-delay-ms=nan": "argument --step-delay-ms: 'nan' is not a number of milliseconds",
+        "--repeat-step=0": "argument --repeat-step: '0' is not a whole number from 1 on",
         "--epochs=1": "unrecognized arguments: --epochs=1",
     }
     code = f"""

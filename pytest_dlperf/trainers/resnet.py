@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -122,11 +121,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--measured-steps", type=_count, default=15, metavar="N", help="steps after those")
     add("--precision", choices=PRECISIONS, default="fp32", help="bf16 is automatic mixed precision")
     add(
-        "--step-delay-ms",
-        type=_milliseconds,
-        default=0.0,
-        metavar="MS",
-        help="sleep that long in each step, to see whether a slow-down is noticed",
+        "--repeat-step",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="compute each step N times, to see whether a slow-down is noticed",
     )
     return parser.parse_args(arguments)
 
@@ -170,13 +169,12 @@ def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device
         batch_per_device=options.batch_per_device, precision=options.precision, synchronize=True
     )
     for _ in range(options.warmup_steps + options.measured_steps):
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
-            loss = criterion(model(images), labels)
-        loss.backward()
+        for _ in range(options.repeat_step):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
+                loss = criterion(model(images), labels)
+            loss.backward()
         optimizer.step()
-        if options.step_delay_ms:
-            time.sleep(options.step_delay_ms / 1000)
         log.step(loss)
     # A rank that leaves while others still talk to it makes them abort, and so does a model that
     # outlives the process group: hence this order, the rest of which is in main.
@@ -225,16 +223,6 @@ def _whole_number(text: str, *, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds from 0 on")
-    return value
 
 
 if __name__ == "__main__":
