@@ -6,6 +6,7 @@ registered when a collected test asks for one of these fixtures, or an option of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,7 +22,7 @@ from pytest_dlperf.plugin.start import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.cluster import Cluster
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.fixtures import Gate
     from pytest_dlperf.plugin.packaged import SystemFile
+
+
+_BENCHMARK_LINES: Final = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,14 +56,48 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
+    _remove_empty_storage(config)
     config.addinivalue_line(
         "markers",
         "dlperf(system, framework, model, precision, batch_per_replica, global_batch, "
-        "sequence_length, parallel, options, topology, nodes, devices_per_node, AXIS=VALUE): "
+        "sequence_length, parallel, tp, pp, cp, ep, options, topology, nodes, devices_per_node, "
+        "AXIS=VALUE): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
+
+
+def _remove_empty_storage(config: pytest.Config) -> None:
+    """Remove the folder that pytest-benchmark makes at each start; it makes it again to save."""
+    session = getattr(config, "_benchmarksession", None)
+    folder = getattr(getattr(session, "storage", None), "path", None)
+    if folder is not None:
+        with suppress(OSError):  # it is not empty, or gone
+            folder.rmdir()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_header(config: pytest.Config) -> Generator[None, list[object], list[object]]:
+    """Keep pytest-benchmark's line until a test that it times is collected."""
+    lines = yield
+    config.stash[_BENCHMARK_LINES] = [str(one) for one in lines if _is_of_benchmark(one)]
+    return [one for one in lines if not _is_of_benchmark(one)]
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> list[str]:
+    """Print that line where there is such a test."""
+    lines = config.stash.get(_BENCHMARK_LINES, [])
+    if lines and any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
+        return lines
+    return []
+
+
+def _is_of_benchmark(line: object) -> bool:
+    return str(line).startswith("benchmark: ")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
