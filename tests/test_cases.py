@@ -197,6 +197,12 @@ def test_the_axes_are_the_values_that_markers_and_reports_carry() -> None:
     }
 
 
+def test_the_marker_has_each_way_of_a_layout() -> None:
+    marker = Case.from_id("a-b-bf16-gb128-s4096-tp2_pp4-xla-4n8g").marker()
+    assert [marker[way] for way in ("tp", "pp", "cp", "ep")] == [2, 4, 1, 1]
+    assert "tp" not in Case.from_id("nccl-tests-all_reduce-1n8g").marker()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

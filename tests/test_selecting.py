@@ -51,6 +51,7 @@ def test_a_corner_is_picked_by_words(suite: Suite) -> None:
         ("dlperf(model='bert_base', topology='4n8g')", 11, {"model": "bert_base"}),
         ("dlperf(precision='fp16', nodes=2)", 8, {"precision": "fp16"}),
         ("dlperf(batch_per_replica=96)", 12, {"batch_per_replica": 96}),
+        ("dlperf(tp=1, model='bert_base', topology='4n8g')", 11, {"model": "bert_base"}),
         (
             "dlperf(system='ngc_pytorch-resnet50', devices_per_node=8)",
             1,

@@ -335,6 +335,55 @@ def test_work_that_cannot_be_is_told_by_line(
     assert mistakes(tmp_path, LAYOUTS.replace(old, new))[0].startswith(expected)
 
 
+def test_lists_name_a_case_for_each_combination(tmp_path: Path) -> None:
+    text = LAYOUTS.replace("precision: bf16\n    global_batch: 256", (
+        "precision: [bf16, fp8]\n    global_batch: [256, 512]"
+    )).replace("parallel: {tp: 8}", "parallel: [{tp: 8}, {tp: 4, cp: 2}]")  # fmt: skip
+    file = tmp_path / "megatron.yaml"
+    file.write_text(text, encoding="utf-8")
+    cases = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"].cases
+    first = "megatron-llama3-{}-gb{}-s4096-tp2_pp4-fp8_comm-{}"
+    assert [case.id for case in cases] == [
+        *(
+            first.format(precision, batch, topology)
+            for topology in ("1n8g", "64n8g")
+            for precision in ("bf16", "fp8")
+            for batch in (256, 512)
+        ),
+        "megatron-llama3-bf16-b2-s8192-tp8-2n8g",
+        "megatron-llama3-bf16-b2-s8192-tp4_cp2-2n8g",
+    ]
+    assert cases[0].flops_per_sample == 48.2e9 * 4096
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("128", "[128, many]", "12: $.cases[0].batch_per_device[1]: found 'many', text; allowed: "),
+        ("128", "[]", "12: $.cases[0].batch_per_device: found an empty list; allowed: an integer"),
+        ("fp32", "[fp32, FP8]", "11: $.cases[0].precision[1]: precision 'FP8' is not valid"),
+        ("128", "[8, 8]", "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named tw"),
+    ],
+)
+def test_a_mistake_in_such_a_list_is_told_by_its_place(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    assert mistakes(tmp_path, GOOD.replace(old, new))[0].startswith(expected)
+
+
+def test_what_the_author_may_not_have_meant_is_remarked(tmp_path: Path) -> None:
+    text = GOOD.replace("[1n1g, 4n8g]", "[1n8g, 4n8g]").replace("fp16", "[bf61, own8]")
+    reference, precision = (str(one).partition("yaml:")[2] for one in load(tmp_path, text).remarks)
+    assert reference.startswith("11: $.cases[0]: speedups are taken over 1n1g, which 'topologies'")
+    assert reference.endswith(
+        "5 runs more; list it, or write 'reference: 1n8g' or 'reference: none'"
+    )
+    assert (
+        precision == "14: $.cases[1].precision: precision 'bf61' is unusual; did you mean 'bf16'?"
+    )
+    assert load(tmp_path, GOOD).remarks == ()
+
+
 def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path: Path) -> None:
     text = GOOD.replace("unit: images/s\n", "unit: images/s\nflops_per_token: 1e9\n")
     told = mistakes(tmp_path, text)

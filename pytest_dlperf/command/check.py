@@ -116,7 +116,7 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
             "sessions of pytest are started, or name the folders with --systems and --baselines"
         )
     all_are_read = not findings
-    findings += [doubt for system in systems.values() for doubt in system.doubts]
+    findings += [each for system in systems.values() for each in (*system.remarks, *system.doubts)]
     findings += _metrics_without_tests(project, systems)
     for name in names:
         findings += _cluster(project, name, systems, all_are_read=all_are_read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
@@ -9,17 +10,18 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.files.shapes import (
-    ByKind,
     Integer,
     Key,
     ListOf,
     MapOf,
     Number,
+    OneOrMore,
     Record,
     Scalar,
     Shape,
     Text,
 )
+from pytest_dlperf.files.yamlfile import Problem
 from pytest_dlperf.model.case import (
     NAME_PATTERN,
     PRECISION_PATTERN,
@@ -31,6 +33,7 @@ from pytest_dlperf.model.case import (
     check_name,
     check_precision,
 )
+from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.model.work import ONE_DEVICE, WAYS, Layout, Work, counts_tokens
 
 if TYPE_CHECKING:
@@ -39,6 +42,12 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlValue
 
 NO_REFERENCE: Final = "none"
+_USUAL_PRECISIONS: Final = (
+    *("fp64", "fp32", "tf32", "fp16", "bf16", "amp"),
+    *("fp8", "mxfp8", "int8", "fp6", "fp4", "mxfp4", "nvfp4", "int4"),
+)
+_LIKE: Final = 0.7
+"""How much a precision is like a usual one, from which it is taken for a slip."""
 
 
 class Flops(Struct, frozen=True, kw_only=True):
@@ -56,40 +65,44 @@ class Flops(Struct, frozen=True, kw_only=True):
 class Entry(Flops, frozen=True, kw_only=True):
     """One entry of ``cases``; ``CASES`` says what each value is.
 
-    ``reference`` is empty where speedups are taken over none.
+    Of values that are lists there is a case for each combination. ``reference`` is empty where
+    speedups are taken over none.
     """
 
-    precision: str = ""
+    precision: tuple[str, ...] = ()
     axes: Mapping[str, tuple[str, ...]] = {}
     topologies: tuple[Topology, ...]
     options: tuple[str, ...] = ()
-    batch_per_device: int | None = None
-    batch_per_replica: int | None = None
-    global_batch: int | None = None
-    sequence_length: int | None = None
-    parallel: Layout | None = None
+    batch_per_device: tuple[int, ...] = ()
+    batch_per_replica: tuple[int, ...] = ()
+    global_batch: tuple[int, ...] = ()
+    sequence_length: tuple[int, ...] = ()
+    parallel: tuple[Layout, ...] = ()
     reference: tuple[Topology, ...] = (SINGLE_DEVICE,)
 
     @property
-    def batches(self) -> dict[str, int]:
+    def batches(self) -> dict[str, tuple[int, ...]]:
         """The batch sizes that are set, by key; one of the three is right."""
-        said = {
-            "batch_per_device": self.batch_per_device,
-            "batch_per_replica": self.batch_per_replica,
-            "global_batch": self.global_batch,
-        }
-        return {key: batch for key, batch in said.items() if batch is not None}
+        keys = ("batch_per_device", "batch_per_replica", "global_batch")
+        return {key: batches for key in keys if (batches := getattr(self, key))}
 
-    @property
-    def work(self) -> Work:
-        """The work of a step of its cases."""
-        [batch] = self.batches.values()
-        return Work(
-            batch=batch,
-            is_global=self.global_batch is not None,
-            sequence_length=self.sequence_length,
-            layout=self.parallel or ONE_DEVICE,
-        )
+    def variants(self) -> Iterator[Variant]:
+        """Yield what its cases are of, each at all topologies."""
+        if not self.batches:
+            for values in product(*self.axes.values()):
+                yield Variant(axes=dict(zip(self.axes, values, strict=True)))
+            return
+        [batches] = self.batches.values()
+        for precision, batch, length, layout in product(
+            self.precision, batches, self.sequence_length or (None,), self.parallel or (ONE_DEVICE,)
+        ):
+            work = Work(
+                batch=batch,
+                is_global=bool(self.global_batch),
+                sequence_length=length,
+                layout=layout,
+            )
+            yield Variant(precision=precision, work=work)
 
     def probe_problems(self) -> Iterator[tuple[str, str]]:
         """List what it says that a probe does not have, by key."""
@@ -116,10 +129,20 @@ class Entry(Flops, frozen=True, kw_only=True):
             found = " and ".join(batches) or "none of them"
             allowed = "batch_per_device (batch_per_replica with 'parallel') and global_batch"
             yield "", f"a case has one of {allowed}; found {found}"
-        if self.parallel is not None and self.batch_per_device is not None:
-            instead = f"batch_per_replica: {self.batch_per_device}, or all of it as global_batch"
+        if self.parallel and self.batch_per_device:
+            one, *others = self.batch_per_device
+            said = f"[{one}, {', '.join(map(str, others))}]" if others else one
+            instead = f"batch_per_replica: {said}, or all of it as global_batch"
             message = f"with 'parallel' a replica takes more than one device; write {instead}"
             yield "batch_per_device", message
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """What cases of several topologies have in common: of a training, or of a probe."""
+
+    precision: str = ""
+    work: Work | None = None
+    axes: Mapping[str, str] = {}
 
 
 def _reference(text: str) -> tuple[Topology, ...]:
@@ -164,33 +187,37 @@ CASES: Final = ListOf(
         Entry,
         Key(
             "precision",
-            PRECISION,
-            "Precision of the training, as in fp32.",
+            OneOrMore(PRECISION),
+            "Precision of the training, as in fp32. Of lists here, and as batch, length or layout, "
+            "each combination is a case.",
         ),
         Key(
             "axes",
             MapOf(
-                ByKind(
-                    scalar=Scalar().parsed(lambda value: (value,)),
-                    sequence=ListOf(Scalar(), "a list of values"),
-                ),
+                OneOrMore(Scalar()),
                 "a mapping of names to lists of values",
             ).parsed(_axes),
             "What the cases of a probe differ by: one for each combination of values.",
         ),
-        Key("batch_per_device", Integer(1), "Samples that one device takes in a step."),
+        Key("batch_per_device", OneOrMore(Integer(1)), "Samples that one device takes in a step."),
         Key(
             "batch_per_replica",
-            Integer(1),
+            OneOrMore(Integer(1)),
             "Its name with 'parallel': samples of one data-parallel replica in a step.",
         ),
-        Key("global_batch", Integer(1), "Samples of the whole run in a step, instead of those."),
-        Key("sequence_length", Integer(1), "Tokens of one sample."),
+        Key(
+            "global_batch",
+            OneOrMore(Integer(1)),
+            "Samples of the whole run in a step, instead of those.",
+        ),
+        Key("sequence_length", OneOrMore(Integer(1)), "Tokens of one sample."),
         Key(
             "parallel",
-            Record(
-                Layout,
-                *(Key(way, Integer(1), f"Number of {what}.") for way, what in WAYS.items()),
+            OneOrMore(
+                Record(
+                    Layout,
+                    *(Key(way, Integer(1), f"Number of {what}.") for way, what in WAYS.items()),
+                )
             ),
             "How one model is spread over devices; default: each device has all of it.",
         ),
@@ -234,8 +261,8 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
     model: str,
     unit: str | None,
     flops: Flops,
-) -> tuple[Case, ...] | None:
-    """Make the cases that entries name, one for each topology; ``None`` after a mistake.
+) -> dict[Case, str] | None:
+    """Make the cases that entries name, each with its path; ``None`` after a mistake.
 
     ``unit`` is what throughput counts, ``None`` for a probe; ``flops`` hold where an entry says
     none.
@@ -251,49 +278,85 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
             )
     if place.faults != faults:
         return None
-    first: dict[str, str] = {}
-    cases: list[Case] = []
+    cases: dict[Case, str] = {}
     for index, entry in enumerate(entries):
         needed = entry if entry.names else flops
         problem = None if unit is None else _token_problem(entry, unit, needed)
         if problem:
             place.at(f"[{index}]").fault(problem)
             continue
-        work = None if unit is None else entry.work
-        combinations = [
-            dict(zip(entry.axes, one, strict=True)) for one in product(*entry.axes.values())
-        ]
         reference = None if unit is None or not entry.reference else entry.reference[0]
-        for (number, topology), axes in product(enumerate(entry.topologies), combinations):
+        for (number, topology), variant in product(enumerate(entry.topologies), entry.variants()):
             path = f"[{index}].topologies[{number}]"
             try:
                 case = Case(
                     framework=framework,
                     model=model,
-                    precision=entry.precision,
-                    work=work,
+                    precision=variant.precision,
+                    work=variant.work,
                     options=entry.options,
-                    free_axes=axes,
+                    free_axes=variant.axes,
                     topology=topology,
                     reference_topology=reference,
-                    flops_per_sample=_flops_per_sample(entry, needed),
+                    flops_per_sample=_flops_per_sample(variant, needed),
                 )
             except ValueError as error:
                 place.at(path).fault(str(error))
                 continue
-            if case.id in first:
-                line = place.at(first[case.id]).line
+            first = cases.setdefault(case, path)
+            if first is not path:
+                line = place.at(first).line
                 place.at(path).fault(f"{case.id} is named twice; first on line {line}")
-            else:
-                first[case.id] = path
-                cases.append(case)
-    return tuple(cases) if place.faults == faults else None
+    return cases if place.faults == faults else None
+
+
+def case_remarks(place: YamlValue, cases: Mapping[Case, str], repeats: int) -> Iterator[Problem]:
+    """Remark what the paths of ``cases`` say, and their author may not have meant."""
+    of_entry: dict[str, list[Case]] = {}
+    for case, path in cases.items():
+        of_entry.setdefault(path.partition(".")[0], []).append(case)
+    for entry, own in of_entry.items():
+        for key, message in (
+            *_unusual_precisions(own),
+            *_references_to_train(own, cases, repeats),
+        ):
+            at = place.at(f"{entry}.{key}")
+            yield Problem(
+                place=f"{at.file}:{at.line}", message=f"{at.path}: {message}", is_fault=False
+            )
+
+
+def _unusual_precisions(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
+    for name in dict.fromkeys(case.precision for case in cases):
+        near = get_close_matches(name, _USUAL_PRECISIONS, n=2, cutoff=_LIKE)
+        if near and near[0] != name:
+            meant = " or ".join(map(repr, near))
+            yield "precision", f"precision {name!r} is unusual; did you mean {meant}?"
+
+
+def _references_to_train(
+    cases: Sequence[Case], listed: Mapping[Case, str], repeats: int
+) -> Iterator[tuple[str, str]]:
+    """Say which references a session trains although no entry lists them."""
+    over = [case.reference for case in cases if case.is_scaled]
+    missing = {case: None for case in over if case is not None and case not in listed}
+    if not missing:
+        return
+    topology = next(iter(missing)).topology
+    smallest = min(case.topology for case in cases)
+    others = f"'reference: {smallest}' or " if any(c.topology != smallest for c in cases) else ""
+    message = (
+        f"speedups are taken over {topology}, which 'topologies' does not list: a session trains "
+        f"it too, {counted(len(missing) * repeats, 'run')} more; list it, or write "
+        f"{others}'reference: none'"
+    )
+    yield "reference", message
 
 
 def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
     if len(flops.names) > 1:
         return f"{' and '.join(flops.names)} say the same; give one"
-    if entry.sequence_length is None:
+    if not entry.sequence_length:
         counts = [f"throughput in {unit}"] if counts_tokens(unit) else []
         counts += [name for name in flops.names if name == "flops_per_token"]
         if counts:
@@ -301,7 +364,8 @@ def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
     return None
 
 
-def _flops_per_sample(entry: Entry, flops: Flops) -> float | None:
-    if flops.flops_per_token is not None and entry.sequence_length is not None:
-        return flops.flops_per_token * entry.sequence_length
+def _flops_per_sample(variant: Variant, flops: Flops) -> float | None:
+    length = variant.work.sequence_length if variant.work is not None else None
+    if flops.flops_per_token is not None and length is not None:
+        return flops.flops_per_token * length
     return flops.flops_per_sample

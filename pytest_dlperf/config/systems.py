@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
+from pytest_dlperf.config.cases import (
+    CASES,
+    FLOPS_KEYS,
+    Flops,
+    case_remarks,
+    name_shape,
+    named_cases,
+)
 from pytest_dlperf.config.extends import BASE, EXTENDS, extended, partial_schema
 from pytest_dlperf.config.log_format import log_shape
 from pytest_dlperf.config.metrics import METRICS, check_probe_metrics, metrics_of, unit_shape
@@ -81,6 +88,7 @@ class System(Struct, frozen=True, kw_only=True):
     tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
     marks: tuple[str, ...] = ()
     later_launch: Later[LaunchSpec] | None = None
+    later_remarks: Later[tuple[Problem, ...]] | None = None
     metrics: tuple[Metric, ...]
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
     declared: tuple[DeclaredMetric, ...] = ()
@@ -96,6 +104,11 @@ class System(Struct, frozen=True, kw_only=True):
     def is_probe(self) -> bool:
         """Whether it has no steps."""
         return not self.window.measured_steps
+
+    @property
+    def remarks(self) -> tuple[Problem, ...]:
+        """What its cases say and its author may not have meant."""
+        return () if self.later_remarks is None else self.later_remarks()
 
     @property
     def doubts(self) -> tuple[Problem, ...]:
@@ -308,11 +321,11 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
         return None
     parts = shape.parts(root)
     parts.pop(EXTENDS, None)
-    cases: tuple[Case, ...] | None = None
+    named: dict[Case, str] | None = None
     is_probe = _is_probe(root)
     flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
     if {"framework", "model", "cases"} <= parts.keys() and (is_probe or "unit" in parts):
-        cases = named_cases(
+        named = named_cases(
             root.at("cases"),
             parts["cases"],
             framework=parts["framework"],
@@ -320,6 +333,7 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
             unit=parts.get("unit"),
             flops=flops,
         )
+    cases = None if named is None else tuple(named)
     launch = None
     place = parts.pop("launch", None)
     if place is not None:
@@ -327,15 +341,19 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
         launch = Later(root, partial(_read_launch, cases=cases, log_file=log_file))
         if not lazily:
             launch.read_now()
-    if cases is None or not (is_probe or {"unit", "log", "window"} <= parts.keys()):
+    if named is None or not (is_probe or {"unit", "log", "window"} <= parts.keys()):
         return None
-    return _system(root, parts, cases, launch, is_probe=is_probe)
+    parts["cases"] = tuple(named)
+    repeats = parts.get("repeats", DEFAULT_REPEATS)
+    parts["later_remarks"] = Later(
+        root.at("cases"), lambda place: tuple(case_remarks(place, named, repeats))
+    )
+    return _system(root, parts, launch, is_probe=is_probe)
 
 
 def _system(
     root: YamlValue,
     parts: dict[str, Any],
-    cases: tuple[Case, ...],
     launch: Later[LaunchSpec] | None,
     *,
     is_probe: bool,
@@ -343,8 +361,8 @@ def _system(
     """Make the system of its parts, and tell what does not go together."""
     log = {"name": parts["framework"], "format": NO_STEPS, **parts.pop("log", {})}
     log_node = log.get("node", WhichNode.FIRST)
+    cases: tuple[Case, ...] = parts["cases"]
     options = frozenset(option for case in cases for option in case.options)
-    parts["cases"] = cases
     entries = parts.get("metrics", {})
     has_flops = any(case.flops_per_sample is not None for case in cases)
     if MFU in entries and not has_flops:

@@ -260,6 +260,25 @@ class ListOf(Shape[tuple[T, ...]]):
         return {"type": "array", "minItems": 1, "items": self._item.json_schema()}
 
 
+class OneOrMore(Shape[tuple[T, ...]]):
+    """A value, or a list of values of its shape."""
+
+    def __init__(self, item: Shape[T]) -> None:
+        """Take ``item``."""
+        self.allowed = f"{item.allowed}, or a list of such"
+        self._item = item
+        self._list = ListOf(item, self.allowed)
+
+    def read(self, value: YamlValue) -> tuple[T, ...] | None:
+        if value.kind == "sequence":
+            return self._list.read(value)
+        item = self._item.read(value)
+        return None if item is None else (item,)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"anyOf": [self._item.json_schema(), self._list.json_schema()]}
+
+
 class MapOf(Shape[dict[str, T]]):
     """A mapping of free names to values of one shape, and with ``may_be_empty`` also nothing.
 

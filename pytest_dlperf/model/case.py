@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import asdict, force_setattr, replace
 
 from pytest_dlperf.model.work import (
     ONE_DEVICE,
@@ -344,6 +344,10 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             "nodes": self.topology.nodes,
             "devices_per_node": self.topology.devices_per_node,
         }
+
+    def marker(self) -> dict[str, Any]:
+        """Return the values of the marker: the axes, and of a training each way of its layout."""
+        return self.axes() if self.work is None else {**self.axes(), **asdict(self.layout)}
 
     def _check_work(self) -> None:
         if self.work is None or (self.work.layout is ONE_DEVICE and not self.work.is_global):

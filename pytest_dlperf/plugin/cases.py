@@ -78,7 +78,7 @@ class Parameters:
             (
                 case,
                 pytest.param(
-                    case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]
+                    case, id=case.id, marks=[mark(**case.marker()), *of_system[case.system]]
                 ),
             )
             for case in suite.cases

@@ -90,11 +90,11 @@ def _parts(case: Case) -> Iterable[str]:
 def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
     for name, *quoted in _ARGUMENT.findall(arguments):
         wanted = "".join(quoted)
-        axes = [case.axes() for case in cases]
-        if axes and name not in axes[0]:
-            yield f"-m: cases have no {name!r}; they have {', '.join(axes[0])}"
+        markers = [case.marker() for case in cases]
+        if markers and not any(name in marker for marker in markers):
+            yield f"-m: cases have no {name!r}; they have {', '.join(markers[0])}"
             continue
-        values = {str(of_case[name]) for of_case in axes}
+        values = {str(marker[name]) for marker in markers if name in marker}
         if wanted not in values:
             shown = sorted(values - {""})
             if len(shown) > _VALUES_SHOWN:
