@@ -274,14 +274,16 @@ def play(cell: Cell, number: int) -> Played:
     hunt = world.hunt()
     if hunt is None:
         return Played(None, 0, bound, 0.0, 0)
-    search = Search(hunt)
+    search, runs = Search(hunt), 0
     per_sitting = MOST_RUNS if condition.sittings is None else RUNS_OF_A_SITTING[number % 2]
-    while search.runs < MOST_RUNS:
-        sitting = search.runs // per_sitting
+    while runs < MOST_RUNS:
+        sitting = runs // per_sitting
         setting = search.next_query(sitting)
         if setting is None:
             break
-        search = search.after(world.run(setting, sitting))
+        observation = world.run(setting, sitting)
+        search = search.after(observation)
+        runs += observation.worse is not None
     finding = search.finding()
     named = set(finding.culprits)
     is_right: bool | None = None
@@ -293,7 +295,7 @@ def play(cell: Cell, number: int) -> Played:
         # Of commits one of two is right; of differences, which may act only together, it is not.
         is_right = at_fault == named if condition.shape is Shape.SUBSETS else bool(at_fault & named)
     found = len(at_fault & named)
-    return Played(is_right, search.runs, bound, finding.certainty, found)
+    return Played(is_right, runs, bound, finding.certainty, found)
 
 
 def play_all(cell: Cell, hunts: int) -> list[Played]:

@@ -56,7 +56,27 @@ def popen(
     ):
         return otherwise(command, stdin=stdin, stdout=stdout, stderr=stderr)
     with Path(os.devnull).open() as nothing:
-        return _server().start(command[2:], environment, nothing, stdout, stderr)
+        return _server().start(command[2:], environment, Path.cwd(), nothing, stdout, stderr)
+
+
+def session(  # noqa: PLR0913 - as subprocess.Popen has it
+    command: Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    stdin: int,
+    stdout: IO[Any],
+    stderr: int,
+) -> Any:
+    """Start a session, in the place of ``subprocess.Popen``; its errors go with its output."""
+    assert [*command[:3]] == [sys.executable, "-m", "pytest"]
+    assert (stdin, stderr) == (subprocess.DEVNULL, subprocess.STDOUT)
+    if _read_at_start(env) != _server().environment:
+        return subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr
+        )
+    with Path(os.devnull).open() as nothing:
+        return _server().start(command[3:], dict(env), Path(cwd), nothing, stdout, stdout)
 
 
 class _Server:
@@ -80,10 +100,10 @@ class _Server:
         atexit.register(self._stop)
 
     def start(
-        self, arguments: Sequence[str], environment: dict[str, str], *streams: IO[str]
+        self, arguments: Sequence[str], environment: dict[str, str], folder: Path, *streams: IO[Any]
     ) -> _Fork:
-        """Start ``python -m pytest`` in the working directory, with these standard streams."""
-        request = json.dumps([arguments, str(Path.cwd()), environment]).encode()
+        """Start ``python -m pytest`` in a folder, with these standard streams."""
+        request = json.dumps([arguments, str(folder), environment]).encode()
         socket.send_fds(self._connection, [request], [stream.fileno() for stream in streams])
         return _Fork(self._connection)
 
@@ -124,9 +144,13 @@ class _Fork:
                 self._connection.settimeout(None)
         return self.returncode
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill it."""
-        os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def _received(self) -> int:
         answer = self._connection.recv(_MAX_BYTES)

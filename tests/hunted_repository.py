@@ -6,11 +6,21 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from suites import ran_command
+
+from pytest_dlperf.culprit import trial
 
 CASE: Final = "own-net-fp32-b4-1n1g"
+STEP_S: Final = 0.03
+SLOW_S: Final = 0.06
+"""What a slow commit, argument, package or variable adds: no busy machine hides it."""
 
 TRAINER: Final = """\
 import os, random, sys, time
@@ -18,7 +28,7 @@ from importlib import import_module
 from pytest_dlperf.trainers.steps import StepLog
 STEP_S = {seconds}
 NOISE = float(os.environ.get("NOISE", "0.01"))
-STEP_S += float(os.environ.get("SLOW_S", "0")) + 0.03 * ("--slow" in sys.argv)
+STEP_S += float(os.environ.get("SLOW_S", "0")) + {slow} * ("--slow" in sys.argv)
 sys.path.append("lib")
 for name in ("tokenizers", "slowlib"):  # some versions are slow
     try:
@@ -39,6 +49,7 @@ unit: samples/s
 log: {{name: train, format: dlperf}}
 window: {{warmup_steps: 1, measured_steps: 6}}
 repeats: 1
+tolerance_percent: 30
 launch:
   devices: cpu
   working_directory: {folder}
@@ -71,6 +82,8 @@ class HuntedRepository:
 
     folder: Path
     commits: list[str] = field(default_factory=list)
+    popen: Callable[..., Any] = subprocess.Popen
+    """Starts its sessions."""
 
     def set_up(self) -> None:
         """Make the repository, without a commit."""
@@ -79,7 +92,7 @@ class HuntedRepository:
         self.write_system()
         (self.folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (self.folder / ".gitignore").write_text(".dlperf/\n__pycache__/\n", encoding="utf-8")
-        self.trainer(0.05)
+        self.trainer(STEP_S)
         self.git("init", "-q", "-b", "main")
 
     def write_system(self, *, batch: int = 4, more: str = "") -> None:
@@ -90,7 +103,7 @@ class HuntedRepository:
 
     def trainer(self, seconds: float) -> None:
         """Have the trainer take so long for a step."""
-        text = TRAINER.format(seconds=seconds)
+        text = TRAINER.format(seconds=seconds, slow=SLOW_S)
         (self.folder / "train.py").write_text(text, encoding="utf-8")
 
     def commit(self, title: str) -> str:
@@ -104,14 +117,14 @@ class HuntedRepository:
         self.commits.append(self.git("rev-parse", "HEAD"))
         return self.commits[-1]
 
-    def fill(self, count: int, *, slow: int, seconds: float = 0.08, broken: int = 0) -> None:
-        """Make commits 0 to ``count``: from ``slow`` on a step takes ``seconds``.
+    def fill(self, count: int, *, slow: int, broken: int = 0) -> None:
+        """Make commits 0 to ``count``: from ``slow`` on a step takes longer.
 
         One in ``broken`` does not build: it has a file ``broken``.
         """
         for number in range(count + 1):
             if number == slow:
-                self.trainer(seconds)
+                self.trainer(STEP_S + SLOW_S)
             flag = self.folder / "broken"
             flag.unlink(missing_ok=True)
             if broken and 0 < number < count and number % broken == 1:
@@ -152,16 +165,17 @@ class HuntedRepository:
         """Run a session; its exit code. What it prints goes to ``output``."""
         words = [sys.executable, "-m", "pytest", "bench_tests", "-q", "-p", "no:cacheprovider"]
         words += ["-p", "pytest_dlperf.plugin"] * ("PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ)
-        done = subprocess.run(
-            [*words, "--dlperf-repeats=3", *arguments],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if output is not None:
-            output.write_text(done.stdout + done.stderr, encoding="utf-8")
-        return done.returncode
+        words += ["--dlperf-repeats=3", *arguments]
+        with (output or self.folder.with_name("session.txt")).open("wb") as file:
+            code: int = self.popen(
+                words,
+                cwd=self.folder,
+                env=os.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            ).wait()
+        return code
 
     def nights(self, *arguments: str, runs: int = 5, bad: tuple[str, ...] = ()) -> None:
         """Have nights of the first commit and of the last, this with further arguments."""
@@ -174,13 +188,32 @@ class HuntedRepository:
             self.session(*arguments, *more, f"--dlperf-repeats={runs}")
         self.git("checkout", "-q", "main")
 
-    def good_nights(self) -> None:
-        """Have two nights, the first of which is accepted."""
-        self.session("--dlperf-create-baselines")
-        if self.session():
-            raise AssertionError("a night is not as good as the one before")
+    def good_night(self) -> None:
+        """Have a night that is accepted."""
+        if self.session("--dlperf-create-baselines"):
+            raise AssertionError("a night is red")
 
     def bisect(self, *arguments: str, good: int = 0, bad: int = -1) -> tuple[int, str]:
         """Hunt between two commits."""
         ends = f"{self.commits[good]}..{self.commits[bad]}"
         return self.run("bisect", ends, "--case", CASE, *arguments)
+
+
+@dataclass(slots=True)
+class QuickRepository(HuntedRepository):
+    """One whose commands run in the process of a test; their sessions are forks."""
+
+    capture: pytest.CaptureFixture[str] | None = None
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        """Run ``pytest-dlperf``: its exit code, and what it printed."""
+        assert self.capture is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(
+                trial, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": self.popen})
+            )
+            done = ran_command(self.capture, arguments)
+        return int(done.ret), "\n".join([*done.outlines, *done.errlines, ""])

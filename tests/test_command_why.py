@@ -10,22 +10,46 @@ import zipfile
 from pathlib import Path
 from site import getsitepackages
 
+import fork_server
 import pytest
-from hunted_repository import CASE, HuntedRepository, wheel
+from hunted_repository import CASE, SLOW_S, STEP_S, HuntedRepository, QuickRepository, wheel
 
-pytestmark = pytest.mark.usefixtures("own_environment")
+pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
-SLOW = ("--dlperf-set", "*.env.SLOW_S=0.03")
+SLOW = ("--dlperf-set", f"*.env.SLOW_S={SLOW_S}")
 INNOCENT = ("--dlperf-set", "*.env.INNOCENT=1")
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hunted")
+
+
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HuntedRepository:
+def repository(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> HuntedRepository:
     monkeypatch.chdir(tmp_path)
-    found = HuntedRepository(tmp_path / "repository")
-    found.set_up()
-    found.commit("Begin")
-    return found
+    return QuickRepository(place / "repository", popen=fork_server.session, capture=capfd)
+
+
+def begin(repository: HuntedRepository) -> None:
+    shutil.rmtree(repository.folder, ignore_errors=True)
+    repository.set_up()
+    repository.commit("Begin")
+
+
+def good_night(repository: HuntedRepository) -> None:
+    """Give it a commit and a good night, which all tests share: paths are part of them."""
+    kept = repository.folder.with_name("kept")
+    if kept.exists():
+        shutil.rmtree(repository.folder)
+        shutil.copytree(kept, repository.folder, symlinks=True)
+        repository.commits = [repository.git("rev-parse", "HEAD")]
+        return
+    begin(repository)
+    repository.good_night()
+    shutil.copytree(repository.folder, kept, symlinks=True)
 
 
 def why(
@@ -35,17 +59,24 @@ def why(
 
 
 def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedRepository) -> None:
-    repository.good_nights()
+    good_night(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
     code, output = why(repository, of_pytest=(*SLOW, *INNOCENT))
     assert code == 0, output
     assert "INNOCENT (not set → " in output
     assert re.search(r"found: SLOW_S \(not set → \S+\), .* sure, \d+ runs", output), output
-    assert re.search(r"throughput: -3\d\.\d %", output), output
+    assert re.search(r"throughput: -\d\d\.\d %", output), output
+    # The next night knows it.
+    file = repository.folder / "results.json"
+    assert repository.session(*SLOW, *INNOCENT, "--dlperf-json", str(file)) == 1
+    [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    found = case["metrics"]["throughput"]["explanation"]["found"]
+    assert re.fullmatch(r"SLOW_S \(not set → \S+\), .* % sure, \d+ runs", found["said"])
+    assert re.search(r"^-\d\d\.\d % \(95 %: ", found["facts"]["change of throughput"])
 
 
 def test_an_argument_is_named_with_the_commit_that_brought_it(repository: HuntedRepository) -> None:
-    repository.good_nights()
+    good_night(repository)
     repository.write_system(more=', "--slow"')
     repository.commit("Be careful")
     assert repository.session() == 1
@@ -56,9 +87,9 @@ def test_an_argument_is_named_with_the_commit_that_brought_it(repository: Hunted
 
 
 def test_the_trainers_commit_is_searched(repository: HuntedRepository) -> None:
-    repository.good_nights()
+    good_night(repository)
     repository.commit("Change a word")
-    repository.trainer(0.08)
+    repository.trainer(STEP_S + SLOW_S)
     culprit = repository.commit("Change the trainer")
     repository.commit("Change another word")
     assert repository.session(*INNOCENT) == 1
@@ -74,7 +105,7 @@ def test_a_package_is_put_back_beside_the_trainers_own(
 ) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    versions = {"0.20.3": 0.0, "0.20.4": 0.0, "0.21.0": 0.03}
+    versions = {"0.20.3": 0.0, "0.20.4": 0.0, "0.21.0": SLOW_S}
     files = {version: wheel(wheels, version, s, "tokenizers") for version, s in versions.items()}
     venv.create(tmp_path / "venv", symlinks=True)
     [packages] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
@@ -91,25 +122,24 @@ def test_a_package_is_put_back_beside_the_trainers_own(
 
     install("0.20.3")
     setting = ("--dlperf-set", f"*.python={python}")
-    repository.session(*setting, "--dlperf-create-baselines")
-    assert repository.session(*setting) == 0
+    begin(repository)
+    assert repository.session(*setting, "--dlperf-create-baselines") == 0
     install("0.21.0")
     assert repository.session(*setting, *INNOCENT) == 1
     code, output = why(repository, of_pytest=(*setting, *INNOCENT))
     assert code == 0, output
     assert re.search(r"found: tokenizers \(0.20.3 → 0.21.0\), .* sure", output), output
-    # Versions between both are the same search over another axis.
-    words = ("--package", "tokenizers==0.20.3..0.21.0", "--case", CASE)
+    # Versions between both are another axis of the same search.
+    words = ("--package", "tokenizers==0.20.3..0.21.0", "--case", CASE, "--dry-run")
     code, output = repository.run("bisect", *words, "--", "bench_tests", *setting)
     assert code == 0, output
-    assert "found: tokenizers==0.21.0, " in output
+    assert "throughput: 2 versions\n  good: tokenizers==0.20.3\n" in output
+    assert "  tokenizers==0.20.4\n  tokenizers==0.21.0\n" in output
 
 
 def test_what_cannot_be_put_back_is_said(repository: HuntedRepository) -> None:
-    repository.good_nights()
-    (repository.folder / "train.py").write_text(
-        (repository.folder / "train.py").read_text("utf-8").replace("0.05", "0.08"), "utf-8"
-    )
+    good_night(repository)
+    repository.trainer(STEP_S + SLOW_S)
     assert repository.session() == 1
     code, output = why(repository)
     assert code == 1
@@ -118,14 +148,14 @@ def test_what_cannot_be_put_back_is_said(repository: HuntedRepository) -> None:
 
 
 def test_a_night_that_passed_has_nothing_to_ask(repository: HuntedRepository) -> None:
-    repository.good_nights()
+    good_night(repository)
     code, output = why(repository)
     assert code == 1
     assert "the last session passed; there is nothing to explain" in output
 
 
 def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
-    repository.good_nights()
+    good_night(repository)
     file = repository.folder / "output.txt"
     code = repository.session(*SLOW, "--dlperf-why", "--dlperf-why-budget=20", output=file)
     assert code == 1
@@ -144,24 +174,12 @@ def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     assert f"{CASE}: failed in the last session (" in output
 
 
-def test_the_next_night_knows_what_was_found(repository: HuntedRepository) -> None:
-    repository.good_nights()
-    assert repository.session(*SLOW) == 1
-    assert why(repository, of_pytest=SLOW)[0] == 0
-    file = repository.folder / "results.json"
-    assert repository.session(*SLOW, "--dlperf-json", str(file)) == 1
-    [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
-    found = case["metrics"]["throughput"]["explanation"]["found"]
-    assert re.fullmatch(r"found: SLOW_S \(not set → \S+\), .* % sure, \d+ runs", found)
-
-
 @pytest.mark.ci
 def test_a_gain_is_explained_as_well(repository: HuntedRepository) -> None:
-    slow = ("--dlperf-set", "*.env.SLOW_S=0.03")
-    repository.session(*slow, "--dlperf-create-baselines")
-    assert repository.session(*slow, *INNOCENT) == 0
+    begin(repository)
+    assert repository.session(*SLOW, *INNOCENT, "--dlperf-create-baselines") == 0
     assert repository.session() == 0
     code, output = why(repository)
     assert code == 0, output
-    assert re.search(r"found: SLOW_S \(0.03 → not set\), .* sure", output), output
+    assert re.search(rf"found: SLOW_S \({SLOW_S} → not set\), .* sure", output), output
     assert re.search(r"throughput: \+\d+\.\d % \(95 %: ", output), output

@@ -10,12 +10,15 @@ from explained import DELAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_cas
 from msgspec.structs import replace
 
 from pytest_dlperf.history.series import CaseHistory, Drift
-from pytest_dlperf.model.judgement import Explanation, Note, PastNight, Verdict
+from pytest_dlperf.model.judgement import Explanation, FoundCulprit, Note, PastNight, Verdict
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.night.sentence import sentence_of
+from pytest_dlperf.notices.summary import notice_of
+from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.markdown_text import rendered
 
 TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
@@ -90,11 +93,24 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() ->
 
 
 def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
-    found = replace(SINCE_TUESDAY, found="found: 3f2a91c, 99 % sure, 11 runs")
-    cases = (moved_case(case_id(1), -9.9, found), moved_case(case_id(2), -9.8))
-    hunted, other = night_of(make.session(*cases)).bad
-    assert str(hunted.lines[-1]).endswith("; found: 3f2a91c, 99 % sure, 11 runs")
-    assert "found" not in str(other.lines[-1])
+    facts = {"commit 3f2a91c": "Fuse <b> (A. @all, 2026-11-17)", "throughput": "-9.9 % from 412"}
+    found = FoundCulprit("3f2a91c, 99 % sure, 11 runs", facts)
+    case = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, found=found))
+    results = make.session(case, moved_case(case_id(2), -9.8))
+    hunted, other = night_of(results).bad
+    told = [
+        "found: 3f2a91c, 99 % sure, 11 runs",
+        "commit 3f2a91c: Fuse <b> (A. @all, 2026-11-17)",
+        "throughput: -9.9 % from 412",
+    ]
+    assert [str(line) for line in hunted.found] == told
+    assert other.found == ()
+    notice = notice_of(results)
+    assert all(line in notice.text for line in told)
+    assert "Fuse &lt;b&gt;" in (page := html_page(results, {}))
+    assert "<dt>found</dt>" in page.replace("\n", "")
+    assert "- commit `3f2a91c`: Fuse &lt;b&gt; (A. `@all`, " in markdown_page(results)
+    assert [str(line) for line in CaseText(case, make.STARTED).found] == told
 
 
 def test_what_was_so_when_the_number_was_accepted_is_no_suspect() -> None:

@@ -148,8 +148,8 @@ def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
 def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
     weights, known = _weights(options, axis), None
     if axis.commits is not None:
-        ends, error = (axis.row[0].name, axis.row[-1].name), 1 - options.certainty
-        known = ends_by_nights(hunted, *ends, weights, error)
+        ends = (axis.row[0].name, axis.row[-1].name)
+        known = ends_by_nights(hunted, *ends, weights, options.error)
     return Question(
         case_id=hunted.case.id,
         metric=hunted.metric,
@@ -188,7 +188,7 @@ def _plan(question: Question, options: Namespace) -> Iterator[str]:
     pooled = pooled_noise(question.sessions)
     noise = pooled.deviation if pooled is not None else None
     for times in (1.5, 2.0, 3.0, 5.0):
-        hunt = Hunt(weights=question.weights, loss=times, noise=1.0, error=1 - options.certainty)
+        hunt = Hunt(weights=question.weights, loss=times, noise=1.0, error=options.error)
         runs = forecast(hunt).runs + 2 * MIN_END_RUNS
         loss = f"{times:g} times the noise"
         if noise is not None:

@@ -37,13 +37,21 @@ from pytest_dlperf.culprit.hunting import (
     Progress,
     Question,
 )
-from pytest_dlperf.culprit.journal import HUNTS, Found, Journal, KnownEnds, named_by, note_found
+from pytest_dlperf.culprit.journal import (
+    HUNTS,
+    FoundEntry,
+    Journal,
+    KnownEnds,
+    named_by,
+    note_found,
+)
 from pytest_dlperf.culprit.trial import Trials
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import machines_of, origin_of, runs_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import FoundCulprit
 from pytest_dlperf.model.metric import THROUGHPUT, Better, Metric
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
@@ -116,8 +124,9 @@ def add_hunting(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--certainty",
-        type=_certainty,
-        default=0.95,
+        dest="error",
+        type=_allowed_error,
+        default=0.05,
         metavar="PERCENT",
         help="stop when the answer is so sure (default: 95)",
     )
@@ -176,7 +185,7 @@ def add_building(parser: ArgumentParser) -> None:
     )
 
 
-def _certainty(text: str) -> float:
+def _allowed_error(text: str) -> float:
     from argparse import ArgumentTypeError
 
     try:
@@ -185,7 +194,7 @@ def _certainty(text: str) -> float:
         percent = math.nan
     if not 50 < percent < _PERCENT:  # noqa: PLR2004 - less is no answer
         raise ArgumentTypeError(f"{text!r} is not a certainty between 50 and 100 percent")
-    return percent / _PERCENT
+    return 1 - percent / _PERCENT
 
 
 def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
@@ -279,7 +288,7 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
         "candidates": [question.good.name, *(one.name for one in question.candidates)],
         "arguments": hunted.arguments,
         "build": getattr(options, "build", None),
-        "error": 1 - options.certainty,
+        "error": options.error,
     }
     folder = Path(options.work) / named_by(identity)
     journal = Journal(folder, identity)
@@ -291,7 +300,7 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
             journal,
             Trials(folder / "runs", question.case_id, question.metric.name, hunted.arguments),
             Budget(
-                error=1 - options.certainty,
+                error=options.error,
                 runs=options.runs,
                 seconds=None if options.minutes is None else 60 * options.minutes,
             ),
@@ -323,9 +332,10 @@ def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
     last = answers[-1]
     if last.culprits:
         at = datetime.now().astimezone().isoformat(timespec="seconds")
-        said = words.headline(last)
-        found = Found(case_id=last.case_id, metric=last.metric, at=at, said=said)
-        note_found(Path(options.work), found)
+        said = words.headline(last).removeprefix(words.FOUND)
+        found = FoundCulprit(said, dict(words.facts(last)))
+        entry = FoundEntry(case_id=last.case_id, metric=last.metric, at=at, found=found)
+        note_found(Path(options.work), entry)
     text = words.markdown(answers)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), text)

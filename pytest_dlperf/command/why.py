@@ -218,7 +218,7 @@ def _question(
             "little by little"
         )
     weights = tuple(1.0 for _ in groups)
-    hunt = of_nights(hunt_of(ends, weights, spread, 1 - options.certainty))
+    hunt = of_nights(hunt_of(ends, weights, spread, options.error))
     has_trees = any(one.root for group in groups for one in group)
     error = math.hypot(hunt.level_error, _LEVEL_OF_TREES * hunt.loss * has_trees)
     hunt = replace(hunt, shape=Shape.SUBSETS, level_error=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -143,6 +144,7 @@ class Hunting:
         self._budget, self._tell, self._agree = budget, tell, agree
         self._hosts = question.hosts or journal.hosts
         self._sitting = journal.sitting
+        self._numbers = count(len(journal.trials))
         self._ends: KnownEnds | None = None
 
     # ---------------------------------------------------------------- from run to run
@@ -216,7 +218,7 @@ class Hunting:
             setup = self._question.setup(setting)
         except BuildError as error:
             return Trial(problem=str(error))
-        trial = self._trials.run(len(self._journal.trials), setup, self._hosts)
+        trial = self._trials.run(next(self._numbers), setup, self._hosts)
         wanted, found = self._question.metric, trial.metric
         if found is not None and (found.unit, found.better) != (wanted.unit, wanted.better):
             problem = f"its {wanted.name} is in {found.unit}, not in {wanted.unit}"

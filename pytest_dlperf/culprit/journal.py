@@ -15,6 +15,7 @@ from pytest_dlperf.culprit.hunt import Hunt  # noqa: TC001 - msgspec reads the t
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import FoundCulprit  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
@@ -67,24 +68,24 @@ def named_by(question: Mapping[str, Any]) -> str:
     return sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundEntry(Struct, frozen=True, kw_only=True):
     """What a hunt has found, for the explanations of later nights."""
 
     case_id: str
     metric: str
     at: str
     """When it was found, ISO 8601 with its zone."""
-    said: str
+    found: FoundCulprit
 
 
-def note_found(hunts: Path, found: Found) -> None:
+def note_found(hunts: Path, found: FoundEntry) -> None:
     """Add a finding to those below the folder of all hunts."""
     make_folder(hunts)
     with (hunts / _FOUND).open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_builtins(found)) + "\n")
 
 
-def last_found(hunts: Path, case_id: str, metric: str, *, since: str) -> str | None:
+def last_found(hunts: Path, case_id: str, metric: str, *, since: str) -> FoundCulprit | None:
     """Return what was found last of a number since a time; lines of others are left out."""
     try:
         lines = (hunts / _FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -92,10 +93,10 @@ def last_found(hunts: Path, case_id: str, metric: str, *, since: str) -> str | N
         return None
     for line in reversed(lines):
         with suppress(ValueError, ValidationError):
-            found = convert(json.loads(line), Found)
-            is_about = (found.case_id, found.metric) == (case_id, metric)
-            if is_about and parse_time(found.at) >= parse_time(since):
-                return found.said
+            entry = convert(json.loads(line), FoundEntry)
+            is_about = (entry.case_id, entry.metric) == (case_id, metric)
+            if is_about and parse_time(entry.at) >= parse_time(since):
+                return entry.found
     return None
 
 

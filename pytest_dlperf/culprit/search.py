@@ -106,11 +106,6 @@ class Search:
         observations = (*self.observations, observation)
         return Search(self.hunt, observations, likelihoods=self._likelihoods)
 
-    @property
-    def runs(self) -> int:
-        """How many runs have a number."""
-        return sum(one.worse is not None for one in self.observations)
-
     # -------------------------------------------------------------------- probabilities
 
     def _levels(self, sitting: int) -> _Points:

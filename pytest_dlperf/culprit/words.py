@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.culprit.axes import Candidate
     from pytest_dlperf.culprit.hunting import Answer, Progress, Question
 
+FOUND: Final = "found: "
 _TOGETHER: Final = {
     Together.EACH: "each has a part",
     Together.BOTH: "only together",
@@ -84,7 +85,7 @@ def headline(answer: Answer) -> str:
             text = f"none of these: {answer.good.name} is as bad now: {where}"
     else:
         how = f" ({_TOGETHER[answer.together]})" if answer.together is not None else ""
-        text = f"found: {named(answer)}{how}"
+        text = f"{FOUND}{named(answer)}{how}"
     return f"{text}, {_certainty(answer)}, {runs}"
 
 
@@ -109,7 +110,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         if answer.interval_percent is not None:
             low, high = answer.interval_percent
             text += f" (95 %: {interval((-high, -low))})"
-        yield answer.metric, f"{text} from {quantity(answer.ends.good, answer.unit)}"
+        yield f"change of {answer.metric}", f"{text} from {quantity(answer.ends.good, answer.unit)}"
     if answer.outcome is Outcome.NONE:
         for name, then, values in zip(
             ("good end", "bad end"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from enum import Enum
 from typing import Final
@@ -267,6 +268,15 @@ class Note(Struct, frozen=True, kw_only=True):
         return day < self.until
 
 
+class FoundCulprit(Struct, frozen=True):
+    """What a hunt has found of a number that changed, in words."""
+
+    said: str
+    """For instance ``3f2a91c04d5e, 99 % sure, 11 runs``."""
+    facts: Mapping[str, str] = {}
+    """Title and author of a commit, the loss with its interval, what it took: each by its name."""
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 
@@ -303,5 +313,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The commits that came with it, of each checkout whose commit did."""
     note: Note | None = None
     """The last note on the fault, also where it holds no longer."""
-    found: str | None = None
-    """What `pytest-dlperf why` or `bisect` has found since then, and how sure that is."""
+    found: FoundCulprit | None = None
+    """What `pytest-dlperf why` or `bisect` has found since then."""

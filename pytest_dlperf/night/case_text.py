@@ -119,6 +119,12 @@ class CaseText(Struct, frozen=True):
         )
 
     @property
+    def found(self) -> tuple[Text, ...]:
+        """What hunts have found."""
+        every = map(words.found_texts, (one.explanation for one in _not_good(self.result)))
+        return tuple(dict.fromkeys(line for lines in every for line in lines))
+
+    @property
     def remarks(self) -> tuple[Text, ...]:
         """Reasons, how the rules see it, and what is worth knowing."""
         return tuple(dict.fromkeys((*self.gaps, *_remarks(self.result))))
@@ -341,6 +347,7 @@ def _why(metrics: Iterable[MetricResult], tonight: str) -> Iterator[Text]:
         differences = known.explanation.differences if known.explanation else ()
         suspects = [one for one in differences if one.came_with_it]
         lines.append(phrase("{}", words.since_line(known.explanation, tonight)))
+        lines += words.found_texts(known.explanation)
         lines += first_differences(difference_texts(suspects, known.judgement), 1)
     yield from dict.fromkeys(filter(None, lines))
 

@@ -163,7 +163,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when and by which commit, when it was good, and what people noted or found."""
+    """Say since when and by which commit, when it was good, and what people noted."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -184,8 +184,6 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append("no good night is known")
     if explanation.note is not None:
         told.append(noted(explanation.note, tonight))
-    if explanation.found is not None:
-        told.append(texts.reason(explanation.found))
     return "; ".join(told)
 
 
@@ -194,6 +192,20 @@ def _last_passed(night: PastNight, tonight: str) -> str:
     count = (today - day).days if day and today else 0
     ago = f", {numbers.counted(count, 'night')} ago" if count else ""
     return f"passed until {_good(night.at, tonight)}{ago}"
+
+
+def found_pairs(explanation: Explanation | None) -> Iterator[tuple[str, str]]:
+    """Yield what a hunt has found, and what belongs to it, each with what it is called."""
+    if explanation is not None and explanation.found is not None:
+        yield "found", texts.reason(explanation.found.said)
+        for name, text in explanation.found.facts.items():
+            yield texts.reason(name), texts.reason(text)
+
+
+def found_texts(explanation: Explanation | None) -> Iterator[Text]:
+    """Yield the same, a line each."""
+    for at, (name, text) in enumerate(found_pairs(explanation)):
+        yield phrase("{}: {}", name if at else strong(name), text)
 
 
 def red_words(night: PastNight, tonight: str) -> str:

@@ -132,6 +132,8 @@ def why_facts(
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
         yield Fact.of(label, since.removeprefix(f"{label} "))
+    for at, (name, text) in enumerate(words.found_pairs(explanation)):
+        yield Fact.of("", f"{name}: {text}") if at else Fact.of(name, text)
     differences = difference_texts(explanation.differences if explanation else (), judgement)
     for at, line in enumerate(first_differences(differences, DIFFERENCES_SHOWN)):
         yield Fact.of("" if at else "differs", line)

@@ -148,7 +148,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         None if words.moved(judgement) else alike(reason.partition("\n")[0], result.case),
         *(_nights(explanation, tonight) if explanation else ()),
         explanation and explanation.note,
-        explanation and explanation.found,
+        explanation and explanation.found and explanation.found.said,
         _suspects(explanation),
     )
 

@@ -73,6 +73,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """What was measured or why not, and since when."""
     reason: Text
     """Why, of what has no number to tell it by; among the lines too."""
+    found: tuple[Text, ...]
+    """What a hunt has found."""
     differences: tuple[Text, ...]
     """What differs from the last good night, the most suspicious first."""
     commits: tuple[Text, ...]
@@ -229,6 +231,7 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
             phrase("{}", line) for line in (group.measured(), group.reason(), since, beside) if line
         ),
         reason=phrase("{}", group.reason()),
+        found=tuple(words.found_texts(explanation)),
         differences=difference_texts(group.suspects, judgement),
         commits=tuple(words.commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,

@@ -67,7 +67,8 @@ def _more(left: Sequence[Entry]) -> Text:
 
 def _below(entry: Entry) -> Iterator[Text]:
     """Yield what stands below an entry's title."""
-    every = (*entry.lines, *entry.first_differences(), *entry.commits, *entry.people)
+    differences = entry.first_differences()
+    every = (*entry.lines, *entry.found, *differences, *entry.commits, *entry.people)
     yield from (line.cut(LONGEST_LINE) for line in every)
 
 

@@ -110,7 +110,7 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
     said = CaseText(result, tonight)
-    lines = [*said.measured, *said.since]
+    lines = [*said.measured, *said.since, *said.found]
     for found in said.differences:
         lines += [row.line for row in found.rows[:DIFFERENCES_SHOWN]]
     lines += said.commits()

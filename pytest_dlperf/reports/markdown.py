@@ -225,7 +225,7 @@ def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
         if judgement.measured is not None or judgement.accepted is not None
     ]
     said = CaseText(result, tonight)
-    lines = (*said.since, *said.remarks, *said.commits(), *said.accepted)
+    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
     blocks = (
         f"### {rendered(said.title)}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),

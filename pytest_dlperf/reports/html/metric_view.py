@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
-from pytest_dlperf.night.explanation_words import accepted_by, since_line
+from pytest_dlperf.night.explanation_words import accepted_by, found_pairs, since_line
 from pytest_dlperf.night.failure import sees
 from pytest_dlperf.night.figures import (
     accepted,
@@ -124,6 +124,7 @@ def _facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     since = since_line(known.explanation, tonight)
     if since:
         yield "when", since
+    yield from found_pairs(known.explanation)
     if known.mean is not None:
         yield "mean", numbers.quantity(known.mean, unit)
         yield "spread of the runs", numbers.variation(known.spread)

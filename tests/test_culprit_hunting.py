@@ -1,0 +1,184 @@
+"""A hunt from run to run, of trials that are drawn instead of run."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from results_makers import THROUGHPUT
+
+from pytest_dlperf.culprit.axes import Candidate
+from pytest_dlperf.culprit.checkouts import BuildError
+from pytest_dlperf.culprit.hunt import Hunt, Outcome
+from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, NotFoundError, Progress, Question
+from pytest_dlperf.culprit.journal import Journal, KnownEnds
+from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial
+from pytest_dlperf.culprit.words import text_lines
+from pytest_dlperf.model.errors import UsageError
+
+CANDIDATES = tuple(Candidate(name=f"c{number}") for number in range(1, 9))
+GOOD, BAD = 100.0, 80.0
+
+
+class Drawn:
+    """Trials whose numbers are drawn around the level of a setting; ``None`` is a broken run."""
+
+    def __init__(self, level: Callable[[int], float | None], noise: float = 0.005) -> None:
+        self._level, self._draw, self._noise = level, random.Random(1), noise  # noqa: S311
+        self.settings: list[int] = []
+        self.numbers: set[int] = set()
+
+    def run(self, number: int, setup: Setup, hosts: tuple[str, ...] = ()) -> Trial:
+        assert number not in self.numbers, "each has a folder of its own"
+        self.numbers.add(number)
+        assert hosts in {(), ("gpu1",)}
+        self.settings.append(int(setup.folder))
+        level = self._level(int(setup.folder))
+        if level is None:
+            return Trial(problem="failed: out of memory", seconds=30.0)
+        value = level * self._draw.gauss(1, self._noise)
+        return Trial(value=value, seconds=60.0, metric=THROUGHPUT, hosts=("gpu1",))
+
+
+def slow_from(first: int) -> Callable[[int], float]:
+    return lambda setting: BAD if setting >= first else GOOD
+
+
+def setup_of(setting: int) -> Setup:
+    return Setup(folder=str(setting))
+
+
+def question(
+    setup: Callable[[int], Setup] = setup_of, *, known: KnownEnds | None = None
+) -> Question:
+    weights = tuple(1.0 for _ in CANDIDATES)
+    return Question(
+        case_id="own-net-fp32-b4-1n1g", metric=THROUGHPUT, kind="commit",
+        good=Candidate(name="c0"), candidates=CANDIDATES, weights=weights, setup=setup, known=known,
+    )  # fmt: skip
+
+
+def known_ends(loss: float = math.log(GOOD / BAD), noise: float = 0.005) -> KnownEnds:
+    hunt = Hunt(weights=tuple(1.0 for _ in CANDIDATES), loss=loss, noise=noise, measured_in=0)
+    return KnownEnds(hunt=hunt, good=GOOD, bad=BAD)
+
+
+@contextmanager
+def hunting(  # noqa: PLR0913 - most by name
+    folder: Path,
+    trials: Drawn,
+    asked: Question | None = None,
+    *,
+    runs: int | None = None,
+    agrees: bool = False,
+    tell: Callable[[Progress], None] = lambda _: None,
+) -> Iterator[Hunting]:
+    journal = Journal(folder / "hunt", {})
+    try:
+        yield Hunting(
+            asked or question(), journal, trials, Budget(runs=runs),  # type: ignore[arg-type]
+            tell=tell, agree=lambda _: agrees,
+        )  # fmt: skip
+    finally:
+        journal.release()
+
+
+def answered(folder: Path, trials: Drawn, asked: Question | None = None) -> Answer:
+    with hunting(folder, trials, asked) as hunt:
+        return hunt.answer()
+
+
+def test_the_same_hunt_goes_on_from_its_journal(tmp_path: Path) -> None:
+    trials = Drawn(slow_from(5))
+
+    def tell(progress: Progress) -> None:
+        if progress.posterior is not None:
+            raise AbortedError("the machine went down")
+
+    with hunting(tmp_path, trials, tell=tell) as hunt, pytest.raises(AbortedError):
+        hunt.answer()
+    begun = len(trials.settings)
+    assert begun > 6, "both ends, and a run between"
+    answer = answered(tmp_path, trials)
+    assert [one.name for one in answer.culprits] == ["c5"]
+    assert answer.runs == len(trials.settings) > begun
+    assert answered(tmp_path, trials).culprits == answer.culprits
+    assert answer.runs == len(trials.settings), "the answer is there without a run"
+
+
+def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path: Path) -> None:
+    trials = Drawn(slow_from(99))
+    with pytest.raises(
+        NotFoundError, match=r"do not differ: c0 has 1?\d+\.\d+ images/s \(.* in 8 runs\), c8 has"
+    ):
+        answered(tmp_path, trials)
+    assert trials.settings == [0, 8] * 8
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (GOOD, "none of these: the change is gone: c8 is good now"),
+        (BAD, "none of these: c0 is as bad now: look at driver, hosts and the night itself"),
+    ],
+)
+def test_a_loss_that_no_commit_has_is_told_with_numbers(
+    tmp_path: Path, level: float, said: str
+) -> None:
+    answer = answered(tmp_path, Drawn(lambda _: level), question(known=known_ends()))
+    assert answer.outcome is Outcome.NONE
+    headline, good, bad, *_ = text_lines([answer])
+    assert f": {said}, " in headline
+    assert good.startswith("  good end: 100.00 images/s before; now ")
+    assert bad.startswith("  bad end: 80.00 images/s before; now ")
+
+
+def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
+    trials = Drawn(slow_from(5))
+    with (
+        hunting(tmp_path, trials, runs=4) as hunt,
+        pytest.raises(NotFoundError, match="the budget is spent after 4 runs of both ends"),
+    ):
+        hunt.answer()
+    with (
+        hunting(tmp_path, trials, runs=7) as hunt,
+        pytest.raises(
+            UsageError,
+            match=r"^7 runs are too few to be 95 % sure: .* it takes some \d+; with 1 more",
+        ),
+    ):
+        hunt.answer()
+    with hunting(tmp_path, trials, runs=7, agrees=True) as hunt:
+        answer = hunt.answer()
+    assert answer.outcome is Outcome.UNDECIDED
+    assert answer.is_out_of_budget
+    assert answer.runs == 7
+
+
+def test_a_faint_loss_is_asked_about(tmp_path: Path) -> None:
+    asked = question(known=known_ends(loss=0.01, noise=0.01))
+    with pytest.raises(NotFoundError, match=r"the loss is of the size of the noise \(1\.0 %"):
+        answered(tmp_path, Drawn(slow_from(5)), asked)
+
+
+def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path: Path) -> None:
+    def setup(setting: int) -> Setup:
+        if setting == 4:
+            raise BuildError("no compiler")
+        return setup_of(setting)
+
+    answer = answered(tmp_path, Drawn(slow_from(5)), question(setup))
+    assert [one.name for one in answer.culprits] == ["c4", "c5"]
+    assert answer.problems == {"c4": "no compiler"}
+    with pytest.raises(NotFoundError, match=r"^BAD, c8, cannot be measured: failed: out of memory"):
+        answered(tmp_path / "other", Drawn(lambda setting: GOOD if setting < 8 else None))
+
+
+def test_a_night_on_which_the_good_end_breaks_too_ends_the_hunt(tmp_path: Path) -> None:
+    trials = Drawn(lambda setting: None if len(trials.settings) > 8 else slow_from(5)(setting))
+    with pytest.raises(AbortedError, match="c0 cannot be measured, and could be before: failed"):
+        answered(tmp_path, trials)
