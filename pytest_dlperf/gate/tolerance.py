@@ -83,7 +83,8 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         sessions = () if self.is_noise_free else baseline.rolling
         error = median_error(values, sessions, len(baseline.runs))
         tolerance_percent = self.tolerance_percent
-        if error is not None and self.members > 1:
+        is_quiet = self.is_noise_free and are_alike(values)
+        if error is not None and self.members > 1 and not is_quiet:
             errors = t_quantile(errors_of_family(THRESHOLD_ERRORS, self.members), error.dof)
             tolerance_percent = max(tolerance_percent, 100 * errors * error.value)
         decision = compare(

@@ -19,9 +19,11 @@ from pytest_dlperf.night.case_status import (
     status_of,
     word_of,
 )
+from pytest_dlperf.night.families import in_short
 from pytest_dlperf.night.figures import (
     accepted,
     difference_percent,
+    lost,
     metric_cells,
     rule_view,
     with_unit,
@@ -45,7 +47,7 @@ from pytest_dlperf.night.pieces import (
 from pytest_dlperf.night.runs import RUNS_LISTED, runs_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.judgement import Difference, Judgement
     from pytest_dlperf.model.measurement import Measurement
@@ -169,7 +171,10 @@ class CaseText(Struct, frozen=True):
             shown = []  # one cause, and no number of any of them to show
         else:
             shown = [name for name in names if verdicts[name][1] not in _SIMPLY]
-        shown = sorted(shown, key=lambda name: verdicts[name][1].rank)
+        told = {one.metric.name for one in in_short(known[n] for n in shown if n in known)}
+        shown = [name for name in shown if name in told or name not in known]
+        shown = sorted(shown, key=lambda name: (verdicts[name][1].rank, *_in_family(known, name)))
+        names = sorted(names, key=lambda name: verdicts[name][1].rank)
         others = Counter(verdicts[name][0] for name in names if name not in shown)
         is_one = len(names) == 1
         counted = "; ".join(said if is_one else f"{count} {said}" for said, count in others.items())
@@ -199,6 +204,13 @@ class CaseText(Struct, frozen=True):
         yield from _notes(judgements, with_standing=with_runs)
 
 
+def _in_family(known: Mapping[str, MetricResult], name: str) -> tuple[bool, float]:
+    """Order the names of a family behind the other metrics, the largest loss first."""
+    if name not in known or not known[name].metric.family:
+        return False, 0.0
+    return True, -(lost(known[name].judgement) or 0.0)
+
+
 def has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
     """Tell whether a test of a row's metric has failed, and its message says what is wrong."""
     judgement = result.judgements.get(row.metric)
@@ -210,11 +222,11 @@ def _is_not_good(known: MetricResult) -> bool:
 
 
 def _not_good(result: CaseResult) -> list[MetricResult]:
-    return list(filter(_is_not_good, result.metrics().values()))
+    return in_short(filter(_is_not_good, result.metrics().values()))
 
 
 def _worst_first(result: CaseResult) -> list[MetricResult]:
-    return sorted(result.metrics().values(), key=lambda known: not _is_not_good(known))
+    return sorted(in_short(result.metrics().values()), key=lambda known: not _is_not_good(known))
 
 
 def _gaps(result: CaseResult) -> Iterator[Text]:
@@ -301,7 +313,8 @@ def _numbers(judgement: Judgement, known: MetricResult) -> Text:
 
 
 def _remarks(result: CaseResult) -> Iterator[Text]:
-    judgements = [known.judgement for known in result.metrics().values() if known.judgement]
+    known = in_short(result.metrics().values())
+    judgements = [one.judgement for one in known if one.judgement]
     for judgement in judgements:
         # A log's last lines stand with its run.
         if judgement.reason:

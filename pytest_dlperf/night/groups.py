@@ -17,6 +17,7 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
+from pytest_dlperf.night.families import in_short
 from pytest_dlperf.night.figures import alike, difference_percent
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ class Group(Struct, frozen=True, kw_only=True):
     def _also(self) -> str:
         told: dict[str, list[str]] = {}
         for result in self.cases:
-            for name, judgement in result.judgements.items():
+            for known in in_short(result.metrics().values()):
+                name, judgement = known.metric.name, known.judgement
                 is_told = self.known is not None and name == self.known.metric.name
-                if is_told or not of_judgement(judgement).is_alarm:
+                if is_told or judgement is None or not of_judgement(judgement).is_alarm:
                     continue
                 percent = difference_percent(judgement)
                 if percent is None and of_judgement(judgement) is self.status:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import history_words, texts
@@ -349,16 +350,21 @@ def judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
 def _new_levels(histories: Histories, tonight: str) -> Iterator[Text]:
     """Yield the new levels of the last weeks, a line for each case and day."""
     since = f"{(parse_time(tonight) - timedelta(days=_RECENT_DAYS)).date()}"
-    found: dict[tuple[str, str], list[Text]] = {}
+    found: dict[tuple[str, str], dict[str, float]] = {}
     for case_id, by_metric in histories.items():
         for name, history in by_metric.items():
             for change in history.change_points:
-                moved = numbers.signed_percent(change.difference_percent)
-                level = phrase("{} {}", name, number(moved))
-                found.setdefault((change.at[:10], case_id), []).append(level)
+                levels = found.setdefault((change.at[:10], case_id), {})
+                told = name.partition(MEMBER)[0]  # of a family the name that moved the farthest
+                moved = change.difference_percent
+                levels[told] = max(levels.get(told, 0.0), moved, key=abs)
     for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
         if at >= since:
-            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", levels))
+            said = (
+                phrase("{} {}", name, number(numbers.signed_percent(moved)))
+                for name, moved in levels.items()
+            )
+            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", said))
 
 
 def _drift_lines(histories: Histories) -> Iterator[Text]:
@@ -367,8 +373,9 @@ def _drift_lines(histories: Histories) -> Iterator[Text]:
         drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
         if drifts:
             first, *others = drifts
+            also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
             said = phrase("{}: {} {}", case(case_id), first, history_words.drift(drifts[first]))
-            yield phrase("{}; also {}", said, ", ".join(others)) if others else said
+            yield phrase("{}; also {}", said, also) if also else said
 
 
 def _accepted(results: Results) -> Iterator[Text]:

@@ -100,7 +100,9 @@ def runs_text(
 
 def _metrics_of(measurement: Measurement) -> Iterator[str]:
     known = {name for run in measurement.runs for name in (*run.metrics, *run.missing)}
-    for at, metric in enumerate(measurement.metrics):
+    # Families have tables of their own.
+    metrics = [each for each in measurement.metrics if not each.family] or measurement.metrics[:1]
+    for at, metric in enumerate(metrics):
         if not at or metric.name in known:
             yield metric.name
 

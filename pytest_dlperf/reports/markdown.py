@@ -23,6 +23,7 @@ from pytest_dlperf.night.case_status import (
 )
 from pytest_dlperf.night.case_text import CaseText, first_line
 from pytest_dlperf.night.environment import environment_facts, session_facts
+from pytest_dlperf.night.families import families_of, in_short
 from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
     accepted,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.night.case_text import DifferenceTable
+    from pytest_dlperf.night.families import Family
     from pytest_dlperf.night.night import Entry, Night
     from pytest_dlperf.night.pieces import Text
     from pytest_dlperf.night.runs import RunsText, RunText
@@ -87,6 +89,7 @@ _RECORDED_CELLS: Final = ("runs", "median", "mean", "spread")
 _ALARMS: Final = "regressions and failures"
 _RUNS: Final = "runs and logs of a case"
 _TABLES: Final = "tables of the matrix"
+_FAMILIES: Final = "tables of families"
 _RECORDED: Final = "metrics that no test judges"
 _UNMEASURED: Final = "trainings of which nothing was measured"
 _BY_WEIGHT: Final = (
@@ -96,6 +99,7 @@ _BY_WEIGHT: Final = (
     _UNMEASURED,
     "accepted",
     _TABLES,
+    _FAMILIES,
     "worth knowing",
     _RUNS,
     _RECORDED,
@@ -217,7 +221,7 @@ def _some(lines: Sequence[str]) -> str:
 
 def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
-    known = result.metrics().values()
+    known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
     rows = [
         _alarm_row(judgement)
@@ -330,6 +334,11 @@ def _matrix(results: Results) -> Iterator[Part]:
         judged, recorded = _matrix_rows([*_reference(members), *members])
         text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
         yield Part(text=text, section="Matrix", kind=_TABLES)
+        for result in members:
+            for family in families_of(result):
+                title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
+                text = details(title, _family_table(family))
+                yield Part(text=text, section="Matrix", kind=_FAMILIES)
         if recorded:
             shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
             text = details("Recorded, judged by no test", shown)
@@ -338,6 +347,21 @@ def _matrix(results: Results) -> Iterator[Part]:
         trainings = numbers.counted(len(unmeasured), "training")
         text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
         yield Part(text=text, section="Matrix", kind=_UNMEASURED)
+
+
+def _family_table(family: Family) -> str:
+    """Show tonight over the reference, a row for each name."""
+    rows = [
+        (
+            " ".join((code(member.name), inline(member.series))).strip(),
+            numbers.number(member.known.median, family.metric.unit),
+            numbers.number(member.known.reference, family.metric.unit),
+            numbers.signed_percent(difference_percent(member.known.judgement)),
+            _emphasized(member.word, member.status) if member.word else numbers.ABSENT,
+        )
+        for member in family.members
+    ]
+    return table((family.axis, "measured", "reference", "diff", "verdict"), rows, right=" rrr")
 
 
 def _has_nothing(result: CaseResult) -> bool:
@@ -368,6 +392,8 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
     for result in members:
         known, verdicts, topology = result.metrics(), _verdicts_of(result), result.case.topology
         for name in dict.fromkeys([*known, *verdicts]):
+            if name in known and known[name].metric.family:
+                continue
             cells = metric_cells(result, name, known)
             if name in verdicts:
                 place = str(topology), str(topology.world_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.figures import FIGURES
 from pytest_dlperf.reports.tables import stacked
@@ -36,7 +37,7 @@ def case_table(
     units: dict[str, dict[str, None]] = {}
     for row in rows:
         if row["unit"] != numbers.ABSENT:
-            units.setdefault(row["metric"], {})[row["unit"]] = None
+            units.setdefault(row["metric"].partition(MEMBER)[0], {})[row["unit"]] = None
     if len({unit for of_metric in units.values() for unit in of_metric}) == 1:
         shown.remove("unit")
     lines, kept = _fitting(rows, shown, width)

@@ -16,6 +16,7 @@ from pytest_dlperf.night.case_text import CaseText, DifferenceTable
 from pytest_dlperf.night.environment import Surroundings, surroundings_of
 from pytest_dlperf.night.runs import RunsText, arms_of, broken_runs, runs_text
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
+from pytest_dlperf.reports.html.family_view import FamilyView, family_views
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
     judged: tuple[MetricView, ...]
     recorded: tuple[MetricView, ...]
     """Metrics that no test judges."""
+    families: tuple[FamilyView, ...]
     shown: MetricView | None
     differences: tuple[DifferenceTable, ...]
     commits: tuple[Text, ...]
@@ -49,9 +51,10 @@ class CaseView(Struct, frozen=True, kw_only=True):
     gaps: tuple[Text, ...]
 
     @property
-    def by_name(self) -> dict[str, MetricView]:
-        """The judged metrics, by name."""
-        return {view.metric.name: view for view in self.judged}
+    def by_name(self) -> dict[str, MetricView | FamilyView]:
+        """The judged metrics and families, by name."""
+        found: dict[str, MetricView | FamilyView] = {one.metric.name: one for one in self.judged}
+        return found | {one.metric.name: one for one in self.families if one.is_judged}
 
 
 def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
@@ -77,12 +80,15 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         )
     )
     said = CaseText(result, session.started)
-    judged = tuple(v for v in views if v.metric.is_judged or v.metric.name in result.judgements)
+    judged = [v for v in views if v.metric.is_judged or v.metric.name in result.judgements]
+    strict = session.strict
+    families = family_views(result, {view.metric.name: view for view in views}, strict=strict)
     return CaseView(
         case=result.case,
-        badge=badge_of(status_of(result), strict=session.strict),
-        judged=judged,
-        recorded=tuple(view for view in views if view not in judged),
+        badge=badge_of(status_of(result), strict=strict),
+        judged=tuple(view for view in judged if not view.metric.family),
+        recorded=tuple(v for v in views if v not in judged and not v.metric.family),
+        families=tuple(families),
         shown=min(judged, key=_severity, default=None),
         differences=said.differences,
         commits=said.commits(COMMITS_LISTED),

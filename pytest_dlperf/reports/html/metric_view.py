@@ -10,6 +10,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
 from pytest_dlperf.night.explanation_words import accepted_by, found_pairs, since_line
 from pytest_dlperf.night.failure import sees
+from pytest_dlperf.night.families import families_of
 from pytest_dlperf.night.figures import (
     accepted,
     difference_percent,
@@ -75,12 +76,15 @@ def metric_views(
 ) -> Iterator[MetricView]:
     """Yield the metrics of a case of which anything is known, in their order.
 
-    ``name`` begins the ids of their pictures.
+    ``name`` begins the ids of their pictures. Of a family only its worst names are there.
     """
     before = ""
+    worst = {member.known.metric.name for one in families_of(result) for member in one.worst}
     for number, (metric, known) in enumerate(result.metrics().items()):
         judged, past = known.judgement, histories.get(metric)
         if judged is None and known.median is None:
+            continue
+        if known.metric.family and metric not in worst:
             continue
         difference, better = difference_percent(judged), known.metric.better
         reason = (judged.reason or "") if judged is not None else ""

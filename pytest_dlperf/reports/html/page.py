@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.night.night import night_of, said_once
@@ -29,7 +30,8 @@ TAILED: Final = 100
 def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
     """Write the whole page; ``histories`` are by case id and metric, as far as there are any."""
     results = said_once(results)
-    max_points = MAX_POINTS // max(sum(map(len, histories.values())), 1)
+    drawn = sum(MEMBER not in name for of_case in histories.values() for name in of_case)
+    max_points = MAX_POINTS // max(drawn, 1)
     cases = [
         case_view(
             result,
