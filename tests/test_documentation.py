@@ -64,8 +64,8 @@ def example(name: str, document: Path = ADDING) -> str:
 
 
 @pytest.mark.parametrize("document", [ADDING, METRICS], ids=lambda file: file.name)
-def test_every_key_of_a_system_file_is_listed(document: Path) -> None:
-    """``pytest-dlperf keys`` has their meanings."""
+def test_the_keys_of_a_system_file_are_listed(document: Path) -> None:
+    """But for mappings of two or three; ``pytest-dlperf keys`` has all, with their meanings."""
     below: dict[str, list[str]] = {}
     for key in schema_keys(schemas()["system"]):
         above, _, name = key.path.rpartition(".")
@@ -74,6 +74,7 @@ def test_every_key_of_a_system_file_is_listed(document: Path) -> None:
     expected = "".join(
         f"- {f'`{above}`' if above else 'the file'}: {', '.join(names)}\n"
         for above, names in below.items()
+        if len(names) > 3
     )
     text = document.read_text(encoding="utf-8").partition("<!-- keys: generated -->\n")[2]
     assert text.partition("\n\n")[0] + "\n" == expected
