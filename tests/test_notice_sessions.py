@@ -96,6 +96,7 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
     assert str(result.stdout).count("no notice was sent") == 3
     result.stdout.fnmatch_lines(
         [
+            "dlperf: ini key dlperf_notify teams: *NO_SUCH_HOOK is not set; no notice will be sent",
             f"no notice was sent by healthchecks ({LOOPBACK}:{web.port}): *404*",
             f"no notice was sent by slack ({LOOPBACK}:{web.port}): *404*",
             "no notice was sent by teams: ini key dlperf_notify teams: *NO_SUCH_HOOK is not set",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -372,6 +373,47 @@ def test_the_errors_of_others_may_hold_secrets_and_are_not_shown() -> None:
         assert SECRET not in line
 
 
+def test_apprise_sends_plain_text_to_all_of_its_services(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = f"json://{LOOPBACK}:{web.port}/{SECRET}"
+    monkeypatch.setenv("HOOK", f"{one} xml://{LOOPBACK}:{web.port}/{SECRET}")
+    assert sent("apprise=HOOK", notice_of(red(HOSTILE))) == ["notice sent: apprise (json, xml)"]
+    [data] = [asked.json for asked in web.asked if asked.body.startswith(b"{")]
+    assert len(web.asked) == 2
+    assert data["type"] == "failure"
+    assert "-9.9 %" in data["message"]
+    assert "@everyone" not in data["message"]  # services take it for a mention
+    assert data["title"].startswith("dlperf lab: ")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "words"),
+    [
+        (f"nosuch://h/{SECRET}", "Apprise does not know address 1"),
+        (f"json://{LOOPBACK}:1/{SECRET}", "a service could not be reached, or refused"),
+        (SECRET, "needs the name of a variable, or addresses of Apprise"),
+    ],
+)
+def test_a_fault_of_apprise_shows_no_address(
+    addresses: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("HOOK", addresses)
+    [line] = sent("apprise=HOOK", notice_of(red()))
+    assert words in line
+    assert SECRET not in f"{line}{capfd.readouterr()}{caplog.text}"
+
+
+def test_apprise_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(red()))
+    assert line.endswith(": Apprise is not installed: pip install 'pytest-dlperf[apprise]'")
+
+
 # -------------------------------------------------------------------- whom, and where
 
 
@@ -410,12 +452,35 @@ def test_what_is_missing_costs_the_notice_only(
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
+        ("slack=NO_SUCH_HOOK", "DLPERF_NOTIFY", "the variable NO_SUCH_HOOK is not set; no notice"),
+        ("mail=LOOSE", "--dlperf-notify", "needs addresses of mail"),
+        (f"slack=https://h/{SECRET}", "--dlperf-notify", "name a variable that holds it, slack="),
+        (f"apprise=tgram://{SECRET}/1", "--dlperf-notify", "is on the command line, where all"),
+        (f"slack=https://h/{SECRET}", "DLPERF_NOTIFY", ""),
+        ("mail=a@example.org github", "--dlperf-notify", ""),
+    ],
+)
+def test_what_would_cost_a_notice_is_known_at_the_start(
+    text: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOSE", SECRET)
+    found = [one.warning() for one in targets(OptionText(text, place, Path()))]
+    said = "".join(filter(None, found))
+    assert words in said
+    assert bool(said) == bool(words)
+    assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
         (f"slak=https://h/{SECRET}", "--dlperf-notify", "'slak'"),
         (f"https://hooks.example/{SECRET}?a=b", "--dlperf-notify", "slack"),
         ("slack", "DLPERF_NOTIFY", "slack=NAME_OF"),
         ("mail=nobody", "--dlperf-notify", "addresses of mail"),
         (f"slack=ftp://h/{SECRET}", "--dlperf-notify", "https://"),
         (f"teams=https://h/{SECRET}", "ini key dlperf_notify", "name a variable"),
+        (f"apprise=tgram://{SECRET}/1", "ini key dlperf_notify", "name a variable"),
         ("teams=$HOOK", "ini key dlperf_notify", "name a variable"),
         ("teams=$HOOK", "--dlperf-notify", "the name of a variable"),
         ("github=a/b", "--dlperf-notify", "letters"),

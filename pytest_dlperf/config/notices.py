@@ -24,16 +24,21 @@ SMTP_VARIABLE: Final = "DLPERF_SMTP"
 PINGS: Final = ("ping", "healthchecks")
 ADDRESSES: Final = ("slack", "teams", "mattermost", "json", *PINGS)
 """Kinds that go to an address, which is a secret."""
+APPRISE: Final = "apprise"
+"""Goes to any number of addresses of https://github.com/caronc/apprise, which hold tokens."""
 MAILS: Final = ("mail", "mail+page")
+NO_APPRISE: Final = "Apprise is not installed: pip install 'pytest-dlperf[apprise]'"
 COMMENTS: Final = ("github", "gitlab")
 """Kinds that need no more than the CI's own variables; a name tells comments apart."""
-_KINDS: Final = (*ADDRESSES, *MAILS, *COMMENTS)
+_KINDS: Final = (*ADDRESSES, APPRISE, *MAILS, *COMMENTS)
+_SECRETS: Final = (*ADDRESSES, APPRISE)
 # As text: most sessions compile none of them.
 _NEXT: Final = rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))"
 _VARIABLE: Final = "[A-Z_][A-Z0-9_]*"
 _KIND: Final = "[a-z+_-]{1,20}"
 _MAIL: Final = r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+"
 _NAME: Final = "[A-Za-z0-9_.-]{1,60}"
+_APPRISE: Final = r"[a-z][a-z0-9+.-]*://\S+"
 _MAX_FILE_SIZE: Final = 4096
 
 
@@ -72,6 +77,26 @@ class Target(NamedTuple):
         self._check(found)
         return found
 
+    def warning(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Return why no notice can be sent, or who can read the secret; it holds no secret."""
+        try:
+            self.where(environment)
+        except UsageError as error:
+            return f"{error}; no notice will be sent"
+        if self.kind == APPRISE:
+            from importlib.util import find_spec
+
+            if find_spec("apprise") is None:
+                return str(self._error(f"{NO_APPRISE}; no notice will be sent"))
+        if self.kind in _SECRETS and not self.is_indirect and self.place.startswith("--"):
+            fault = "its address is on the command line, where all users of this machine can read"
+            return str(self._error(f"{fault} it; {self._remedy}"))
+        return None
+
+    @property
+    def _remedy(self) -> str:
+        return f"name a variable that holds it, {self.kind}=VARIABLE, or a file, {self.kind}=@FILE"
+
     @property
     def _names_variable(self) -> bool:
         return self.kind not in COMMENTS and re.fullmatch(_VARIABLE, self.value) is not None
@@ -92,6 +117,12 @@ class Target(NamedTuple):
             if not is_address(found):
                 raise self._error(
                     "needs the name of a variable, or an address that begins with https:// or http://"
+                )
+        elif self.kind == APPRISE:
+            if not all(re.fullmatch(_APPRISE, one) for one in found.split()):
+                raise self._error(
+                    "needs the name of a variable, or addresses of Apprise with blanks between "
+                    "them, as in tgram://TOKEN/CHAT"
                 )
         elif self.kind in MAILS:
             if not all(re.fullmatch(_MAIL, one) for one in receivers(found)):
@@ -125,10 +156,10 @@ def _targets(given: OptionText) -> Iterator[Target]:
                 f"{kind}={'team@example.org' if kind in MAILS else 'NAME_OF_A_VARIABLE'}"
             )
         if not target.is_indirect:
-            if kind in ADDRESSES and given.place.startswith("ini "):
+            if kind in _SECRETS and given.place.startswith("ini "):
                 raise UsageError(
                     f"{given.place}: the address of {kind} is a secret, and ini files are shared: "
-                    f"name a variable that holds it, {kind}=VARIABLE, or a file, {kind}=@FILE"
+                    f"{target._remedy}"  # noqa: SLF001 - of this module
                 )
             target.where()
         yield target

@@ -301,8 +301,8 @@ class Settings(NamedTuple):
         "notify",
         "WHAT=WHERE",
         "send a notice at the end: `slack=VARIABLE` (which holds the webhook) or `slack=@FILE`, "
-        "likewise `teams`, `mattermost`, `json`, `ping`, `healthchecks`; `mail=ADDRESS` or "
-        "`mail+page`; `github`, `gitlab`: a comment of the pull or merge request",
+        "likewise `teams`, `mattermost`, `json`, `apprise`, `ping`, `healthchecks`; "
+        "`mail=ADDRESS` or `mail+page`; `github`, `gitlab`: a comment of the pull or merge request",
         read=notices.targets,
         environment=True,
         many=True,
@@ -344,6 +344,12 @@ class Settings(NamedTuple):
     def targets(self) -> tuple[Target, ...]:
         """All receivers of the session's notices."""
         return tuple(chain.from_iterable(self.notify_lists))
+
+    @property
+    def notice_warnings(self) -> tuple[str, ...]:
+        """Why notices cannot be sent, or are no secret; none where nothing runs."""
+        targets = () if self.dry_run else self.targets
+        return tuple(filter(None, (target.warning() for target in targets)))
 
     @property
     def records_baselines(self) -> bool:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.config.notices import ADDRESSES, COMMENTS, MAILS, PINGS, SMTP_VARIABLE, receivers
+from pytest_dlperf.config.notices import (
+    ADDRESSES,
+    APPRISE,
+    COMMENTS,
+    MAILS,
+    PINGS,
+    SMTP_VARIABLE,
+    receivers,
+)
 from pytest_dlperf.notices.notice import Notifier
 
 if TYPE_CHECKING:
@@ -53,6 +61,10 @@ class _Named(Notifier):
             )
         elif kind in ADDRESSES:
             found = _at_address(kind, where)
+        elif kind == APPRISE:
+            from pytest_dlperf.notices.chat import Apprise
+
+            found = Apprise(where)
         else:
             from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 

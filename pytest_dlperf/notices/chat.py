@@ -1,4 +1,4 @@
-"""Notices for chats: Slack, Teams and Mattermost, by their incoming webhooks, and plain JSON.
+"""Notices for chats: Slack, Teams and Mattermost, by their incoming webhooks, JSON, and Apprise.
 
 Quotes of logs and files go where a chat takes plain text, so that they make no link, no mention and
 no format.
@@ -6,9 +6,12 @@ no format.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.notices.notice import Notice, Notifier
+from pytest_dlperf.config.notices import NO_APPRISE
+from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.notices.summary import notice_data
 
@@ -40,6 +43,45 @@ class Webhook(Notifier):
     def send(self, notice: Notice) -> None:
         """Post it."""
         call("POST", self._address, self._payload(notice))
+
+
+@final
+class Apprise(Notifier):
+    """Sends the text to whatever services Apprise knows."""
+
+    def __init__(self, addresses: str) -> None:
+        """Take the addresses, with blanks between them; of each, messages show the scheme."""
+        self._addresses = addresses.split()
+        schemes = dict.fromkeys(one.partition("://")[0] for one in self._addresses)
+        self.name = f"apprise ({', '.join(schemes)})"
+
+    def send(self, notice: Notice) -> None:
+        """Send it."""
+        log = logging.getLogger("apprise")
+        before = log.disabled
+        log.disabled = True  # what it says of a fault may hold the address
+        try:
+            with warnings.catch_warnings():  # of what it imports
+                warnings.simplefilter("ignore")
+                self._send(notice)
+        except ImportError as error:
+            raise NoticeError(NO_APPRISE) from error
+        finally:
+            log.disabled = before
+
+    def _send(self, notice: Notice) -> None:
+        from apprise import Apprise as Services
+        from apprise import AppriseAsset, NotifyFormat, NotifyType
+
+        services = Services(asset=AppriseAsset(app_id="pytest-dlperf"))
+        for number, one in enumerate(self._addresses, 1):
+            if not services.add(one):
+                raise NoticeError(f"Apprise does not know address {number}; see `apprise -vv`")
+        kind = NotifyType.FAILURE if notice.is_red else NotifyType.SUCCESS
+        # Some services would take a name in a quoted log for a mention, whatever the format.
+        subject, text = (one.replace("@", "@\u200b") for one in (notice.subject, notice.text))
+        if not services.notify(text, subject, kind, body_format=NotifyFormat.TEXT):
+            raise NoticeError("a service could not be reached, or refused; see `apprise -vv`")
 
 
 def slack_message(notice: Notice) -> dict[str, Any]:

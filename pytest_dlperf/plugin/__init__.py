@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import add_options, join_host_files
+from pytest_dlperf.config.option_reading import add_options, check_root, join_host_files
 from pytest_dlperf.plugin.start import (
     collecting,
+    ending_session,
     number_of_hosts,
     parametrize,
     settings_of,
@@ -44,9 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(args: list[str]) -> None:
-    """Keep pytest from taking ``--dlperf-hosts @FILE`` for a file of arguments."""
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Keep pytest from taking ``--dlperf-hosts @FILE`` or a folder for arguments of its own."""
     join_host_files(args)
+    with ending_session():
+        check_root(early_config, args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

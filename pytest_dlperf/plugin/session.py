@@ -188,7 +188,7 @@ class DlperfSession:
         return [] if self._is_announced else [*self._announcement()]
 
     def _announcement(self) -> Iterator[str]:
-        for text in self._settings.unknown_variables:
+        for text in (*self._settings.unknown_variables, *self._settings.notice_warnings):
             yield f"dlperf: {text}"
         if self._session_folder is not None and self._session_folder.set_aside is not None:
             yield f"dlperf: {self._session_folder.set_aside}"
