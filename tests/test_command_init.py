@@ -161,6 +161,10 @@ def test_a_run_that_fails_says_what_it_printed(
         ("import torch\nimport deepspeed\n", "deepspeed", "deepspeed"),
         ("from accelerate import Accelerator\n", "accelerate launch", "accelerate"),
         ("import lightning as L\n", "python", "lightning"),
+        ("import argparse, torch, lightning as L\n", "torchrun", "lightning"),
+        ("import torch; import pytorch_lightning as pl\n", "torchrun", "lightning"),
+        ("import lightning as L\nfabric = L.Fabric()\n", "torchrun", "torchrun"),
+        ("import transformers\ntransformers.Trainer()\n", "torchrun", "huggingface"),
         ("import jax\n", "python", "jax"),
         ("import torch\n", "torchrun", "torchrun"),
     ],
@@ -173,6 +177,75 @@ def test_what_a_script_imports_says_who_prints_its_steps(
     system = written(project)
     assert f"\nextends: {extends}\n" in system.file.read_text(encoding="utf-8")
     assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
+
+
+def test_a_module_of_the_repository_may_import_the_trainer(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "fit.py").write_text("import torch\nfrom own.loop import fit\n", encoding="utf-8")
+    (project / "own").mkdir()
+    (project / "own/loop.py").write_text("import os, lightning as L\n", encoding="utf-8")
+    assert main(["init", "--no-run", "--command", "torchrun fit.py"]) == 0
+    assert "StepLog" not in capsys.readouterr().out
+    assert written(project).id == "lightning-fit"
+
+
+FINETUNE = """\
+import argparse
+from transformers import Trainer, TrainingArguments
+parser = argparse.ArgumentParser()
+parser.add_argument("--seq-len", type=int, default=512)
+Trainer(args=TrainingArguments("out", per_device_train_batch_size=4, max_steps=60, bf16=True,
+    gradient_accumulation_steps=2)).train()
+"""
+
+
+def test_a_script_without_a_command_is_named_with_what_it_says_and_this_machine_s_layout(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("nvidia-smi", "GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)")
+    (project / "data.py").write_text("import torch\nprint('__main__')\n", encoding="utf-8")
+    (project / "finetune.py").write_text(FINETUNE, encoding="utf-8")
+    assert main(["init"]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == ["huggingface-mine-bf16-b8-s512-1n2g"]
+    assert arguments(system)[-4:-1] == ("finetune.py", "--seq-len", "{sequence_length}")
+    assert (system.window.warmup_steps, system.window.measured_steps) == (12, 48)
+    said = capsys.readouterr().out
+    assert "nothing says how finetune.py is started" in said
+    assert "running it" not in said
+
+
+def test_a_loop_of_ones_own_without_a_command_gets_its_lines(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own.py").write_text("import torch\nif '__main__':\n  loss.backward()\n")
+    (project / "train.py").write_text("import argparse, torch\nloss.backward()\n")
+    assert main(["init"]) == 0
+    assert [case.id for case in written(project).cases] == ["pytorch-mine-fp32-b1-1n1g"]
+    said = capsys.readouterr().out
+    assert "to train.py, so that it prints its steps" in said
+    assert "more of its kind in own.py" in said
+
+
+@pytest.mark.parametrize(
+    ("has_torch", "cases"),
+    [
+        (True, ["pytorch-resnet18-fp32-b8-1n1g", "pytorch-resnet18-fp32-b8-1n2g"]),
+        (False, ["host-memory-1n1g"]),
+    ],
+)
+def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
+    project: Path, monkeypatch: pytest.MonkeyPatch, has_torch: bool, cases: list[str]
+) -> None:
+    monkeypatch.setattr("pytest_dlperf.command.first_suite.is_installed", lambda _: has_torch)
+    (project / ".git").mkdir()
+    assert main(["init"]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == cases
+    assert system.launch is not None
+    assert system.launch.devices.value == "cpu"
+    assert main(["check"]) == 0
 
 
 def test_of_a_program_that_is_known_only_the_rest_is_said(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.files.writing import make_folder
+from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.errors import DlperfError, UsageError
@@ -110,20 +111,30 @@ def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Ru
     return reading.finish(None if is_enough else head.read)
 
 
-def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:
+def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> TrialRun:
     """Run a training here until its log shows some steps.
+
+    ``steps`` names the trainer that is made to print them.
 
     Raises:
         UsageError: It cannot be started.
     """
     # Measuring costs these imports.
+    from pytest_dlperf.launch.step_lines import TRAINER, step_files
     from pytest_dlperf.launch.trial import try_command
 
     folder = _FOLDER.absolute()
-    make_folder(folder)
+    make_folder(folder / "steps")
     log = next(
         file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
     )
+    environment = dict(command.environment)
+    if steps is not None:
+        for name, text in step_files().items():
+            write_whole(folder / "steps" / name, text)
+        path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "steps"), path]))
+        environment[TRAINER] = steps
     started = time.monotonic()
 
     def is_enough() -> bool:
@@ -137,7 +148,7 @@ def run_once(command: OwnCommand, *, limit_s: float) -> TrialRun:
     try:
         code = try_command(
             as_typed(command),
-            command.environment,
+            environment,
             log,
             is_enough=is_enough,
             limit_s=limit_s,

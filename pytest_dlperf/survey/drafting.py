@@ -14,7 +14,9 @@ from msgspec import Struct
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
-from pytest_dlperf.survey.surroundings import PROGRAMS, Machine, is_installed
+from pytest_dlperf.survey.identifying import has_flat_loss
+from pytest_dlperf.survey.machine import Machine, is_installed
+from pytest_dlperf.survey.repository import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
 """Systems of any script: what it prints is added, and its arguments are its own."""
+BY_CALLBACK: Final = PRINTED_BY_US[1:]
+"""Those whose trainers are made to print their steps from outside."""
 _BY_LAUNCHER: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": PRINTED_BY_US,
     "deepspeed": PRINTED_BY_US,
@@ -128,6 +132,8 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
                 "loss": None if loss is None else {**loss, "node": "first"},
                 **others,
             }
+    if log is not None and command is not None and "log" not in keys and has_flat_loss(log):
+        keys["metrics"] = {"loss": {"sanity": "finite"}}
     is_of_tokens = command is not None and command.sequence_length is not None
     if is_of_tokens and basis.base in (*PRINTED_BY_US, "jax"):
         keys["unit"] = "tokens/s"
@@ -140,8 +146,9 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
     keys["repeats"] = _REPEATS
     if trains_on_cpus(basis):
         keys["tolerance_percent"] = _CPU_TOLERANCE
-        if "metrics" not in keys and basis.base in (*PRINTED_BY_US, "jax"):
-            keys["metrics"] = {"peak_memory": {"tolerance_percent": 15}}
+        if "log" not in keys and basis.base in (*PRINTED_BY_US, "jax"):
+            memory = {"peak_memory": {"tolerance_percent": 15}}
+            keys["metrics"] = memory | keys.get("metrics", {})
     return keys
 
 

@@ -121,6 +121,12 @@ def with_finite_loss(
     return None if system is None else replace(found, starter=starter, system=system)
 
 
+def has_flat_loss(found: Identification) -> bool:
+    """Whether the loss that a log shows does not fall."""
+    starter = found.starter
+    return starter is not None and (starter.metrics.get("loss") or {}).get("sanity") == "finite"
+
+
 def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
     """Yield what may read a known trainer's log: a system that ships, or a format."""
     if trainer is not None and trainer.system in shipped_systems():

@@ -1,0 +1,231 @@
+"""The files that ``pytest-dlperf init`` writes, and what it says comes next."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.config.extends import comment_of
+from pytest_dlperf.config.systems import doubts_in, system_of_text
+from pytest_dlperf.files.writing import write_whole
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.masking.masker import MASKER
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
+from pytest_dlperf.survey.machine import is_installed
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pytest_dlperf.command.shell import Style
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.survey.drafting import DraftBasis
+    from pytest_dlperf.survey.machine import Machine
+
+SYSTEMS: Final = Path("bench_tests/systems")
+_IGNORED: Final = """\
+# This machine's own numbers, and locks.
+/local/
+/*/.lock
+"""
+_SMALL_TRAINING: Final = """\
+# A small training that comes with the package, on any machine's CPUs: to see what a suite does.
+extends: torchrun
+model: resnet18
+unit: images/s
+window: {warmup_steps: 4, measured_steps: 20}
+repeats: 3
+tolerance_percent: 50
+metrics:
+  peak_memory: {tolerance_percent: 15}
+launch:
+  devices: cpu
+  arguments: [-m, pytest_dlperf.trainers.resnet, '--batch-per-device={batch_per_device}',
+    --image-size=64, '--warmup-steps={warmup_steps}', '--measured-steps={measured_steps}']
+  environment: {OMP_NUM_THREADS: '1', CUDA_VISIBLE_DEVICES: ''}
+cases:
+  - {precision: fp32, batch_per_device: 8, topologies: [1n1g, 1n2g]}
+"""
+WORKFLOWS: Final = {
+    "github": {
+        "github-nightly.yml": ".github/workflows/dlperf-nightly.yml",
+        "github-watch.yml": ".github/workflows/dlperf-watch.yml",
+    },
+    "gitlab": {"gitlab-ci.yml": ".gitlab-ci.yml"},
+    "jenkins": {"Jenkinsfile": "Jenkinsfile"},
+    "buildkite": {"buildkite.yml": ".buildkite/pipeline.yml"},
+    "slurm": {"slurm-nightly.sh": "slurm-nightly.sh"},
+}
+"""By CI, which file of ``examples`` goes where."""
+_EXAMPLES: Final = tuple(Path(__file__).parents[up] / "examples" for up in (1, 2))
+"""In the installed package, or in a checkout of it."""
+
+
+class SuitePlan(Struct, kw_only=True):
+    """What was found, what will be written, and what comes next."""
+
+    found: list[str] = []
+    files: dict[Path, str] = {}
+    lines: list[str] = []
+    """Lines to add to the script."""
+    script: str = ""
+    unsure: list[str] = []
+    pytest: list[str] = []
+    """Arguments of a session, behind the folder."""
+    start: list[str] = []
+    """The command in front of pytest."""
+
+
+def add_example(plan: SuitePlan) -> None:
+    """Write a small suite that runs on any machine."""
+    has_torch = is_installed("torch")
+    plan.found.append("an empty folder: this is an example; --command takes a training of your own")
+    if not has_torch:
+        plan.found.append("no PyTorch here: it measures memory instead of a training")
+    text = _SMALL_TRAINING if has_torch else comment_of("host_memory")[1]
+    name = "pytorch-resnet18" if has_torch else "host-memory"
+    plan.files[SYSTEMS / f"{name}.yaml"] = text
+
+
+def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> None:
+    """Plan the system file.
+
+    Raises:
+        UsageError: What was found does not make a valid one.
+    """
+    if basis.command is None and basis.log is None:
+        says = (
+            f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be set."
+        )
+        text = f"{says}\n{comment_of(basis.base)[1]}"
+        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
+    else:
+        drafted = draft(basis)
+        text = drafted.text()
+        plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
+    try:
+        system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
+        _ = system.launch  # checks it too
+    except YamlError as error:
+        found = "\n".join(f"  {problem.message}" for problem in error.problems)
+        raise UsageError(f"the system file would not be valid:\n{found}\n{text}") from error
+    plan.files[SYSTEMS / f"{system.id}.yaml"] = text
+    if basis.command is not None and basis.is_program and basis.command.positional:
+        plan.unsure.append(
+            f"{' '.join(basis.command.positional)!r} of the command is left out: the system says "
+            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
+        )
+    if basis.command is not None:
+        if MASKER.script(basis.command.text) != basis.command.text:
+            plan.unsure.append(
+                "launch: the command holds what looks like a secret, and others read this file; "
+                "have the trainer read it from a file on the nodes"
+            )
+        _add_machine(basis, system, plan)
+    elif log_file is not None:
+        add = "'arguments', script first," if system.launch is not None else "'command'"
+        plan.unsure.append(f"launch: add {add} to launch it as well")
+        if basis.base == "torchrun" or basis.base not in PRINTED_BY_US:
+            plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+    elif system.launch is None:
+        plan.unsure.append("launch: nothing starts it; add 'command', or give its logs")
+        plan.pytest += ["--dlperf-logs", "DIR"]
+
+
+def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:
+    machine = basis.machine
+    where = f"{counted(machine.gpus, 'GPU')} here" if machine.gpus else "no GPU here"
+    if basis.gpus_of_hosts:
+        where += f", {basis.gpus_of_hosts} on each host"
+    if trains_on_cpus(basis):
+        where += ": it trains on CPUs, whose times are noisy"
+    elif machine.has_slurm:
+        where += "; Slurm"
+        if not machine.in_allocation:
+            nodes = max(case.topology.nodes for case in system.cases)
+            plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
+            if machine.gpus_of_nodes:
+                plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
+    plan.found.append(where)
+    needed = system.launch.requires_modules if system.launch is not None else ()
+    for name, variable in system.launch.variables.items() if system.launch is not None else ():
+        if variable.default is None:
+            plan.unsure.append(f"set --dlperf-set {system.id}.{name}=…: {variable.meaning}")
+    missing = [module for module in needed if not is_installed(module)]
+    if missing:
+        plan.unsure.append(
+            f"the environment of {sys.executable} lacks {', '.join(missing)}; if the training "
+            f"has another Python: --dlperf-set '{system.id}.python=/path/of/python', and "
+            "'requires_modules: ~' below launch"
+        )
+
+
+def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan: SuitePlan) -> None:
+    """Plan the files of a cluster, if the numbers are not those of this machine alone."""
+    if Path(".git").exists():
+        plan.files[Path("baselines/.gitignore")] = _IGNORED
+    name = options.cluster
+    if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
+        raise UsageError(f"--cluster: {name!r} is not a name; write letters, digits, '_', '.', '-'")
+    if name is None and (options.ci is not None or hosts > 1):
+        name = machine.cluster or "my-cluster"
+    if name is None:
+        return
+    plan.files[Path("baselines") / name / "cluster.yaml"] = (
+        f"estimator: steady\ndescription: {name}\n"
+        "# Its numbers are compared with each other only: one folder for each kind of machine.\n"
+    )
+    plan.pytest = ["--dlperf-cluster", name, *plan.pytest]
+    for source, target in WORKFLOWS.get(options.ci, {}).items():
+        folder = next(each for each in _EXAMPLES if each.is_dir())
+        text = (folder / source).read_text(encoding="utf-8")
+        plan.files[Path(target)] = text.replace("my-cluster", name)
+    if options.ci is not None:
+        plan.unsure.append("the job of the CI: what its first lines name, and how it installs")
+
+
+def written(options: argparse.Namespace, plan: SuitePlan, style: Style) -> Iterator[str]:
+    """Write the files that do not exist, and yield what to tell.
+
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    yield from _rows("found", plan.found)
+    for file, text in plan.files.items():
+        if os.path.lexists(file):
+            yield from _rows("kept", [f"{file}, which was there"])
+        elif options.dry_run:
+            yield from _rows("would be", [str(file)])
+            yield from (f"    {line}" for line in text.splitlines())
+        else:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(file, text)
+            except OSError as error:
+                raise UsageError(f"{file}: {error.strerror or error}") from error
+            yield from _rows("wrote", [style(str(file), "bold")])
+    yield from _rows("unsure", list(dict.fromkeys(plan.unsure)))
+    if plan.lines:
+        yield from _rows("add", [f"to {plan.script}, so that it prints its steps:"])
+        yield from (f"              {line}" for line in plan.lines)
+    session = shlex.join([*plan.start, "pytest", "bench_tests", *plan.pytest])
+    looks = [
+        f"look at the numbers that {file} marks with ?, and take the marks away"
+        for file, text in plan.files.items()
+        if doubts_in(text, file)
+    ]
+    yield from _rows("next", [*looks, f"{session} --dlperf-create-baselines", f"then {session}"])
+
+
+def _rows(label: str, texts: list[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        yield f"  {'' if number else label:<10}{text}"

@@ -1,0 +1,68 @@
+"""What this machine has to train on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.node.accelerators import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_QUERY_LIMIT_S: Final = 10.0
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What there is to train on."""
+
+    gpus: int = 0
+    """Of this machine."""
+    has_slurm: bool = False
+    in_allocation: bool = False
+    gpus_of_nodes: int = 0
+    """Of a node of the Slurm cluster, where that says it."""
+    cluster: str = ""
+    """What Slurm calls the cluster."""
+
+
+def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
+    """Ask the machine's own tools."""
+    nodes = _output_of("sinfo", "-h", "-o", "%G")
+    gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
+    in_allocation = "SLURM_JOB_ID" in environment
+    found = Look().result(time.monotonic() + _QUERY_LIMIT_S)
+    return Machine(
+        gpus=len(found["ids"]),
+        has_slurm=bool(nodes.strip()) or in_allocation,
+        in_allocation=in_allocation,
+        gpus_of_nodes=max(map(int, gres), default=0),
+        cluster=environment.get("SLURM_CLUSTER_NAME", ""),
+    )
+
+
+def _output_of(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return ""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(  # noqa: S603 - one of the fixed commands above
+            command, capture_output=True, text=True, timeout=_QUERY_LIMIT_S, check=False
+        )
+        return done.stdout if done.returncode == 0 else ""
+    return ""
+
+
+def is_installed(module: str) -> bool:
+    """Tell whether this interpreter has a module, without importing it."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
