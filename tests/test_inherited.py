@@ -142,7 +142,7 @@ from launches import places, run_commands
 from pytest_dlperf.launch.plan import NodeCommand
 log = Path(sys.argv[1])
 again = (*sys.argv[2:], sys.executable, "-c",
-    "import os; print('rank', os.environ['OMPI_COMM_WORLD_RANK'])")
+    "import os; os.write(1, b'rank %s\\\\n' % os.environb[b'OMPI_COMM_WORLD_RANK'])")
 node = NodeCommand(node_rank=0, host="localhost", address="127.0.0.1", arguments=again,
     environment={}, working_directory=None, log=log)
 sys.exit(not run_commands([node], time_limit_s=60).succeeded)
