@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Decision
     from pytest_dlperf.model.metric import Better, Metric, RuleName
 
-TRIALS = 400
+TRIALS = 200
 
 
 @dataclass(frozen=True)
