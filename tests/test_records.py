@@ -11,7 +11,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.night.case_status import CaseStatus, status_of
-from pytest_dlperf.night.remarks import remark_lines
+from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.plugin.records import SessionRecords, TestNotes
 
 ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
@@ -75,7 +75,7 @@ def test_a_loss_that_was_accepted_has_no_place(is_recorded: bool) -> None:
     lost = judged(Verdict.REGRESSED, measured=80.0, accepted=100.0, difference_percent=-20.0)
     lost = replace(lost, recorded=is_recorded)
     slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
-    told = " ".join(remark_lines([measured_case(ONE, 100.0), *slow]))
+    told = " ".join(suspicion_lines([measured_case(ONE, 100.0), *slow]))
     assert ("the loss of throughput comes from inside the node" in told) is not is_recorded
 
 
@@ -91,5 +91,5 @@ def test_only_logs_that_exist_already_lack_a_second_witness(
         runs=(replace(run, witness=WitnessKind.NONE),),
         available_runs=available,
     )
-    lines = list(remark_lines([replace(result, measurement=measurement)]))
+    lines = list(to_be_expected([replace(result, measurement=measurement)]))
     assert any("no second witness for 1 of the 1 runs" in line for line in lines) is is_told

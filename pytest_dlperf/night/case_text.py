@@ -113,6 +113,16 @@ class CaseText(Struct, frozen=True):
         return (*map(_measured, _not_good(self.result)), *self.gaps)
 
     @property
+    def judged(self) -> list[Row]:
+        """A row for each judged metric that has a number, tonight or accepted."""
+        words = metric_words(self.result)
+        return [
+            _row(self.result, name, *words[name])
+            for name, known in self.result.metrics().items()
+            if (one := known.judgement) and (one.measured, one.accepted) != (None, None)
+        ]
+
+    @property
     def since(self) -> tuple[Text, ...]:
         """Since when; by metric where that differs."""
         found = _not_good(self.result)

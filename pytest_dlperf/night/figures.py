@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.metric import RuleName
+from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
@@ -141,14 +141,14 @@ def metric_cells(
 ) -> dict[str, str]:
     """Write the numbers of one of a case's metrics, by the headings of all tables with them.
 
-    ``named`` is the metric with its unit.
+    ``named`` is the metric with its unit, ``directed`` says as well if lower is better.
     """
     known = metrics.get(name)
     if known is None:
         told = name or numbers.ABSENT
         return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}
     unit, judgement = known.metric.unit, known.judgement
-    is_ratio = known.metric.ratio_of is not None
+    is_ratio, is_lower = known.metric.ratio_of is not None, known.metric.better is Better.LOWER
     return {
         "metric": name,
         "named": with_unit(known.metric),
@@ -161,6 +161,8 @@ def metric_cells(
         "mean": numbers.number(known.mean, unit),
         "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, name),
         "of ideal": numbers.percent(known.efficiency_percent),
+        "accepted": numbers.number(accepted(judgement), unit),
+        "directed": f"{with_unit(known.metric)}{', lower is better' * is_lower}",
     }
 
 

@@ -13,7 +13,7 @@ from pytest_dlperf.model.metric import SPEEDUP, SPEEDUP_METRIC, Source
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, status_of
 from pytest_dlperf.night.figures import alike, by_training, scaling_of
-from pytest_dlperf.night.pieces import NOTHING, Listing, Text, case, number, phrase
+from pytest_dlperf.night.pieces import Listing, Text, cases_named, join, number, phrase, strong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,27 +54,27 @@ def is_only_skipped(result: CaseResult) -> bool:
     return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
 
 
-def skip_reasons(skipped: Iterable[CaseResult]) -> list[Text]:
-    """Say why cases were skipped, the most frequent first; what differs by the case stands once."""
-    found: dict[str, dict[str, str]] = {}
-    for result in skipped:
-        for judgement in result.judgements.values():
-            reason = texts.in_short(judgement.reason or "no reason was given")
-            found.setdefault(alike(reason, result.case), {})[result.case.id] = reason
+def absences(
+    cases: Iterable[CaseResult], statuses: Sequence[CaseStatus], *, most: int
+) -> list[Text]:
+    """Say why cases of these statuses have no verdict; what differs by the case stands once.
+
+    The most frequent reason comes first; ``most`` cases of each are named.
+    """
+    found: dict[tuple[CaseStatus, str], dict[str, str]] = {}
+    for result in cases:
+        status = status_of(result)
+        if status in statuses:
+            every = [judged.reason for judged in result.judgements.values() if judged.reason]
+            reason = texts.in_short("; ".join(dict.fromkeys(every)))
+            members = found.setdefault((status, alike(reason, result.case)), {})
+            members[result.case.id] = reason.removeprefix(result.case.id).lstrip()
     told = []
-    for members in sorted(found.values(), key=len, reverse=True):
-        case_id, reason = next(iter(members.items()))
-        others = phrase(" and {} more", len(members) - 1) if len(members) > 1 else NOTHING
-        said = reason.removeprefix(case_id).lstrip()
-        told.append(phrase("skipped: {}{}: {}", case(case_id), others, said))
+    for (status, _), members in sorted(found.items(), key=lambda one: -len(one[1])):
+        reason, *others = dict.fromkeys(members.values())
+        reason += f"; and {len(others)} more like it" * bool(others and most > 1)
+        told.append(join(": ", [strong(status.value), cases_named(members, most), reason]))
     return told
-
-
-def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Yield a line for each thing worth saying of a whole session, what is suspicious first."""
-    results = list(results)
-    yield from suspicion_lines(results)
-    yield from to_be_expected(results)
 
 
 def suspicion_lines(results: Iterable[CaseResult], *, every: bool = False) -> Iterator[str]:

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_status import (
     CaseStatus,
     counts,
     metric_words,
-    of_judgement,
     status_of,
-    word_of,
     worst_first,
 )
 from pytest_dlperf.night.case_text import CaseText, first_line
@@ -26,18 +23,15 @@ from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.families import families_of, in_short
 from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
-    accepted,
-    alike,
     by_training,
     change_row,
-    difference_percent,
     metric_cells,
     scaling_of,
     with_unit,
 )
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import join
-from pytest_dlperf.night.remarks import remark_lines
+from pytest_dlperf.night.remarks import absences
 from pytest_dlperf.night.runs import interleaved_arms, runs_text
 from pytest_dlperf.reports.markdown_text import (
     Part,
@@ -58,7 +52,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.night.case_text import DifferenceTable
+    from pytest_dlperf.night.case_text import DifferenceTable, Row
     from pytest_dlperf.night.families import Family
     from pytest_dlperf.night.night import Entry, Night
     from pytest_dlperf.night.pieces import Text
@@ -116,7 +110,7 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
     is empty where not even its head has room.
     """
     night = night_of(results)
-    return assembled(_head(night), _parts(night.results), _BY_WEIGHT, max_bytes=max_bytes)
+    return assembled(_head(night), _parts(night), _BY_WEIGHT, max_bytes=max_bytes)
 
 
 def _head(night: Night) -> str:
@@ -139,7 +133,8 @@ def _in_short(entry: Entry) -> Text:
     return join("; ", [entry.title, entry.reason, *entry.differences[:1]])
 
 
-def _parts(results: Results) -> Iterator[Part]:
+def _parts(night: Night) -> Iterator[Part]:
+    results = night.results
     for result in worst_first(results.cases):
         status = status_of(result)
         if status in _ABSENT:
@@ -152,7 +147,7 @@ def _parts(results: Results) -> Iterator[Part]:
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
-    remarks = bullets(map(inline, remark_lines(results.cases)))
+    remarks = bullets(map(rendered, (*night.suspicions, *night.expected)))
     yield from _section("Worth knowing", remarks)
     yield from _section("Accepted", _accepted(results))
     yield from _section("Logs that were left out", _ignored(results))
@@ -173,23 +168,7 @@ def _verdicts(cases: Sequence[CaseResult]) -> str:
 
 
 def _absent(cases: Sequence[CaseResult]) -> str:
-    """List what was not measured or judged, by reason: one often holds for many cases."""
-    by_reason: dict[tuple[str, str], dict[str, str]] = {}
-    for result in cases:
-        status = status_of(result)
-        if status in _ABSENT:
-            reasons = [j.reason for j in result.judgements.values() if j.reason]
-            reason = "; ".join(dict.fromkeys(reasons))
-            members = by_reason.setdefault((status.value, alike(reason, result.case)), {})
-            members[result.case.id] = reason
-    lines = []
-    for (status_name, _), reasons_of in by_reason.items():
-        first, *others = dict.fromkeys(reasons_of.values())
-        like_it = f"; and {len(others)} more like it" if others else ""
-        why = f" ({inline(first)}{like_it})" if first else ""
-        named = numbers.named(list(map(code, reasons_of)), 10)
-        lines.append(f"**{status_name}**{why}: {named}")
-    return _some(lines)
+    return _some(list(map(rendered, absences(cases, _ABSENT, most=10))))
 
 
 def _accepted(results: Results) -> str:
@@ -223,12 +202,8 @@ def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
-    rows = [
-        _alarm_row(judgement)
-        for judgement in judgements
-        if judgement.measured is not None or judgement.accepted is not None
-    ]
     said = CaseText(result, tonight)
+    rows = map(_alarm_row, said.judged)
     lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
     blocks = (
         f"### {rendered(said.title)}",
@@ -255,18 +230,10 @@ def _difference_table(found: DifferenceTable) -> Iterator[str]:
         yield f"… and {len(found.rows) - len(rows)} more"
 
 
-def _alarm_row(judgement: Judgement) -> Sequence[str]:
-    metric = judgement.metric
-    lower = ", lower is better" if metric.better is Better.LOWER else ""
-    return (
-        f"{inline(with_unit(metric))}{lower}",
-        numbers.number(judgement.measured, metric.unit),
-        numbers.number(judgement.reference, metric.unit),
-        numbers.signed_percent(difference_percent(judgement)),
-        numbers.number(accepted(judgement), metric.unit),
-        numbers.detectable_loss(judgement.min_detectable_percent),
-        _emphasized(word_of(judgement), of_judgement(judgement)),
-    )
+def _alarm_row(row: Row) -> Sequence[str]:
+    cells = row.cells
+    figures = (cells[name] for name in ("median", "reference", "diff", "accepted", "sees"))
+    return inline(cells["directed"]), *figures, _emphasized(cells["verdict"], row.status)
 
 
 def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:

@@ -23,10 +23,10 @@ from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, d
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Listing
 from pytest_dlperf.night.remarks import (
+    absences,
     is_only_skipped,
     left_out_logs,
     scaling,
-    skip_reasons,
     suspicion_lines,
     to_be_expected,
 )
@@ -192,7 +192,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if verbosity >= 0:
         for one in scaling(results):
             yield from map(Line, listed(str(one.head), _pieces(one), width))
-        reasons = skip_reasons(skipped)
+        reasons = absences(skipped, [CaseStatus.SKIPPED], most=1)
         with_all = verbosity > 0 or len(skipped) == len(results)
         for text in reasons if with_all else reasons[:REASONS_SHOWN]:
             yield from (Line(line, ("yellow",)) for line in wrapped(str(text), width, indent=4))
