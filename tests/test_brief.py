@@ -180,7 +180,7 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
     titles = [line for line in brief.text.splitlines() if line and not line.startswith(" ")]
     assert titles == [
         "office, Friday 2026-11-20",
-        "to do: look at --step-delay-ms first: nothing else came with the loss",
+        f"to do: look at --step-delay-ms first: nothing else came with the loss (in {case_id(2)})",
         f"failed tonight: {case_id(7)}",
         f"regressed -30.0 % tonight: {case_id(2)}",
         f"regressed -20.0 % since Tuesday: {case_id(3)}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import results_makers as make
 from explained import DELAY
@@ -28,6 +30,10 @@ TUESDAY = Explanation(
     nights=4,
     nights_at_level=4,
 )
+
+
+def subject(*judged: Any, **more: Any) -> str:
+    return str(words.subject(*judged, **more))
 
 
 def regressed(difference_percent: float = -9.9, verdict: Verdict = Verdict.REGRESSED) -> Judgement:
@@ -63,14 +69,14 @@ def since(day: str) -> Explanation:
     ],
 )
 def test_the_subject_line_has_verdict_number_and_age(day: str, said: str) -> None:
-    assert words.subject(regressed(), since(day), TONIGHT) == f"regressed -9.9 % {said}"
+    assert subject(regressed(), since(day), TONIGHT) == f"regressed -9.9 % {said}"
 
 
 @pytest.mark.parametrize("explanation", [None, Explanation()])
 def test_where_nobody_knows_since_when_the_subject_line_has_the_number(
     explanation: Explanation | None,
 ) -> None:
-    assert words.subject(regressed(), explanation, TONIGHT) == "regressed -9.9 %"
+    assert subject(regressed(), explanation, TONIGHT) == "regressed -9.9 %"
 
 
 def test_each_verdict_says_what_has_become_of_the_number() -> None:
@@ -80,7 +86,7 @@ def test_each_verdict_says_what_has_become_of_the_number() -> None:
         Verdict.REGRESSED, metric=slower, measured=106, accepted=100, difference_percent=6.0
     )
     said = {
-        words.subject(judgement, TUESDAY, TONIGHT)
+        subject(judgement, TUESDAY, TONIGHT)
         for judgement in (
             measured,
             regressed(8.1, Verdict.IMPROVED),
@@ -105,7 +111,7 @@ def test_each_verdict_says_what_has_become_of_the_number() -> None:
 
 def test_a_loss_that_came_little_by_little_is_no_step() -> None:
     drifting = replace(since("2026-10-20"), is_gradual=True)
-    said = words.subject(regressed(), drifting, TONIGHT)
+    said = subject(regressed(), drifting, TONIGHT)
     assert said == "regressed -9.9 % drifting since 2026-10-20"
     begun, good = words.since_line(drifting, TONIGHT).split("; ")
     assert begun.startswith("drifting since Tuesday 2026-10-20")
@@ -117,7 +123,7 @@ def test_a_loss_that_came_little_by_little_is_no_step() -> None:
 
 def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:
     others = [regressed(-11.2), regressed(-10.0)]
-    said = words.subject(regressed(), TUESDAY, TONIGHT, others=others)
+    said = subject(regressed(), TUESDAY, TONIGHT, others=others)
     assert said == "regressed -9.9 to -11.2 % since Tuesday"
 
 
@@ -209,7 +215,7 @@ def test_a_commit_of_any_length_fits_a_line() -> None:
 
 def test_days_are_those_of_the_place_of_the_session() -> None:
     late = Explanation(since=PastNight(at="2026-11-17T23:30:00+00:00"))
-    assert words.subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"
+    assert subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"
 
 
 # what differs

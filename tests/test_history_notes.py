@@ -164,7 +164,7 @@ def test_a_fault_is_known_until_the_day_of_its_note(file: Path) -> None:
         assert found is not None
         assert found.note is not None
         judgement = make.judged(Verdict.REGRESSED, measured=BAD, difference_percent=-5.0)
-        assert subject(judgement, found, night(day)).endswith(", known") is is_known
+        assert str(subject(judgement, found, night(day))).endswith(", known") is is_known
         line = since_line(found, night(day))
         over = "" if is_known else " (which is over)"
         assert line.endswith(

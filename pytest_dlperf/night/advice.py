@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.case_status import CaseStatus
-from pytest_dlperf.night.pieces import NOTHING, Text, code, phrase, word
+from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +40,11 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         found = phrase("look at host {}{} first", code(hosts[0]), others)
     elif bad:
-        told = (_of_group(group, results.started) for group in bad)
-        found = next(filter(None, told), NOTHING)
+        told = ((_of_group(group, results.started), group) for group in bad)
+        found, group = next(filter(itemgetter(0), told), (NOTHING, bad[0]))
+        if found and len(bad) > 1:
+            ids = [result.case.id for result in group.cases]
+            found = phrase("{} (in {})", found, cases_named(ids, 1))
     elif gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
     else:

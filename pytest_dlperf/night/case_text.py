@@ -100,7 +100,7 @@ class CaseText(Struct, frozen=True):
         """For instance ``regressed -9.9 % since Tuesday: <case>``."""
         said, metric = words.case_subject(self.result, self.tonight)
         about = phrase("{} of {}" if metric else "{}{}", metric, case(self.result.case.id))
-        return phrase("{}: {}", said, about)
+        return phrase("{}: {}", word(str(said)), about)  # a heading is strong as a whole
 
     @property
     def gaps(self) -> tuple[Text, ...]:
@@ -117,8 +117,8 @@ class CaseText(Struct, frozen=True):
         """A row for each judged metric that has a number, tonight or accepted."""
         words = metric_words(self.result)
         return [
-            _row(self.result, name, *words[name])
-            for name, known in self.result.metrics().items()
+            _row(self.result, known.metric.name, *words[known.metric.name])
+            for known in in_short(self.result.metrics().values())
             if (one := known.judgement) and (one.measured, one.accepted) != (None, None)
         ]
 

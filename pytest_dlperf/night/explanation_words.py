@@ -71,19 +71,20 @@ def subject(
     tonight: str,
     *,
     others: Iterable[Judgement] = (),
-) -> str:
+) -> Text:
     """Say a verdict, how far the number has moved, and since when.
 
     For instance ``regressed -9.9 % since Tuesday``. ``tonight`` is when the session began, ISO
     8601, here and below. ``others`` are judged alike, and share the rest.
     """
-    status, words = of_judgement(judgement), [judgement.verdict.value]
-    words.append(moved(judgement, *others))
-    words.append(since_words(explanation, tonight))
-    said = " ".join(filter(None, words)) + ", known" * is_known(explanation, tonight)
+    status, verdict = of_judgement(judgement), judgement.verdict.value
+    parts = (verdict, moved(judgement, *others), since_words(explanation, tonight))
+    said = " ".join(filter(None, parts)) + ", known" * is_known(explanation, tonight)
     if status is CaseStatus.IMPROVED:
-        return f"{said}, not accepted"
-    return said if status.value == judgement.verdict.value else f"{said}, {status.value}"
+        said += ", not accepted"
+    elif status.value != verdict:
+        said += f", {status.value}"
+    return phrase("{}", strong(said))
 
 
 def moved(*judgements: Judgement) -> str:
@@ -109,11 +110,11 @@ def _told_percent(judgement: Judgement) -> float | None:
     return difference_percent(judgement)
 
 
-def case_subject(result: CaseResult, tonight: str) -> tuple[str, str]:
+def case_subject(result: CaseResult, tonight: str) -> tuple[Text, str]:
     """Say the same of a case by its worst metric, and name that unless it is the first."""
     known = decisive_metric(result)
     if known is None or known.judgement is None:
-        return status_of(result).value, ""
+        return phrase("{}", strong(status_of(result).value)), ""
     name = known.metric.name
     is_first = name == next(iter(result.metrics()))
     said = subject(known.judgement, known.explanation, tonight)

@@ -14,9 +14,10 @@ from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.advice import ACCEPT
+from pytest_dlperf.night.facts import Fact, gate_fact
 from pytest_dlperf.night.figures import rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
-from pytest_dlperf.night.pieces import Text, code, phrase, strong, word
+from pytest_dlperf.night.pieces import Text, code, phrase, word
 from pytest_dlperf.night.runs import RUNS_LISTED, interleaved_arms, runs_text
 
 if TYPE_CHECKING:
@@ -32,21 +33,6 @@ DIFFERENCES_SHOWN: Final = 5
 """Differences that a failure lists; the results file has all of them."""
 _LONGEST_REASON: Final = 200
 """Characters of a reason in the first line."""
-
-
-class Fact(Struct, frozen=True):
-    """One thing to know about a failure; without a label it belongs to the one before."""
-
-    label: str
-    lines: tuple[Text, ...]
-    """More than one where they end with those of a log."""
-
-    @classmethod
-    def of(cls, label: str, text: Text | str) -> Fact:
-        """Make one of a text of any lines, of which a plain one is untrusted."""
-        if isinstance(text, Text):
-            return cls(label, (text,))
-        return cls(label, tuple(phrase("{}", line) for line in text.split("\n")))
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -102,7 +88,7 @@ def headline(
     judgement: Judgement, explanation: Explanation | None, tonight: str, *, case_id: str
 ) -> Text:
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
-    subject = strong(words.subject(judgement, explanation, tonight))
+    subject = words.subject(judgement, explanation, tonight)
     said = phrase("{}: {}", subject, judgement.metric.name)
     if judgement.reason and not words.moved(judgement):
         reason = texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)
@@ -175,8 +161,7 @@ def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
         yield Fact.of("compared", f"{view}{limit}")
-    if judgement.rule is not None:
-        yield Fact.of("gate", f"{judgement.rule.value}: {sees(judgement)}")
+    yield from gate_fact(judgement)
 
 
 def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:
@@ -216,16 +201,6 @@ def _how_far(judgement: Judgement, held: float) -> str:
         return told
     word = "better" if percent * better.sign > 0 else "worse"
     return f"{word} by {numbers.percent(abs(percent))}"
-
-
-def sees(judgement: Judgement) -> str:
-    """Say the minimum detectable change."""
-    visible = judgement.min_detectable_percent
-    if visible is None:
-        return "what it sees cannot be said from so few runs"
-    if visible >= 100:  # noqa: PLR2004 - percent
-        return "sees no loss at all: the runs differ too much"
-    return f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
 
 
 def _way_out(judgement: Judgement) -> Iterator[Fact]:

@@ -19,6 +19,7 @@ from pytest_dlperf.night.case_status import (
 )
 from pytest_dlperf.night.families import in_short
 from pytest_dlperf.night.figures import alike, difference_percent
+from pytest_dlperf.night.pieces import Text, phrase, strong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
     status: CaseStatus
     cases: tuple[CaseResult, ...]
-    subject: str
+    subject: Text
     """For instance ``regressed -9.9 % since Tuesday``, or ``12 cases regressed …``."""
     metric: str
     """The metric that is wrong; of a single case empty where that is its first one."""
@@ -179,5 +180,5 @@ def _group(members: Sequence[CaseResult], tonight: str) -> Group:
             ]
             subject = words.subject(known.judgement, known.explanation, tonight, others=more)
             metric = texts.printable(known.metric.name)
-        subject = f"{len(members)} cases {subject}"
+        subject = phrase("{}", strong(f"{len(members)} cases {subject}"))
     return Group(status=status, cases=tuple(members), subject=subject, metric=metric, known=known)

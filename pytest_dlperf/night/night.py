@@ -30,7 +30,6 @@ from pytest_dlperf.night.pieces import (
     join,
     number,
     phrase,
-    strong,
     word,
 )
 from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
@@ -225,7 +224,7 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
     return Entry(
         status=group.status,
         age=_age(explanation, tonight),
-        subject=phrase("{}", strong(group.subject)),
+        subject=group.subject,
         metric=phrase("{}", group.metric),
         case_ids=ids,
         lines=tuple(

@@ -8,14 +8,11 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
-from pytest_dlperf.night.explanation_words import accepted_by, found_pairs, since_line
-from pytest_dlperf.night.failure import sees
+from pytest_dlperf.night.facts import Fact, metric_facts, terms
 from pytest_dlperf.night.families import families_of
 from pytest_dlperf.night.figures import (
-    accepted,
     difference_percent,
     metric_cells,
-    rule_view,
 )
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
@@ -25,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
+    from pytest_dlperf.model.results import CaseResult, Results
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
@@ -50,7 +46,7 @@ class MetricView(Struct, frozen=True, kw_only=True):
     """The median with its unit."""
     gain_percent: float | None
     reason: str
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[Fact, ...]
     notes: tuple[str, ...]
     chart: Chart | None
     history: HistoryChart | None
@@ -92,12 +88,12 @@ def metric_views(
             metric=known.metric,
             badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
-            terms=_terms(known.metric),
+            terms=terms(known.metric),
             cells=metric_cells(result, metric, result.metrics()),
             amount=numbers.quantity(known.median, known.metric.unit),
             gain_percent=better.sign * difference if better and difference is not None else None,
             reason=AS_BEFORE if reason and reason == before else reason,
-            facts=tuple(_facts(known, session.started)),
+            facts=tuple(metric_facts(known, session.started)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             chart=runs_chart(result, known),
             history=history_chart(
@@ -110,47 +106,3 @@ def metric_views(
             else None,
         )
         before = reason or before
-
-
-def _terms(metric: Metric) -> str:
-    """Say which direction is better, and what is checked."""
-    terms = [] if metric.better is None else [f"{metric.better.value} is better"]
-    if metric.sanity is not None:
-        bounds = {"below": metric.sanity.below, "above": metric.sanity.above}
-        checks = ["finite"] * metric.sanity.finite + ["falls"] * metric.sanity.falls
-        checks += [f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None]
-        terms.append(f"checked: {', '.join(checks)}")
-    return "; ".join(terms) or "recorded"
-
-
-def _facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
-    judgement, unit = known.judgement, known.metric.unit
-    since = since_line(known.explanation, tonight)
-    if since:
-        yield "when", since
-    yield from found_pairs(known.explanation)
-    if known.mean is not None:
-        yield "mean", numbers.quantity(known.mean, unit)
-        yield "spread of the runs", numbers.variation(known.spread)
-    if known.efficiency_percent is not None:
-        yield "of the ideal", numbers.percent(known.efficiency_percent)
-    if judgement is None:
-        return
-    agreed, held = accepted(judgement), known.accepted
-    who = accepted_by(held.acceptance, tonight) if held is not None else ""
-    if held is not None and (agreed is not None or (who and known.explanation is not None)):
-        told = numbers.quantity(held.number, unit)
-        yield "accepted", f"{told}, {who}" if who else told
-    yield from _of_rule(judgement)
-
-
-def _of_rule(judgement: Judgement) -> Iterator[tuple[str, str]]:
-    view = rule_view(judgement)
-    if view is not None:
-        yield "compared", view
-    elif judgement.interval_percent is not None:
-        yield "95 % interval", numbers.interval(judgement.interval_percent)
-    if judgement.tolerance_percent is not None:
-        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
-    if judgement.rule is not None:
-        yield "gate", f"{judgement.rule.value}: {sees(judgement)}"
