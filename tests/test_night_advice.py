@@ -8,13 +8,19 @@ from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
 from msgspec.structs import replace
 from test_night import NOTED, case_id, passing
 
-from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, Verdict
+from pytest_dlperf.model.commits import Commit, CommitRange
+from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, FoundCulprit, Verdict
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.night import night_of
 
 NEW_TORCH = replace(TORCH, came_with_it=True)
 HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")
 COMMIT = replace(NEW_TORCH, kind=DifferenceKind.COMMIT, name=SUITE)
+
+LOADER = CommitRange(
+    checkout=SUITE, first="9f8e7d6", last="1a2b3c4", count=1,
+    commits=(Commit(name="1a2b3c4", at=make.STARTED, author="Chen Wei", title="Save metrics"),),
+)  # fmt: skip
 
 
 def lost(*differences: object, **more: object) -> CaseResult:
@@ -34,12 +40,16 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
         (lost(NEW_TORCH, replace(COMMIT, changes_nothing=True)),
          "look at software torch first: nothing else came with the loss"),
         (lost(COMMIT), "look at commit of suite first: nothing else came with the loss"),
+        (lost(COMMIT, commits=(LOADER,)),
+         ("look at commit 1a2b3c4 of suite, Chen Wei: Save metrics first: "
+          "nothing else came with the loss")),
         (lost(DELAY, NEW_TORCH),
          f"find out which of 2 things it was: pytest-dlperf why {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
          "look at hosts first"),
         (lost(TORCH), "look at what is not recorded, such as data: nothing else came with it"),
-        (lost(DELAY, found="the cause is --step-delay-ms"), "act on what the hunt has found"),
+        (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
+         "act on what the hunt has found"),
         (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
         (moved_case(case_id(1), -9.9, None), ""),
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),

@@ -78,7 +78,10 @@ def _of_suspects(suspects: Sequence[Difference], group: Group) -> Text:
     first = words.told_difference(suspects[0])
     if len(suspects) == 1:
         came = word(words.came_with(group.judgement))
-        return phrase("look at {} first: nothing else {}", code(first.name), came)
+        commits = list(words.commit_texts(group.explanation, 1))
+        is_commit = suspects[0].kind is DifferenceKind.COMMIT and len(commits) == 1
+        what = commits[0] if is_commit else phrase("{}", code(first.name))
+        return phrase("look at {} first: nothing else {}", what, came)
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:
         command = f"pytest-dlperf why {group.cases[0].case.id}"

@@ -328,7 +328,7 @@ def came_with(judgement: Judgement | None) -> str:
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:
     """Say whether a difference may be the cause; nothing of one that came at another time."""
     if told.changes_nothing:
-        return word("new too, but it changes no setting of the case")
+        return word("changes no setting of the case")
     return strong(came_with(judgement) if told.came_with_it else "")
 
 

@@ -25,6 +25,7 @@ from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
     by_training,
     change_row,
+    difference_percent,
     metric_cells,
     scaling_of,
     with_unit,
