@@ -87,6 +87,8 @@ def test_it_is_launched_judged_and_recorded_without_steps(suite: Suite) -> None:
         "latency 2.0 ms 1m large",
         "latency 2.0 ms 4k small",
     ]
+    accepted = (suite.path / "baselines/local/disk-write.yaml").read_text()
+    assert "measured in a session" in accepted
     again = suite.run("-m", "dlperf(block='1m')", "--dlperf-json=r.json", "--junitxml=j.xml")
     again.assert_outcomes(passed=2)
     again.stdout.fnmatch_lines(["case * metric *", "disk-write-1m-1n1g * latency *"])
@@ -307,6 +309,25 @@ def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> Non
         assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)
 
 
+def test_programs_find_room_for_sockets_below_a_long_tmpdir(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a DataLoader's worker cannot make one, the training waits for ever."""
+    long = suite.path / ("t" * 90)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    program = (
+        "from multiprocessing.connection import Listener; "
+        "print('at', Listener(family='AF_UNIX').address); "
+        "print('latency 2.0 ms'); print('wrote at 100.0 MB/s')"
+    )
+    suite.system_file(launched(program), "disk-write.yaml")
+    suite.run("-k", "4k", "--dlperf-create-baselines").assert_outcomes(passed=2)
+    [log, *_] = suite.path.glob(".dlperf/runs/*/disk-write/4k/1n1g/disk_*.log")
+    folder = Path(log.read_text().partition("\n")[0].removeprefix("at ")).parent.parent
+    assert (folder.name, folder.exists()) == ("tmp", False)
+
+
 # -------------------------------------------------------------------------- numbers by key
 
 KEYED = """\
@@ -316,6 +337,7 @@ log: {file: "{scratch_directory}/result.json"}
 cases: [{topologies: [1n1g]}]
 metrics:
   bandwidth: {json: jobs.0.write.bw, printed_in: kB/s, unit: MB/s, better: higher}
+  tail: {json: p99.9.of.all, unit: ms, better: lower}
   latency: {json: jobs.0.latency.*, printed_in: ns, unit: ms, better: lower}
   sizes: {json: {value: results.*.bw, size: results.*.size}, unit: GB/s, better: higher}
   table: {csv: {value: bw, size: size}, where: {op: read}, unit: GB/s, better: higher}
@@ -323,6 +345,7 @@ repeats: 2
 """
 DOCUMENT = {
     "jobs": [{"write": {"bw": 250000.0}, "latency": {"50.0": 1.5e6, "99.0": 4e6}}],
+    "p99.9": {"of.all": 2.5},
     "results": [{"size": 8, "bw": 1.25}, {"size": 16, "bw": 2.5}],
 }
 ROWS = "size,op,bw\n8,read,1.5\n8,write,9.5\n16,read,3.0\n"
@@ -355,10 +378,11 @@ def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite: Suite) -
     text = KEYED + launch + '"{scratch_directory}/result.json"]\n'
     suite.system_file(text, "disk-write.yaml")
     result = suite.run("-k", "disk", "--dlperf-create-baselines", "--dlperf-json=r.json")
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
     [case] = json.loads((suite.path / "r.json").read_text())["cases"]
     assert {name: one["median"] for name, one in case["metrics"].items()} == {
         "bandwidth": 250.0,
+        "tail": 2.5,
         "latency/50.0": 1.5,
         "latency/99.0": 4.0,
         "sizes/8": 1.25,
@@ -383,6 +407,7 @@ def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite: Suite) -
         ),
         ('"size": 16, "bw"', '"size": 16, "gb"', "results.1.bw is not there"),
         ('"50.0"', '"50.00"', "the log does not have it"),
+        ('"of.all"', '"of.some"', "p99.9 has no 'of', but of.some"),
         (', "results"', '; "results"', "the JSON there does not parse"),
         ("size,op,bw", "size,op,gb", "no line names the columns bw, size, op"),
         ("16,read,3.0", "16,read,", "'bw' is empty"),
@@ -413,3 +438,48 @@ def test_lines_of_json_are_documents_each(suite: Suite, tmp_path: Path) -> None:
     text = "\n".join(["{not json", *map(json.dumps, lines)])
     found = keyed_night(suite, tmp_path / "log", text, "--dlperf-create-baselines")
     assert {name: one["median"] for name, one in found.items()} == {"busbw/8": 4, "busbw/16": 8}
+
+
+# ------------------------------------------------------------------------------------ facts
+
+
+@pytest.mark.in_process
+def test_a_probes_log_is_held_against_its_axes(suite: Suite, tmp_path: Path) -> None:
+    facts = "log: {format: {facts: {block: 'blocks of (\\w+)', nodes: 'on (\\d+) nodes?'}}}\n"
+    suite.system_file(f"{facts}{SYSTEM}", "disk-write.yaml")
+    folder = logs_of(tmp_path / "right")
+    for log in folder.rglob("*.log"):
+        log.write_text(f"blocks of {log.parts[-3]} on 1 node\n{log.read_text()}")
+    first, _ = judge(suite, folder, "--dlperf-create-baselines")
+    first.assert_outcomes(passed=4)
+    for log in (folder / "4k").rglob("*_2.log"):
+        log.write_text(log.read_text().replace("blocks of 4k", "blocks of 8k"))
+    result, metrics = judge(suite, folder)
+    result.assert_outcomes(passed=2, failed=2)
+    reason = metrics["disk-write-4k-1n1g"]["latency"]["reason"]
+    assert "the log says block 8k; the case disk-write-4k-1n1g has 4k" in reason
+
+
+TRAINING = """\
+framework: a
+model: b
+unit: samples/s
+window: {warmup_steps: 1, measured_steps: 5}
+log: {name: a, format: {facts: {nodes: '(x)'}}}
+cases: [{precision: fp32, batch_per_device: 1, topologies: [1n1g]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            SYSTEM.replace("repeats: 3", "log: {format: {facts: {blok: '(x)'}}}"),
+            "'blok' is not a fact of a case; those are block, precision",
+        ),
+        (TRAINING, "a record is one of 'record', 'json' and 'csv'"),
+    ],
+)
+def test_facts_need_a_case_that_has_them(suite: Suite, text: str, told: str) -> None:
+    suite.system_file(text, "own.yaml")
+    assert told in suite.refused("--dlperf-logs=disk-write=.")

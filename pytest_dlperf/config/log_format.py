@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
@@ -19,8 +21,14 @@ from pytest_dlperf.files.shapes import (
     one_of,
 )
 from pytest_dlperf.formats.expressions import compiled
-from pytest_dlperf.formats.facts import CASE_FACTS
-from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode, custom_format
+from pytest_dlperf.formats.facts import declared_facts
+from pytest_dlperf.formats.log_format import (
+    NO_STEPS,
+    LogFormat,
+    Ranks,
+    WhichNode,
+    custom_format,
+)
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn
 
@@ -65,6 +73,9 @@ def _keys(kind: str) -> MapOf[str]:
 
 
 def _format(given: dict[str, Any], place: YamlValue) -> LogFormat:
+    if given.keys() == {"facts"}:
+        # That of a probe: which facts its cases have is known when these are.
+        return replace(NO_STEPS, facts=declared_facts(given["facts"], {}))
     return custom_format(place.file.stem, **given)
 
 
@@ -98,8 +109,8 @@ _FACTS_KEY: Final = Key(
     MapOf(
         _OF_CASE,
         "a mapping of facts to regular expressions",
-        names="|".join(CASE_FACTS),
-        refused=f"is not a fact of a case; those are {', '.join(CASE_FACTS)}",
+        names=NAME_PATTERN,
+        refused="is not a valid name of a fact",
     ),
     "What the log says about its run. A log that contradicts its case is invalid.",
 )

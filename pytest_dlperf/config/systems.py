@@ -37,13 +37,14 @@ from pytest_dlperf.files.yamlfile import (
     load,
     read_text,
 )
+from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
 from pytest_dlperf.model.metric import MFU
 from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -370,6 +371,9 @@ def _system(
         root.at(f"metrics.{MFU}").fault(message)
     if is_probe:
         check_probe_metrics(entries, root)
+    elif log["format"].name == NO_STEPS.name:
+        root.at("log.format").fault("a record is one of 'record', 'json' and 'csv'")
+    _check_facts(root, cases)
     for name in () if is_probe else entries:
         if entries[name].keys() & {"json", "csv"}:
             root.at(f"metrics.{name}").fault(
@@ -401,13 +405,28 @@ def _system(
 
 def _is_probe(root: YamlValue) -> bool:
     """Whether nothing of steps is there; where something is, say what a training lacks."""
-    if not any(_has(root, path) for path in ("unit", "window", "log.format")):
+    form = root.at("log.format")
+    has_format = _has(root, "log.format") and [*_keys(form)] != ["facts"]
+    if not (has_format or any(_has(root, path) for path in ("unit", "window"))):
         return True
     for path in ("unit", "log", "log.name", "log.format", "window"):
         above, _, key = path.rpartition(".")
         if not _has(root, path) and (not above or root.at(above).kind == "mapping"):
             root.at(above).fault(f"the key {key!r} is missing")
     return False
+
+
+def _check_facts(root: YamlValue, cases: Sequence[Case]) -> None:
+    axes = cases[0].free_axes if cases else {}
+    path = "log.format.facts"
+    for name in _keys(root.at(path)) if _has(root, path) else ():
+        if name not in CASE_FACTS and name not in axes:
+            known = ", ".join((*axes, *CASE_FACTS))
+            root.at(path).fault(f"{name!r} is not a fact of a case; those are {known}")
+
+
+def _keys(place: YamlValue) -> Iterator[str]:
+    yield from (key for key, _ in place.entries()) if place.kind == "mapping" else ()
 
 
 def _has(root: YamlValue, path: str) -> bool:

@@ -123,19 +123,24 @@ def _documents(text: bytes) -> Iterator[tuple[Any, int]]:
         yield document, offset
 
 
-def _child(place: Any, key: str) -> Any:
-    if isinstance(place, dict):
-        return place.get(key, _ABSENT)
-    is_index = isinstance(place, list) and key.isdecimal() and int(key) < len(place)
-    return place[int(key)] if is_index else _ABSENT
-
-
 _ABSENT: Final = object()
 
 
+def _child(place: Any, path: _Path) -> tuple[Any, int]:
+    """Follow the first key of a path, or several that are one with dots; say how many."""
+    if isinstance(place, dict):
+        for used in range(1, len(path) + 1):
+            if (key := ".".join(path[:used])) in place:
+                return place[key], used
+    elif isinstance(place, list) and path[0].isdecimal() and int(path[0]) < len(place):
+        return place[int(path[0])], 1
+    return _ABSENT, 1
+
+
 def _at(document: Any, path: _Path) -> Any:
-    for key in path:
-        document = _child(document, key)
+    while path:
+        document, used = _child(document, path)
+        path = path[used:]
     return document
 
 
@@ -151,7 +156,7 @@ def _wild(document: Any, path: _Path) -> Iterator[_Path]:
     keys = [str(index) for index in range(len(place))] if isinstance(place, list) else keys
     for key in keys:
         rest = path[at + 1 :]
-        inner = _wild(_child(place, key), rest) if ANY in rest else iter([()])
+        inner = _wild(_at(place, (key,)), rest) if ANY in rest else iter([()])
         yield from ((key, *more) for more in inner)
 
 
@@ -174,13 +179,15 @@ def _shown(value: Any) -> str:
 
 
 def _missing(document: Any, path: _Path) -> str:
-    place = document
-    for number, key in enumerate(path):
-        if key == ANY or (inner := _child(place, key)) is _ABSENT:
+    place, number = document, 0
+    while number < len(path):
+        inner, used = _child(place, path[number:])
+        if path[number] == ANY or inner is _ABSENT:
             has = ", ".join(list(map(str, place))[:_SHOWN]) if isinstance(place, dict) else ""
             has = has or f"a {type(place).__name__}"
-            return f"{'.'.join(path[:number]) or 'the document'} has no {key!r}, but {has}"
-        place = inner
+            before = ".".join(path[:number]) or "the document"
+            return f"{before} has no {path[number]!r}, but {has}"
+        place, number = inner, number + used
     return "what 'where' says is not there"
 
 

@@ -86,7 +86,7 @@ class Fact(Struct, frozen=True, kw_only=True):
         if isinstance(declared, int):
             return _number(str(meant)) == declared
         word = str(meant).casefold().removeprefix("torch.")
-        return PRECISION_NAMES.get(word, word) == str(declared).casefold()
+        return str(declared).casefold() in (word, PRECISION_NAMES.get(word))
 
     def value_in(self, case: Case) -> str:
         """Word what the case says, for a message."""
@@ -106,6 +106,8 @@ def _number(text: str) -> float | None:
 def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Make facts of what a user declares: expressions, by names of ``CASE_FACTS`` and by options.
 
+    Other names are those of a probe's axes.
+
     In place of an expression may stand a mapping of ``record`` and ``values``: what printed values
     mean to a case, or several of which each will do; of an option, true or false.
 
@@ -113,7 +115,10 @@ def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tupl
         ValueError: An expression cannot be used; the message says why.
     """
     return (
-        *(_declared(name, said, CASE_FACTS[name]) for name, said in facts.items()),
+        *(
+            _declared(name, said, CASE_FACTS.get(name) or partial(_axis, name))
+            for name, said in facts.items()
+        ),
         *(
             _declared(option, said, partial(_has_option, option), option=option)
             for option, said in options.items()
@@ -135,6 +140,10 @@ def _declared(
         for printed, meant in values.items()
     }
     return Fact(name=name, pattern=pattern, declared=of_case, values=meanings, **more)
+
+
+def _axis(name: str, case: Case) -> str | None:
+    return case.free_axes.get(name)
 
 
 def _has_option(option: str, case: Case) -> bool:

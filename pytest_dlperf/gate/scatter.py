@@ -90,9 +90,15 @@ def remedy_for_scatter(metric: Metric, runs: Sequence[float]) -> str:
     if needed is None:
         return remedy
     if metric.better is Better.LOWER and metric.source is not Source.RATIO:
-        amount = numbers.quantity(needed * median(runs), metric.unit)
+        amount = f"{_rounded_up(needed * median(runs)):g} {metric.unit}".rstrip()
         return f"{remedy}, such as 'tolerance: {{at_least: {amount}}}'"
-    return f"{remedy}, such as 'tolerance_percent: {math.ceil(100 * needed)}'"
+    return f"{remedy}, such as 'tolerance_percent: {_rounded_up(100 * needed):g}'"
+
+
+def _rounded_up(value: float) -> float:
+    """Round to the next number of two digits."""
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / digit) * digit
 
 
 def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> str | None:

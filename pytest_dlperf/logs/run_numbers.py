@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.limits import limited
 from pytest_dlperf.logs.metric_numbers import Numbers
 from pytest_dlperf.logs.reader import LogFile, readable, regions
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.formats.declared import DeclaredMetric
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.model.case import Case
 
 _ALL: Final = 0, 0
 _MAX_BYTES: Final = 256 * 1024 * 1024
@@ -45,11 +48,19 @@ class RunNumbers:
     lacks_numbers: ClassVar[bool] = False
 
     def __init__(
-        self, paths: Sequence[Path], *, run: int, declared: Sequence[DeclaredMetric]
+        self,
+        paths: Sequence[Path],
+        *,
+        run: int,
+        case: Case,
+        log_format: LogFormat,
+        declared: Sequence[DeclaredMetric],
     ) -> None:
         """Take the log of each node, node 0's first, of a run with this number."""
         self._paths = paths
         self._run = run
+        self._case = case
+        self._format = log_format
         self._declared = declared
 
     def advance(self, most: int) -> bool:  # noqa: ARG002 - as with steps
@@ -68,13 +79,16 @@ class RunNumbers:
             of_node = [each for each in self._declared if each.is_on(node, len(self._paths))]
             scan = MetricScan([each for each in of_node if each.by_key is None])
             keyed = [Numbers(each) for each in of_node if each.by_key is not None]
+            facts = FactCheck(self._format, self._case)
             try:
-                sizes.append(_read(path, scan, bounds[node]) if of_node else 0)
+                sizes.append(_read(path, scan, facts, bounds[node]) if of_node else 0)
                 if keyed:
                     _read_by_key(path, keyed, bounds[node])
             except OSError as error:
                 why = error.strerror or error
                 return invalid(run, f"the log cannot be read: {why} ({readable(str(path))})")
+            if facts.contradiction is not None:
+                return invalid(run, str(facts.contradiction))
             numbers = {each.declared.metric.name: each for each in (*scan.numbers, *keyed)}
             logs.append(NodeLog(str(path), numbers, has_steps=False))
         if not any(sizes):
@@ -82,14 +96,16 @@ class RunNumbers:
         return with_declared(run, self._declared, logs, _ALL)
 
 
-def _read(path: Path, scan: MetricScan, limit: int | None) -> int:
-    """Take the numbers of a log; return how many bytes it has."""
+def _read(path: Path, scan: MetricScan, facts: FactCheck, limit: int | None) -> int:
+    """Take the numbers and facts of a log; return how many bytes it has."""
     with LogFile(path) as file, limited() as piece:
         file.limit = limit
         for region in regions(file):
             piece.begin(region.offset)
             # The program has ended, and so has its last line, whether it says so or not.
-            scan.begin(replace(region, terminated=True))
+            whole = replace(region, terminated=True)
+            facts.look(whole, whole.end, in_header=True)
+            scan.begin(whole)
             scan.end(_ALL)
         return file.size
 

@@ -48,7 +48,9 @@ def logs_of(
 ) -> RunLogs | RunNumbers:
     """Prepare to read the logs of a run, node 0's first."""
     if system.is_probe:
-        return RunNumbers(logs, run=run, declared=system.declared)
+        return RunNumbers(
+            logs, run=run, case=case, log_format=system.log_format, declared=system.declared
+        )
     readings = [
         LogReading(
             path,

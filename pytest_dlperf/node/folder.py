@@ -17,6 +17,8 @@ _NAME = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+(?:\.new)?$")
 _STALE_S = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _LONGEST_NAME = 256
+_LONGEST_TEMPORARY = 70
+"""Bytes of a TMPDIR in which programs still find room for a socket, whose path has at most 107."""
 _HOST = "host"
 """File in a run's folder: whose it is, where several hosts see the same disk."""
 
@@ -58,6 +60,19 @@ def _write(folder: int, name: str, text: str) -> None:
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     with os.fdopen(file, "w", encoding="ascii") as opened:
         opened.write(text)
+
+
+def shorten_temporary(environment: "dict[bytes, bytes]", folder: "bytes | None") -> None:
+    """Move a TMPDIR that is too long for the sockets of a program into the run's folder.
+
+    The workers of PyTorch's DataLoader hand over their batches by such sockets. Where one cannot be
+    made, they print an error and the training waits for ever.
+    """
+    given = environment.get(b"TMPDIR", b"")
+    if folder is None or len(given) <= max(_LONGEST_TEMPORARY, len(folder) + len(b"/tmp")):
+        return
+    environment[b"TMPDIR"] = folder + b"/tmp"
+    os.mkdir(environment[b"TMPDIR"], 0o700)  # noqa: PTH102 - importing pathlib takes long
 
 
 def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> None:

@@ -33,7 +33,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.node.folder import made_folder, put_in_front
+from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 from pytest_dlperf.node.placeholders import filled
@@ -94,6 +94,7 @@ class Supervisor:
         self._grace_s = 0.0
         self._signalled = 0, 0.0
         self._folder_lock = None  # type: int | None
+        self._node_folder = None  # type: bytes | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
@@ -291,6 +292,7 @@ class Supervisor:
             self._held += [*row, holder]
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock = made_folder(folder, order["files"])
+            self._node_folder = os.fsencode(folder)
             self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
         except OSError as error:
             report(cannot_prepare=str(error))
@@ -330,6 +332,8 @@ class Supervisor:
         self._grace_s = order["grace_s"]
         is_foreign = re.compile(as_bytes(order["without"])).fullmatch
         environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
+        if not order.get("container"):
+            shorten_temporary(environment, self._node_folder)
         added = order["environment"]
         environment.update({as_bytes(key): as_bytes(value) for key, value in added.items()})
         unmarked = {key: value for key, value in added.items() if key != MARKER}

@@ -267,7 +267,7 @@ def _source(suite: Suite) -> dict[str, str]:
         return {"source": "logs that were judged"}
     environment = describe_environment()
     return {
-        "source": "trained in a session",
+        "source": "measured in a session",
         "host": str(environment["host"]),
         "platform": str(environment["platform"]),
     }

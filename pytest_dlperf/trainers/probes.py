@@ -1,4 +1,4 @@
-"""Small measurements of a host without accelerators: memory, compute, network and disk.
+"""Small measurements of a host without accelerators: memory, compute, network, disk and data.
 
 Each is a command, which the systems of its name start::
 
@@ -137,6 +137,37 @@ def compile_cold(directory: Path, layers: int) -> None:
         raise SystemExit("the compiled model computes something else")
 
 
+def loader(workers: int, samples: int) -> None:
+    """Load images of 224 x 224 that each worker cuts, flips and normalises."""
+    from torch.utils.data import DataLoader
+
+    # Without a limit, a worker that cannot hand over its batch is waited for without end.
+    limit_s = 60 if workers else 0
+    rows = DataLoader(_Images(samples), batch_size=32, num_workers=workers, timeout=limit_s)
+    iterator = iter(rows)
+    seen = len(next(iterator))  # the workers have started
+    started, first = time.perf_counter(), seen
+    for batch in iterator:
+        seen += len(batch)
+    if seen != samples:
+        raise SystemExit(f"{seen} of {samples} samples were loaded")
+    _print("samples_per_second", (seen - first) / (time.perf_counter() - started), "samples/s")
+
+
+class _Images:
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._image = np.random.default_rng(0).integers(0, 255, (256, 256, 3), np.uint8)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: int) -> np.ndarray:
+        top, left = at % 32, at // 32 % 32
+        image = self._image[top : top + 224, left : left + 224][:, :: 1 - 2 * (at % 2)]
+        return np.ascontiguousarray(((image / np.float32(255) - 0.45) / 0.22).transpose(2, 0, 1))
+
+
 def _fastest(kernel: Callable[[], object]) -> float:
     """Seconds of the fastest pass, after one that does not count."""
     kernel()
@@ -175,6 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     one.add_argument("--directory", type=Path, required=True, help="an empty folder for caches")
     one.add_argument("--layers", type=int, default=4)
     one.set_defaults(run=compile_cold)
+    one = kinds.add_parser("loader")
+    one.add_argument("--workers", type=int, default=0)
+    one.add_argument("--samples", type=int, default=4096)
+    one.set_defaults(run=loader)
     options = vars(parser.parse_args(arguments))
     del options["kind"]
     options.pop("run")(**options)
