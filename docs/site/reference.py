@@ -163,7 +163,7 @@ def _systems(files: Sequence[Path]) -> str:
             prose, example = comment_of(file.stem)
             declared = re.sub(r"\A(#.*\n)+", "", file.read_text(encoding="utf-8"))
             yield f"## {file.stem} {{ #{file.stem} }}"
-            yield re.sub(r"(?m)^(?:\n)?(Set|Mind):", r"\n**\1:**", prose)
+            yield re.sub(r"(?m)^(?:\n)?(Set|Note):", r"\n**\1:**", prose)
             yield f"```yaml\n{example}```"
             yield f"```yaml\n{declared.rstrip()}\n```"
 
