@@ -232,7 +232,10 @@ class World:
     def value(self, share: float, level: float) -> float:
         """Run a setting that has this share of the loss."""
         worse = level * math.exp(-self.better.sign * share * self.loss)
-        return next(self.noise.runs(worse, self.better.sign, self.choose))
+        # The tails of noise that is not Gaussian reach below 0, once in millions of runs.
+        return next(
+            value for value in self.noise.runs(worse, self.better.sign, self.choose) if value > 0
+        )
 
     def share(self, setting: int) -> float:
         """Return the share of the loss that a setting has."""
