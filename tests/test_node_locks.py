@@ -86,7 +86,9 @@ def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite
             "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
         )  # fmt: skip
     who = f"another run, from elsewhere, holds localhost: user number {OTHER}, process {child} (*)"
-    result.stdout.fnmatch_lines([f"waiting: {who}", f"*no hosts after 1 s: {who}; *wait-limit*"])
+    result.stdout.fnmatch_lines(
+        [f"waiting: {who}; for 1 s at most *", f"*no hosts after 1 s: {who}; *wait-limit*"]
+    )
     assert result.ret == 1
     assert tiny.starts() == []
 

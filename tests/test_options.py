@@ -187,6 +187,7 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
         (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' keeps nothing"),
         (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
+        (["--dlperf-html=new/folder/"], "--dlperf-html: 'new/folder/' is a folder; name a file"),
         (
             ["--dlperf-html=~unknown/a.html"],
             "--dlperf-html: '~unknown/a.html' is below a home folder that is unknown here",

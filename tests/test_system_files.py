@@ -193,6 +193,13 @@ def test_what_is_no_system_file_is_told(tmp_path: Path, text: str, expected: str
     assert mistakes(tmp_path, text)[0].startswith(expected)
 
 
+@pytest.mark.parametrize("text", ["log:\n\tname: x\n", "a: b\n\tc: d\n"])
+def test_a_tab_is_told_as_such(tmp_path: Path, text: str) -> None:
+    (told,) = mistakes(tmp_path, text)
+    assert told.startswith("2: $: not YAML: ")
+    assert told.endswith("; indent by spaces, not by tabs")
+
+
 def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_bytes(b"framework: \xff\xfe\n")
@@ -595,7 +602,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         (
             "      arguments: [",
             "      argument: [",
-            "26: $.launch.command[2]: the key 'arguments' is missing",
+            "27: $.launch.command[2].argument: unknown key 'argument'; allowed: when, arguments",
         ),
         (
             '"{extra_arguments}"',

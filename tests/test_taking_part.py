@@ -84,6 +84,36 @@ def test_they_are_found_by_the_name_of_their_package_too(pytester: pytest.Pytest
     assert {name.partition("::")[2] for name in ids} == names
 
 
+@pytest.mark.usefixtures("systems")
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        (
+            "one.yaml::test_througput",
+            "*no test_througput; did you mean 'test_throughput'?; it has *",
+        ),
+        (
+            "one.yaml::test_throughput[one-net-fp32-b2-1n1g]",
+            "*no test_throughput of one-net-fp32-b2-1n1g; did you mean 'one-net-fp32-b1-1n1g'?*",
+        ),
+    ],
+)
+def test_a_name_that_a_file_does_not_have_is_told_with_the_nearest(
+    pytester: pytest.Pytester, argument: str, told: str
+) -> None:
+    result = pytester.runpytest_inprocess(f"bench_tests/systems/{argument}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines([f"dlperf: one.yaml has {told}"])
+
+
+def test_a_misspelt_option_is_told_with_the_nearest(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("--dlperf-cluser", "x")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--dlperf-cluser: did you mean --dlperf-cluster?"])
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--dlperf-cluser')")
+    assert pytester.runpytest_inprocess("--dlperf-cluser", "x").ret == 5
+
+
 def test_the_name_of_a_file_is_no_word_of_a_case(pytester: pytest.Pytester, systems: Path) -> None:
     (systems / "one.yaml").rename(systems / "two_and_xla.yaml")
     assert len(collected(pytester, "bench_tests", "-k", "two")) == len(TWO)

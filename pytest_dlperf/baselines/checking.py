@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -97,9 +98,11 @@ def _coverage(
     for key, entry in baselines.items():
         if key not in cases:
             name = "-".join(key)
-            near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
+            others = ["-".join(other) for other in cases if other not in baselines]
+            near = get_close_matches(name, others, n=1)
+            renamed = f"; the case {near[0]} has no entry: is one misspelt?" if near else ""
             remedy = "`pytest-dlperf baselines delete` takes the entry out"
-            message = f"stale: {file.stem} has no case {name}{near}; {remedy}"
+            message = f"stale: {file.stem} has no case {name}{renamed}; {remedy}"
             place = next(iter(entry.values())).place
             yield Problem(place=place, message=message)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from contextlib import contextmanager
@@ -125,11 +126,16 @@ def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints errors in plain text, whatever the arguments hold."""
+    """Prints errors in plain text, whatever the arguments hold, with the nearest of the choices."""
 
     def error(self, message: str) -> NoReturn:
+        from pytest_dlperf.files.yamlfile import nearest
         from pytest_dlperf.night.texts import plain
 
+        choice = re.search(r"invalid choice: '(.*?)'( \(choose from (.*)\))$", message)
+        if choice is not None:
+            near = nearest(choice[1], choice[3].replace("'", "").split(", "))
+            message = message.removesuffix(choice[2]) + near + choice[2]
         super().error(plain(message))
 
 

@@ -103,7 +103,7 @@ def _head(path: Path) -> HeadOfLog:
     except NoLogError as error:
         raise UsageError(f"{shown}: {error}") from error
     except OSError as error:
-        hint = ""
+        hint = nearest(path.name, (each.name for each in path.parent.glob("*")))
         if error.errno == errno.EINVAL:
             hint = "; a pipe has to be written to a file first: … | tee FILE"
         raise UsageError(f"{shown}: {error.strerror or error}{hint}") from error

@@ -103,4 +103,4 @@ def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
     kind = schema.get("type", [])
     kinds = [kind] if isinstance(kind, str) else kind
     nothing = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    return {**schema, **nothing, **({"type": [*kinds, "null"]} if kinds else {})}
+    return {**schema, **nothing, **({"type": [*dict.fromkeys((*kinds, "null"))]} if kinds else {})}

@@ -162,7 +162,7 @@ _KEYS: Final = (
     ),
     Key(
         "requires_modules",
-        ListOf(Scalar(), "a list of Python modules"),
+        ListOf(Scalar(), "a list of Python modules", may_be_empty=True),
         "Modules that pytest's own interpreter must find; otherwise the case is skipped.",
     ),
     Key("install_hint", Text(), "How to get them. The reason of the skip quotes it."),

@@ -126,7 +126,9 @@ class Target(NamedTuple):
                 )
         elif self.kind in MAILS:
             if not all(re.fullmatch(_MAIL, one) for one in receivers(found)):
-                raise self._error("needs addresses of mail with commas between them")
+                raise self._error(
+                    "needs addresses of mail with commas between them, as in mail=ana@example.org"
+                )
         elif found and not re.fullmatch(_NAME, found):
             raise self._error("takes a name of letters, digits, '.', '_' and '-'")
 
@@ -146,8 +148,12 @@ def _targets(given: OptionText) -> Iterator[Target]:
             # It may be an address without its kind: a secret.
             is_word = re.fullmatch(_KIND, kind) is not None
             named = f"unknown notifier {kind!r}" if is_word else "needs a notifier"
+            from pytest_dlperf.files.yamlfile import nearest
+
+            near = nearest(kind, _KINDS) if is_word else ""
             raise UsageError(
-                f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in slack=SLACK_WEBHOOK"
+                f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in "
+                f"slack=SLACK_WEBHOOK{near}"
             )
         target = Target(kind=kind, value=value.strip(), place=given.place, folder=given.folder)
         if kind not in COMMENTS and not (separator and target.value):

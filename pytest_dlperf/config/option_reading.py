@@ -19,7 +19,7 @@ from pytest_dlperf.config.values import (
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -152,6 +152,18 @@ def _configures(folder: Path) -> bool:
         and section in (folder / name).read_text(encoding="utf-8", errors="replace")
         for name, section in _PYTEST_FILES.items()
     )
+
+
+def misspelt_options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield options that are none, and the one that each is like."""
+    known = [declared.flag for declared in OPTIONS.values()]
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        if flag.startswith("--dlperf-") and flag not in known:
+            from difflib import get_close_matches
+
+            for meant in get_close_matches(flag, known, n=1):
+                yield flag, meant
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:

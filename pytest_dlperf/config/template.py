@@ -83,6 +83,8 @@ _OPERATORS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
 _ARITHMETIC = re.compile(
     r"([A-Za-z_]\w*) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?|[A-Za-z_]\w*)", re.ASCII
 )
+_LIKE: Final = 5
+"""Letters at the beginning that names have in common which are meant alike."""
 _MAY_BE_ZERO: Final = ("node_rank", "warmup_steps")
 
 
@@ -159,11 +161,12 @@ def _unknown(template: str, placeholder: str, name: str, known: Collection[str])
             f"{template!r} has {placeholder} in it, which can only be an argument of its own "
             "in 'command'"
         )
-    nearest = difflib.get_close_matches(name, known, n=1)
-    suggestion = f"did you mean {{{nearest[0]}}}? " if nearest else ""
+    near = difflib.get_close_matches(name, known, n=1)
+    near = near or [one for one in known if one[:_LIKE] == name[:_LIKE]]
+    meant = f"did you mean {' or '.join(f'{{{one}}}' for one in near)}? " if near else ""
     return (
-        f"{template!r} has the unknown placeholder {placeholder}; {suggestion}"
-        f"allowed are {', '.join(known)}"
+        f"{template!r} has the unknown placeholder {placeholder}; {meant}allowed are "
+        f"{', '.join(known)}"
     )
 
 

@@ -268,7 +268,8 @@ def session_folder(given: OptionText) -> Path:
 
 def file_to_write(given: OptionText) -> Path:
     """Return a file for a report; refuse, before hours of training, one that cannot be written."""
-    if _existing_parent(given) == given.path and given.path.is_dir():
+    parent = _existing_parent(given)
+    if given.text.endswith(os.sep) or (parent == given.path and given.path.is_dir()):
         raise given.error("is a folder; name a file")
     _check_links(given, is_folder=False)
     return given.path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -374,7 +375,7 @@ class Record(Shape[T]):
             value.fault_found(self.allowed)
             return {}
         found: dict[str, Any] = {}
-        present = set()
+        present, meant = set(), set()
         for name, place in value.entries():
             present.add(name)
             key = self._keys.get(name)
@@ -382,12 +383,13 @@ class Record(Shape[T]):
             if shape is None or (key is None and not self._is_other(name, place)):
                 known = ", ".join(self._keys)
                 place.fault(f"unknown key {name!r}; allowed: {known}{nearest(name, self._keys)}")
+                meant.update(get_close_matches(name, self._keys, n=1))
                 continue
             item = shape.read(place)
             if item is not None:
                 found[name if key is None else key.argument or name] = item
         for key in self._keys.values():
-            if key.required and key.name not in present:
+            if key.required and key.name not in present | meant:
                 value.fault(f"the key {key.name!r} is missing")
         return found
 

@@ -316,7 +316,7 @@ def _with_loader(act: Callable[..., Any], file: Path, text: str) -> Any:
     try:
         return act(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise _syntax_error(file, error) from error
+        raise _syntax_error(file, text, error) from error
 
 
 def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
@@ -393,10 +393,12 @@ def content_lines(text: str) -> list[int]:
     return [line for line in sorted(found) if lines[line].strip()]
 
 
-def _syntax_error(file: Path, error: Any) -> YamlError:
+def _syntax_error(file: Path, text: str, error: Any) -> YamlError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if any(re.match(r"\s*\t", one) for one in lines_of(text)[line - 1 : line]):
+        what += "; indent by spaces, not by tabs"
     context = getattr(error, "context", None)
     message = f"not YAML: {f'{context}: ' if context else ''}{what}"
     return YamlError.at(file, message, line=line)

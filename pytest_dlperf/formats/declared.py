@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
@@ -184,9 +185,11 @@ def declared_metric(  # noqa: PLR0913 - as a system file says it, by name
     )
     values = [name for name in pattern.groupindex if name.startswith(_VALUE)]
     if not values:
+        near = get_close_matches(_VALUE, pattern.groupindex, n=1)
+        instead = f", in place of (?P<{near[0]}>" if near else ""
         raise ValueError(
             f"{pattern.pattern!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the "
-            "number stands"
+            f"number stands{instead}"
         )
     named_by = [name for name in pattern.groupindex if name not in {*_FIXED_GROUPS, *values}]
     if "epoch" in named_by:

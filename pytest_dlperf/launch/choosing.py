@@ -115,20 +115,29 @@ def launcher_and_hosts(
     return chosen, hosts
 
 
+def check_launcher(settings: Settings, known: Sequence[str]) -> None:
+    """Check the name of the launcher, if one is given.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    name = settings.launcher
+    if name is not None and name not in known:
+        raise UsageError(
+            f"{settings.places['launcher']}: unknown launcher {name!r}; there are "
+            f"{', '.join(known)}{nearest(name, known)}"
+        )
+
+
 def _chosen(
     settings: Settings,
     by_name: Mapping[str, Launcher],
     hosts: Sequence[Host],
     queues: Sequence[str],
 ) -> Launcher:
-    name = settings.launcher
-    if name is not None and name not in by_name:
-        raise UsageError(
-            f"{settings.places['launcher']}: there is no launcher {name!r}"
-            f"{nearest(name, [*by_name, *queues])}; there are: {', '.join([*by_name, *queues])}"
-        )
-    if name is not None:
-        return by_name[name]
+    check_launcher(settings, [*by_name, *queues])
+    if settings.launcher is not None:
+        return by_name[settings.launcher]
     # Those that come with the package stand first, one of each kind.
     for launcher in by_name.values():
         if settings.in_allocation:

@@ -137,7 +137,7 @@ class HostPool:
                 if granted is not None:
                     return granted
                 if is_first and is_news and on_wait is not None:
-                    on_wait(what_for)
+                    on_wait(f"{what_for}; {how_to_go_on(limit_s)}")
             if time.monotonic() > deadline:
                 raise waited_in_vain(limit_s, what_for)
             time.sleep(_POLL_S)
@@ -174,6 +174,11 @@ class HostPool:
             raise BrokenError(
                 f"hosts cannot be leased: {error.filename or folder}: {error.strerror or error}"
             ) from error
+
+
+def how_to_go_on(limit_s: float) -> str:
+    """Say how long a run waits, and how to do without."""
+    return f"for {limit_s:g} s at most (--dlperf-wait-limit); --dlperf-hosts names other hosts"
 
 
 def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import add_options, check_root, join_host_files
+from pytest_dlperf.config.option_reading import (
+    add_options,
+    check_root,
+    join_host_files,
+    misspelt_options,
+)
 from pytest_dlperf.plugin.start import (
     collecting,
     ending_session,
@@ -45,9 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Keep pytest from taking ``--dlperf-hosts @FILE`` or a folder for arguments of its own."""
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, args: list[str], parser: pytest.Parser
+) -> None:
+    """Keep pytest from taking ``--dlperf-hosts @FILE`` or a folder for arguments of its own.
+
+    A misspelt option gets a line in pytest's own error, unless a ``conftest.py`` declares it.
+    """
     join_host_files(args)
+    for flag, meant in misspelt_options(args):
+        parser.extra_info[flag] = f"did you mean {meant}?"
     with ending_session():
         check_root(early_config, args)
 
@@ -194,10 +206,12 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """Explain a session that ran no test but may have meant to run cases."""
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not terminalreporter.stats:
-        from pytest_dlperf.plugin.packaged import why_nothing_ran
+    codes = (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR)
+    if exitstatus in codes and not terminalreporter.stats:
+        from pytest_dlperf.plugin.packaged import why_not_found, why_nothing_ran
 
-        text = why_nothing_ran(config)
+        is_misuse = exitstatus == pytest.ExitCode.USAGE_ERROR
+        text = why_not_found(config) if is_misuse else why_nothing_ran(config)
         if text is not None:
             from pytest_dlperf.night.texts import plain
 

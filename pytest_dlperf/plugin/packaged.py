@@ -16,8 +16,10 @@ import pytest
 
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
+from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import has_no_metric_to_judge
+from pytest_dlperf.model.numbers import named
+from pytest_dlperf.plugin.cases import SUITE, has_no_metric_to_judge
 from pytest_dlperf.plugin.start import files_with_case_tests, suite_folders, systems_directories
 
 if TYPE_CHECKING:
@@ -50,12 +52,16 @@ class SystemFile(pytest.Module):
         return callable(obj) and name.startswith("test_")
 
     def _getobj(self) -> ModuleType:
-        # By its name: what pytest collects knows the plugin, and not the other way round.
-        return import_module("pytest_dlperf.suite.test_suite")
+        return _tests_that_ship()
 
     def __repr__(self) -> str:
         """Name the file: the node's own name is that of all."""
         return f"<{type(self).__name__} {self.path.name}>"
+
+
+def _tests_that_ship() -> ModuleType:
+    # By its name: what pytest collects knows the plugin, and not the other way round.
+    return import_module("pytest_dlperf.suite.test_suite")
 
 
 def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
@@ -161,6 +167,29 @@ def why_nothing_ran(config: pytest.Config) -> str | None:
     if any(os.path.realpath(arg) in wanted for arg in named):
         return (
             f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
+        )
+    return None
+
+
+def why_not_found(config: pytest.Config) -> str | None:
+    """Return which tests and cases a system file has, where an argument names others of it."""
+    for argument, path in zip(config.args, arguments_of(config), strict=True):
+        name = str(argument).partition("::")[2]
+        suite = config.stash.get(SUITE, None)
+        systems = suite.systems.values() if suite is not None else ()
+        system = next((one for one in systems if one.file.samefile(path)), None)
+        if not name or system is None:
+            continue
+        test, _, given = name.rstrip("]").partition("[")
+        tests = [one for one in vars(_tests_that_ship()) if one.startswith("test_")]
+        if test not in tests:
+            return (
+                f"dlperf: {path.name} has no {test}{nearest(test, tests)}; it has {named(tests, 9)}"
+            )
+        ids = [case.id for case in system.cases]
+        return (
+            f"dlperf: {path.name} has no {test} of {given}{nearest(given, ids)}; --collect-only "
+            "lists those that it has"
         )
     return None
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder, SharedFolder
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
@@ -157,24 +158,34 @@ class DlperfSession:
             elif not self._settings.dry_run:
                 self._session_folder = suite.take_session_dir()
         if self._index is not None:
+            self._check_launcher(suite)
             return measuring_from_logs(suite, self._index, measurements)
         if self._is_worker:
             end_with_controller()
             hold_folders(self._settings.session_dir, self._shared_folder)
         live = self._live = self._live_report()
-        hook = self._config.hook
         return launching(
             suite,
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
-            queues=list(
-                chain.from_iterable(
-                    hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)
-                )
-            ),
+            queues=self._queues(suite),
             say=live.say,
             show=live.show,
         )
+
+    def _queues(self, suite: Suite) -> list[Queue]:
+        hook = self._config.hook
+        queues = hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)
+        return list(chain.from_iterable(queues))
+
+    def _check_launcher(self, suite: Suite) -> None:
+        """Check the launcher's name, though logs need none."""
+        if self._settings.launcher is None:
+            return
+        from pytest_dlperf.launch.choosing import check_launcher
+
+        every = (*launchers_of(self._config, suite.cluster.python), *self._queues(suite))
+        check_launcher(self._settings, [each.name for each in every])
 
     # ------------------------------------------------------- headers and progress
 
