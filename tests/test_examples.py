@@ -35,7 +35,8 @@ WHY = "github-why.yml"
 GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH, WHY)
 PIPELINES = (*GITHUB, "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile")
 SCRIPTS = ("slurm-nightly.sh",)
-PLUGINS = ("ray_launcher.py",)
+REPORTS = ("report_mlflow.py", "report_otlp.py", "report_wandb.py")
+PLUGINS = ("ray_launcher.py", *REPORTS)
 BASH = shutil.which("bash") or "bash"
 
 SLOWER = "0.02"

@@ -1,12 +1,14 @@
-"""A session's numbers in the formats of monitoring services: OpenMetrics and Bencher.
+"""A session's numbers for monitoring services: as values, as OpenMetrics, and for Bencher.
 
-Both leave out the number of what did not run whole: a chart would show it as any other.
+All leave out the number of what did not run whole: a chart would show it as any other.
 """
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
@@ -15,10 +17,79 @@ from pytest_dlperf.night.texts import printable
 from pytest_dlperf.results.file import results_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.file import CaseEntry
+    from pytest_dlperf.results.file import CaseEntry, ResultsFile
+
+
+class SessionNumber(Struct, frozen=True, kw_only=True):
+    """A metric of a case, for charts."""
+
+    case_id: str
+    metric: str
+    unit: str
+    value: float | None
+    """Median of the runs; ``None`` where a run broke, or the number is invalid."""
+    reference: float | None
+    """What the value is held against."""
+    loss_ratio: float | None
+    """By what part of the reference the value is worse; negative where it is better."""
+    verdict: str | None
+    """Also ``lost`` and ``not_measured``; ``None`` where no test judges the metric."""
+    runs: tuple[float, ...]
+    """Of the value, in the unit; a ratio of two cases has none."""
+
+
+def session_numbers(results: Results) -> Iterator[SessionNumber]:
+    """Yield each metric of each case; what was not measured whole has no value."""
+    return _numbers(results_file(results))
+
+
+def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
+    for case in file.cases:
+        judged = {one.name for one in file.metrics.get(case.system, ()) if one.is_judged}
+        for name, metric in case.metrics.items():
+            value, better = _whole_number(case, name), metric.better
+            difference = metric.difference_percent
+            loss = None
+            if value is not None and better is not None and difference is not None:
+                loss = 0.0 - better.sign * difference / 100
+            yield SessionNumber(
+                case_id=case.id,
+                metric=name,
+                unit=metric.unit,
+                value=value,
+                reference=metric.reference,
+                loss_ratio=loss,
+                verdict=_verdict(case, name, is_judged=name in judged),
+                runs=tuple(run.metrics[name] for run in case.runs if name in run.metrics),
+            )
+
+
+def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
+    """Return a metric's verdict; never a good one of what was not measured."""
+    verdict = case.metrics[name].verdict
+    if verdict is None:
+        is_lost = is_judged and not case.whole
+        return "lost" if is_lost else "not_measured" if name in case.unfinished else None
+    if verdict.passes or verdict is Verdict.SKIPPED:
+        if not case.whole:
+            return "lost"
+        if verdict.passes and _whole_number(case, name) is None:
+            return "not_measured"
+    return verdict.value
+
+
+def _whole_number(case: CaseEntry, name: str) -> float | None:
+    """Return the median of a metric; ``None`` where a run broke or no number counted."""
+    metric = case.metrics[name]
+    is_whole = case.whole and all(run.status is RunStatus.OK for run in case.runs)
+    is_void = metric.verdict is not None and metric.verdict.has_no_number
+    return metric.median if is_whole and not is_void else None
+
+
+# ------------------------------------------------------------------------- OpenMetrics
 
 _GAUGES: Final = {
     "dlperf_session_start_timestamp_seconds": "When the session began, in seconds of the Unix "
@@ -29,9 +100,6 @@ _GAUGES: Final = {
     "negative where it is better.",
     "dlperf_verdict": "1 for the verdict of the label, which is the metric's.",
 }
-
-
-# ------------------------------------------------------------------------- OpenMetrics
 
 
 def openmetrics(results: Results) -> str:
@@ -49,19 +117,13 @@ def openmetrics(results: Results) -> str:
             pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
             samples[gauge].append(f"{gauge}{{{pairs}}} {value!r}")
 
-    for case in file.cases:
-        judged = {one.name for one in file.metrics.get(case.system, ()) if one.is_judged}
-        for name, metric in case.metrics.items():
-            labels = {**session, "case": case.id, "metric": name}
-            value, better = _whole_number(case, name), metric.better
-            difference = metric.difference_percent
-            add("dlperf_value", value, {**labels, "unit": metric.unit})
-            add("dlperf_reference", metric.reference, {**labels, "unit": metric.unit})
-            if value is not None and better is not None and difference is not None:
-                add("dlperf_loss_ratio", 0.0 - better.sign * difference / 100, labels)
-            verdict = _verdict(case, name, is_judged=name in judged)
-            if verdict is not None:
-                add("dlperf_verdict", 1, {**labels, "verdict": verdict})
+    for one in _numbers(file):
+        labels = {**session, "case": one.case_id, "metric": one.metric}
+        add("dlperf_value", one.value, {**labels, "unit": one.unit})
+        add("dlperf_reference", one.reference, {**labels, "unit": one.unit})
+        add("dlperf_loss_ratio", one.loss_ratio, labels)
+        if one.verdict is not None:
+            add("dlperf_verdict", 1, {**labels, "verdict": one.verdict})
     if samples["dlperf_value"] and not file.interrupted:
         began = parse_time(file.started).timestamp()
         add("dlperf_session_start_timestamp_seconds", began, session)
@@ -76,42 +138,16 @@ def _escaped(text: str) -> str:
     return printable(text).replace("\\", r"\\").replace('"', r"\"")
 
 
-def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
-    """Return a metric's verdict; never a good one of what was not measured."""
-    verdict = case.metrics[name].verdict
-    if verdict is None:
-        is_lost = is_judged and not case.whole
-        return "lost" if is_lost else "not_measured" if name in case.unfinished else None
-    if verdict.passes or verdict is Verdict.SKIPPED:
-        if not case.whole:
-            return "lost"
-        if verdict.passes and _whole_number(case, name) is None:
-            return "not_measured"
-    return verdict.value
-
-
 # ----------------------------------------------------------------------------- Bencher
 
 
 def bencher_metrics(results: Results) -> str:
     """Write the median of each metric with the lowest and the highest run, by case."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for case in results_file(results).cases:
-        for name in case.metrics:
-            value = _whole_number(case, name)
-            if value is None:
-                continue
-            measure = found.setdefault(case.id, {}).setdefault(name, {"value": value})
-            # A ratio has no runs of its own.
-            runs = [run.metrics[name] for run in case.runs if name in run.metrics]
-            if runs:
-                measure |= {"lower_value": min(runs), "upper_value": max(runs)}
+    for one in session_numbers(results):
+        if one.value is None:
+            continue
+        measure = found.setdefault(one.case_id, {}).setdefault(one.metric, {"value": one.value})
+        if one.runs:
+            measure |= {"lower_value": min(one.runs), "upper_value": max(one.runs)}
     return json.dumps(found, indent=2, allow_nan=False) + "\n"
-
-
-def _whole_number(case: CaseEntry, name: str) -> float | None:
-    """Return the median of a metric; ``None`` where a run broke or no number counted."""
-    metric = case.metrics[name]
-    is_whole = case.whole and all(run.status is RunStatus.OK for run in case.runs)
-    is_void = metric.verdict is not None and metric.verdict.has_no_number
-    return metric.median if is_whole and not is_void else None

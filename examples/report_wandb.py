@@ -1,0 +1,46 @@
+"""Log a session to Weights & Biases as one run: python -m pytest bench_tests -p report_wandb.
+
+The environment says who and where: WANDB_API_KEY, WANDB_ENTITY, WANDB_MODE=offline. Numbers of a
+case with a broken run are left out; its verdicts are in the run's summary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.reports.report import Note, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.model.results import Results
+
+
+class WandB(Report):
+    """Metrics are ``<case>/<metric>``."""
+
+    name = "W&B run"
+    is_required = False  # a service that is down makes no session red
+
+    def write(self, results: Results) -> Iterator[Note]:
+        """Log what was measured whole."""
+        import wandb
+
+        from pytest_dlperf.night.night import is_red
+        from pytest_dlperf.reports.services import session_numbers
+
+        config = {"session": results.session, "commit": results.origin.commit}
+        run = wandb.init(
+            project="dlperf", group=results.cluster, name=results.started, config=config
+        )
+        numbers = {f"{one.case_id}/{one.metric}": one for one in session_numbers(results)}
+        run.log({name: one.value for name, one in numbers.items() if one.value is not None})
+        verdicts = {f"{name}.verdict": one.verdict for name, one in numbers.items() if one.verdict}
+        run.summary.update(verdicts)
+        run.finish(exit_code=int(is_red(results)))
+        yield Note(f"W&B run: {run.project}, {run.name}")
+
+
+def pytest_dlperf_reports() -> list[Report]:
+    """Add the report."""
+    return [WandB()]

@@ -1,0 +1,124 @@
+"""The reports of ``examples/`` send what was measured whole, and call nothing else good."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import results_makers as make
+from notice_servers import Response, web_server
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.results import Results
+from pytest_dlperf.reports.report import Report
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+GOOD, BROKEN, LOST = (f"tiny-mlp-fp32-b{batch}-1n1g" for batch in (4, 8, 16))
+
+
+def night() -> Results:
+    return make.session(
+        make.measured_case(GOOD, 90.0, 91.0, 92.0, verdict=Verdict.PASS, baseline=100.0),
+        make.measured_case(BROKEN, 70.0, broken=[RunStatus.HUNG], verdict=Verdict.HUNG),
+        make.unmeasured_case(LOST, Verdict.FAILED, "no host"),
+        cluster="lab",
+    )
+
+
+def report(name: str) -> Report:
+    """The report that a file of ``examples/`` adds."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    [found] = module.pytest_dlperf_reports()
+    assert isinstance(found, Report)
+    return found
+
+
+def test_a_collector_gets_gauges(monkeypatch: pytest.MonkeyPatch) -> None:
+    with web_server() as web:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", web.url)
+        [note] = report("report_otlp").write(night())
+    assert note.text == "OTLP metrics sent"
+    [asked] = web.asked
+    assert asked.path == "/v1/metrics"
+    [sent] = ExportMetricsServiceRequest.FromString(asked.body).resource_metrics
+    about = {one.key: one.value.string_value for one in sent.resource.attributes}
+    assert about["dlperf.cluster"] == "lab"
+    found = {
+        (gauge.name, *(one.value.string_value for one in point.attributes)): point
+        for gauge in sent.scope_metrics[0].metrics
+        for point in gauge.gauge.data_points
+    }
+    assert found["dlperf.value", GOOD, "throughput", "images/s"].as_double == 91.0
+    assert {key[1] for key in found if key[0] == "dlperf.value"} == {GOOD}
+    verdicts = {key[1]: key[3] for key in found if key[0] == "dlperf.verdict"}
+    assert verdicts == {GOOD: "pass", BROKEN: "hung", LOST: "failed"}
+
+
+def test_a_collector_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = report("report_otlp")
+    with web_server() as web:
+        web.answers(Response(400))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", web.url)
+        with pytest.raises(OSError, match="no collector took them"):
+            list(found.write(night()))
+    assert not found.is_required
+
+
+class Called:
+    """Notes what is called of a package that no test installs: it was tried with the real one."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.project, self.name = "dlperf", "tonight"
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*values: Any, **named: Any) -> Called:
+            self.calls.append((name, values[0] if values else named))
+            return self
+
+        call.update = lambda data: self.calls.append((name, data))  # type: ignore[attr-defined]
+        return call
+
+
+@pytest.fixture
+def called(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Called:
+    found = Called()
+    module = ModuleType(request.param)
+    module.__getattr__ = found.__getattr__  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, request.param, module)
+    return found
+
+
+@pytest.mark.parametrize("called", ["mlflow"], indirect=True)
+def test_mlflow_gets_a_run_for_each_case(called: Called) -> None:
+    notes = [note.text for note in report("report_mlflow").write(night())]
+    assert notes == [f"MLflow run: {case}" for case in (GOOD, BROKEN, LOST)]
+    metrics = [data for name, data in called.calls if name == "log_metrics"]
+    assert metrics[0]["throughput"] == 91.0
+    assert metrics[1:] == [{}, {}]
+    assert [one for name, one in called.calls if name == "end_run"] == ["FINISHED", *["FAILED"] * 2]
+    tags = [data for name, data in called.calls if name == "set_tags"]
+    assert [one.get("verdict.throughput") for one in tags[1::2]] == ["pass", "hung", "failed"]
+
+
+@pytest.mark.parametrize("called", ["wandb"], indirect=True)
+def test_wandb_gets_a_run_for_the_session(called: Called) -> None:
+    list(report("report_wandb").write(night()))
+    calls = dict(called.calls)
+    assert calls["init"]["group"] == "lab"
+    assert calls["log"][f"{GOOD}/throughput"] == 91.0
+    assert {name.partition("/")[0] for name in calls["log"]} == {GOOD}
+    assert calls["summary"][f"{BROKEN}/throughput.verdict"] == "hung"
+    assert calls["finish"] == {"exit_code": 1}
