@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +115,7 @@ HERE: Final = [
     pytest.param("host_gemm", "", "--size=256", {"gemm"}),
     pytest.param(
         "fio", "block: [1m]", "--size=8m", {"write_bandwidth", "read_bandwidth"},
-        marks=pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+        marks=pytest.mark.ci,
     ),
 ]  # fmt: skip
 
