@@ -199,6 +199,12 @@ class HuntedRepository:
         return self.run("bisect", ends, "--case", CASE, *arguments)
 
 
+def fork_trials(patch: pytest.MonkeyPatch, popen: Callable[..., Any]) -> None:
+    """Have hunts in this process start their sessions so."""
+    inside = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    patch.setattr(trial, "subprocess", inside)
+
+
 @dataclass(slots=True)
 class QuickRepository(HuntedRepository):
     """One whose commands run in the process of a test; their sessions are forks."""
@@ -212,8 +218,6 @@ class QuickRepository(HuntedRepository):
             patch.chdir(self.folder)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr(
-                trial, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": self.popen})
-            )
+            fork_trials(patch, self.popen)
             done = ran_command(self.capture, arguments)
         return int(done.ret), "\n".join([*done.outlines, *done.errlines, ""])

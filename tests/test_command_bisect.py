@@ -12,7 +12,18 @@ from typing import Any
 
 import fork_server
 import pytest
-from hunted_repository import CASE, SLOW_S, STEP_S, HuntedRepository, QuickRepository, wheel
+from clusters.podman import Podman
+from hunted_repository import (
+    CASE,
+    SLOW_S,
+    STEP_S,
+    HuntedRepository,
+    QuickRepository,
+    fork_trials,
+    wheel,
+)
+from suites import Suite, ran_command
+from trainers import CASES, TinySystem
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -163,6 +174,70 @@ def test_a_version_that_a_culprit_pins_anew_is_searched(
     assert code == 0, output
     assert f"going on in {repository.commits[2][:12]}: 3 versions" in output, output
     assert re.search(r"found: slowlib==1.2, .* sure", output), output
+
+
+BACKEND = """\
+import zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "slowlib-0.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+        archive.write("slowlib.py")
+        for file, text in {
+            "METADATA": "Metadata-Version: 2.1\\nName: slowlib\\nVersion: 0.0\\n",
+            "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+            "RECORD": "",
+        }.items():
+            archive.writestr(f"slowlib-0.0.dist-info/{file}", text)
+    return name
+"""
+PYPROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+@pytest.mark.ci
+def test_the_commits_between_two_versions_are_searched(repository: HuntedRepository) -> None:
+    library = HuntedRepository(repository.folder.with_name("library"))
+    library.folder.mkdir()
+    library.git("init", "-q", "-b", "main")
+    (library.folder / "backend.py").write_text(BACKEND, encoding="utf-8")
+    (library.folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    for number in range(4):
+        text = f"SECONDS = {SLOW_S * (number > 1)}\n"
+        (library.folder / "slowlib.py").write_text(text, encoding="utf-8")
+        library.commit(f"Library {number}")
+    library.git("tag", "v1.0", library.commits[0])
+    library.git("tag", "slowlib-1.1")
+    repository.commit("Begin")
+    words = ("bisect", "--package", "slowlib==1.0..1.1", "--case", CASE)
+    code, output = repository.run(*words, "--source", f"slowlib={library.folder}")
+    assert code == 0, output
+    assert re.search(rf"found: {library.commits[2][:12]}, .*\n.*Library 2 ", output), output
+    code, output = repository.run(*words, "--source", f"slowlib={repository.folder}")
+    assert code == 2
+    assert "has no tag of slowlib 1.0" in output
+
+
+def test_the_slow_image_is_found(
+    suite: Suite, podman: Podman, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tiny = TinySystem(suite)
+    for old, new in {"accepted": "older", "tested": "newer"}.items():
+        podman.run("tag", old, new)
+    file = suite.path / "images.txt"
+    file.write_text("older  # of May\naccepted\ntested\nnewer\n", encoding="utf-8")
+    fork_trials(monkeypatch, fork_server.session)
+    suite.pytester.makeini("[pytest]\n")  # a fork has imported all plugins, of which pytest warns
+    settings = (f"*.container.{text}" for text in ("runtime=podman", f"mounts={tiny.folder}"))
+    of_pytest = ("bench_tests", *(word for one in settings for word in ("--dlperf-set", one)))
+    words = ("bisect", "--images", file, "--case", CASES[0], "--", *of_pytest)
+    done = ran_command(capfd, words)
+    assert done.ret == 0, done.outlines
+    done.stdout.fnmatch_lines([f"{CASES[0]}: found: tested, * sure, * runs", "*: -20.0 % *"])
+    done.stdout.fnmatch_lines(["  between: older and newer, 3 images"])
 
 
 # ------------------------------------------------------------------------- bad input
