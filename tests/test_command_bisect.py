@@ -233,7 +233,7 @@ def test_the_slow_image_is_found(
     suite.pytester.makeini("[pytest]\n")  # a fork has imported all plugins, of which pytest warns
     settings = (f"*.container.{text}" for text in ("runtime=podman", f"mounts={tiny.folder}"))
     of_pytest = ("bench_tests", *(word for one in settings for word in ("--dlperf-set", one)))
-    words = ("bisect", "--images", file, "--case", CASES[0], "--", *of_pytest)
+    words = ("bisect", "--images", str(file), "--case", CASES[0], "--", *of_pytest)
     done = ran_command(capfd, words)
     assert done.ret == 0, done.outlines
     done.stdout.fnmatch_lines([f"{CASES[0]}: found: tested, * sure, * runs", "*: -20.0 % *"])
