@@ -130,7 +130,7 @@ def test_a_loss_that_no_commit_has_is_told_with_numbers(
     tmp_path: Path, level: float, said: str
 ) -> None:
     answer = answered(tmp_path, Drawn(lambda _: level), question(known=known_ends()))
-    assert answer.outcome is Outcome.NONE
+    assert answer.finding.outcome is Outcome.NONE
     headline, good, bad, *_ = text_lines([answer])
     assert f": {said}, " in headline
     assert good.startswith("  good end: 100.00 images/s before; now ")
@@ -154,7 +154,7 @@ def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
         hunt.answer()
     with hunting(tmp_path, trials, runs=7, agrees=True) as hunt:
         answer = hunt.answer()
-    assert answer.outcome is Outcome.UNDECIDED
+    assert answer.finding.outcome is Outcome.UNDECIDED
     assert answer.is_out_of_budget
     assert answer.runs == 7
 

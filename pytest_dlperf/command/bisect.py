@@ -121,10 +121,10 @@ def run(options: Namespace) -> int:
         style.show([f"aborted: {error}. The same command goes on from here"])
         return ABORTED
     tell(answers, options, style)
-    first = answers[0]
-    if first.outcome is Outcome.FOUND:
-        return NOT_TOLD_APART if len(first.culprits) > 1 else FINE
-    return FINE if first.outcome is Outcome.PAIR else FAULTS
+    outcome, is_one = answers[0].finding.outcome, answers[0].sole_culprit is not None
+    if outcome is Outcome.FOUND:
+        return FINE if is_one else NOT_TOLD_APART
+    return FINE if outcome is Outcome.PAIR else FAULTS
 
 
 def _axis(options: Namespace, hunted: HuntedCase) -> Axis:

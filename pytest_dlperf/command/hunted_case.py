@@ -334,7 +334,8 @@ def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         said = words.headline(last).removeprefix(words.FOUND)
         found = FoundCulprit(said, dict(words.facts(last)))
-        entry = FoundEntry(case_id=last.case_id, metric=last.metric, at=at, found=found)
+        about = last.question
+        entry = FoundEntry(case_id=about.case_id, metric=about.metric.name, at=at, found=found)
         note_found(Path(options.work), entry)
     text = words.markdown(answers)
     if options.markdown is not None:
@@ -378,11 +379,10 @@ def hunt_inside(  # noqa: PLR0913, PLR0917 - all that a hunt has
     """Go on inside a culprit that holds others: a merge, a submodule, a package's version."""
     packages = packages_of(options, hunted)
     for _ in range(_MAX_DEPTH):
-        if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
+        culprit, commits = answer.sole_culprit, axis.commits
+        if culprit is None or commits is None:
             return
-        commits, place = axis.commits, axis.row.index(answer.culprits[0])
-        if commits is None:
-            return
+        place = axis.row.index(culprit)
         if len(commits.commits[place].parents) > 1:
             is_last = place == len(axis.candidates)
             if options.first_parent or (commits.ends_in_merge and is_last):
@@ -390,14 +390,14 @@ def hunt_inside(  # noqa: PLR0913, PLR0917 - all that a hunt has
         inner = commits.inside(place, packages)
         if inner is None:
             return
-        style.show([f"going on in {answer.culprits[0].name}: {_counted(inner)}"])
+        style.show([f"going on in {culprit.name}: {counted(len(inner.candidates), inner.kind)}"])
         axis, question = inner, within(question, answer, inner)
         try:
             answer = hunt(options, hunted, question, style)
         except NotFoundError as error:
             style.show([f"not gone on: {error}"])
             return
-        if answer.outcome is not Outcome.FOUND:
+        if answer.finding.outcome is not Outcome.FOUND:
             return  # nothing in it is to blame by itself
         yield answer
 
@@ -423,7 +423,3 @@ def within(question: Question, answer: Answer, axis: Axis) -> Question:
         setup=axis.setup,
         known=replace(answer.ends, hunt=hunt),
     )
-
-
-def _counted(axis: Axis) -> str:
-    return counted(len(axis.candidates), axis.kind)

@@ -128,7 +128,7 @@ def run(options: Namespace) -> int:
     if not answers:
         return FINE if options.dry_run else FAULTS
     tell(answers, options, style)
-    return FINE if answers[0].outcome in (Outcome.FOUND, Outcome.PAIR) else FAULTS
+    return FINE if answers[0].finding.outcome in (Outcome.FOUND, Outcome.PAIR) else FAULTS
 
 
 def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style) -> list[Answer]:
@@ -176,9 +176,9 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
 
 
 def _culprit(answer: Answer, groups: Sequence[tuple[Suspect, ...]]) -> tuple[Suspect, ...] | None:
-    if answer.outcome is not Outcome.FOUND or len(answer.culprits) != 1:
+    if answer.sole_culprit is None:
         return None
-    return groups[[_name(group) for group in groups].index(answer.culprits[0].name)]
+    return groups[[_name(group) for group in groups].index(answer.sole_culprit.name)]
 
 
 def _groups(suspects: Sequence[Suspect]) -> list[tuple[Suspect, ...]]:

@@ -14,12 +14,12 @@ from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.ends import ends_of, hunt_of
 from pytest_dlperf.culprit.hunt import (
+    Finding,
     Hunt,
     Observation,
     Outcome,
     Posterior,
     Shape,
-    Together,
     as_part,
     worse_by,
 )
@@ -68,37 +68,6 @@ class Progress(Struct, frozen=True, kw_only=True):
     posterior: Posterior | None
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a hunt says at its end."""
-
-    case_id: str
-    metric: str
-    unit: str
-    kind: str
-    """What was looked along: commit, image, version, difference."""
-    outcome: Outcome
-    culprits: tuple[Candidate, ...] = ()
-    certainty: float = 0.0
-    loss_percent: float | None = None
-    """Positive: worse than the good end."""
-    interval_percent: tuple[float, float] | None = None
-    together: Together | None = None
-    everywhere: bool = False
-    """Without a culprit: whether the good end is as bad as well."""
-    good: Candidate
-    bad: Candidate
-    ends: KnownEnds
-    measured: tuple[tuple[float, ...], tuple[float, ...]]
-    """The hunt's own runs of both ends."""
-    candidates: int
-    runs: int
-    seconds: float
-    """Spent on runs."""
-    problems: Mapping[str, str] = {}
-    """Why candidates could not be measured, by name."""
-    is_out_of_budget: bool = False
-
-
 class Question(Struct, frozen=True, kw_only=True):
     """What is hunted: candidates in their order, or in any combination, and how each is had."""
 
@@ -124,6 +93,48 @@ class Question(Struct, frozen=True, kw_only=True):
             return (self.good, *self.candidates)[setting].name
         back = [one.name for bit, one in enumerate(self.candidates) if not setting >> bit & 1]
         return f"{', '.join(back)} put back" if back else "tonight's"
+
+    def direction(self, good: float, bad: float) -> Better:
+        """Return the direction in which the bad end is worse: of a gain, the other one."""
+        better = self.metric.better or Better.HIGHER
+        if better.is_worse(bad, good):
+            return better
+        return Better.LOWER if better is Better.HIGHER else Better.HIGHER
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a hunt says at its end."""
+
+    question: Question
+    finding: Finding
+    everywhere: bool
+    """Without a culprit: whether the good end is as bad as well."""
+    ends: KnownEnds
+    measured: tuple[tuple[float, ...], tuple[float, ...]]
+    """The hunt's own runs of both ends."""
+    runs: int
+    seconds: float
+    """Spent on runs."""
+    problems: Mapping[str, str]
+    """Why candidates could not be measured, by name."""
+    is_out_of_budget: bool
+
+    @property
+    def culprits(self) -> tuple[Candidate, ...]:
+        """Those at fault, or neighbours that cannot be told apart."""
+        return tuple(self.question.candidates[one] for one in self.finding.culprits)
+
+    @property
+    def sole_culprit(self) -> Candidate | None:
+        """The one that is at fault, where there is just one."""
+        is_one = self.finding.outcome is Outcome.FOUND and len(self.culprits) == 1
+        return self.culprits[0] if is_one else None
+
+    def change_percent(self, worse: float) -> float:
+        """Turn a logarithm as the finding has it into a change of the number."""
+        better = self.question.direction(self.ends.good, self.ends.bad)
+        sign = -1 if better is self.question.metric.better else 1
+        return 100 * sign * as_part(worse, better)
 
 
 class Hunting:
@@ -177,7 +188,7 @@ class Hunting:
 
     def _search(self, ends: KnownEnds) -> Search:
         """Replay the hunt; the runs that its levels rest on are in these already."""
-        better = self._direction(ends.good, ends.bad)
+        better = self._question.direction(ends.good, ends.bad)
         observations = (
             Observation(
                 setting=one.setting,
@@ -272,7 +283,7 @@ class Hunting:
             good, bad = self._values_of(0), self._values_of(self._bad_end)
             limit, ends = MAX_END_RUNS, None
             if min(len(good), len(bad)) >= MIN_END_RUNS:
-                better = self._direction(median(good), median(bad))
+                better = self._question.direction(median(good), median(bad))
                 ends = ends_of(good, bad, better, sessions=question.sessions)
             if ends is not None and ends.is_loss:
                 hunt = hunt_of(ends, question.weights, question.spread, self._budget.error)
@@ -297,13 +308,6 @@ class Hunting:
                     f"{entry.problem}. Both ends need the system file with this very case; nothing "
                     "was hunted"
                 )
-
-    def _direction(self, good: float, bad: float) -> Better:
-        """Return the direction in which the bad end is worse: of a gain, the other one."""
-        better = self._question.metric.better or Better.HIGHER
-        if better.is_worse(bad, good):
-            return better
-        return Better.LOWER if better is Better.HIGHER else Better.HIGHER
 
     def _no_difference(self, good: Sequence[float], bad: Sequence[float]) -> str:
         question, unit = self._question, self._question.metric.unit
@@ -349,36 +353,15 @@ class Hunting:
     # ----------------------------------------------------------------------- the end
 
     def _said(self, ends: KnownEnds, search: Search, *, is_out_of_budget: bool) -> Answer:
-        question, posterior = self._question, search.posterior()
-        finding, trials = search.finding(), self._journal.trials
-        better = self._direction(ends.good, ends.bad)
-        sign = 1 if better is question.metric.better else -1
-        problems = {question.named(t.setting): t.problem for t in trials if t.problem is not None}
-
-        def percent(worse: float) -> float:
-            return 100 * sign * as_part(worse, better)
-
-        interval = finding.interval
-        both = None if interval is None else (percent(interval[0]), percent(interval[1]))
+        question, posterior, trials = self._question, search.posterior(), self._journal.trials
         return Answer(
-            case_id=question.case_id,
-            metric=question.metric.name,
-            unit=question.metric.unit,
-            kind=question.kind,
-            outcome=finding.outcome,
-            culprits=tuple(question.candidates[one] for one in finding.culprits),
-            certainty=finding.certainty,
-            loss_percent=None if finding.loss is None else percent(finding.loss),
-            interval_percent=None if both is None else (min(both), max(both)),
-            together=finding.together,
+            question=question,
+            finding=search.finding(),
             everywhere=posterior.everywhere > posterior.gone,
-            good=question.good,
-            bad=question.candidates[-1],
             ends=ends,
             measured=(self._values_of(0), self._values_of(ends.hunt.bad_end)),
-            candidates=len(question.candidates),
             runs=sum(one.value is not None for one in trials),
             seconds=sum(one.seconds for one in trials),
-            problems=problems,
+            problems={question.named(t.setting): t.problem for t in trials if t.problem},
             is_out_of_budget=is_out_of_budget,
         )

@@ -73,59 +73,54 @@ def bars(shares: Sequence[float], candidates: Sequence[Candidate]) -> Iterator[s
 
 def headline(answer: Answer) -> str:
     """Say the answer in one sentence, as the next night's explanation quotes it."""
-    runs = counted(answer.runs, "run")
-    if answer.outcome is Outcome.UNDECIDED:
+    finding, question, runs = answer.finding, answer.question, counted(answer.runs, "run")
+    if finding.outcome is Outcome.UNDECIDED:
         is_spent = answer.is_out_of_budget
         why = "the budget is spent" if is_spent else "what is left cannot be told apart"
         return f"undecided: {why} after {runs}"
-    if answer.outcome is Outcome.NONE:
-        text = f"none of these: the change is gone: {answer.bad.name} is good now"
-        if answer.everywhere:
-            where = "look at driver, hosts and the night itself"
-            text = f"none of these: {answer.good.name} is as bad now: {where}"
-    else:
-        how = f" ({_TOGETHER[answer.together]})" if answer.together is not None else ""
+    if finding.outcome is not Outcome.NONE:
+        how = f" ({_TOGETHER[finding.together]})" if finding.together is not None else ""
         text = f"{FOUND}{named(answer)}{how}"
-    return f"{text}, {_certainty(answer)}, {runs}"
+    elif answer.everywhere:
+        where = "look at driver, hosts and the night itself"
+        text = f"none of these: {question.good.name} is as bad now: {where}"
+    else:
+        text = f"none of these: the change is gone: {question.candidates[-1].name} is good now"
+    sure = finding.certainty
+    certainty = "over 99.9" if sure > _SURE else math.floor(100 * sure)
+    return f"{text}, {certainty} % sure, {runs}"
 
 
 def named(answer: Answer) -> str:
     """Name the culprits."""
-    joint = " and " if answer.outcome is Outcome.PAIR else " or "
+    joint = " and " if answer.finding.outcome is Outcome.PAIR else " or "
     return joint.join(one.name for one in answer.culprits)
-
-
-def _certainty(answer: Answer) -> str:
-    sure = answer.certainty
-    return f"{'over 99.9' if sure > _SURE else math.floor(100 * sure)} % sure"
 
 
 def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     """List what belongs to the answer, by what it is called."""
+    finding, question, ends = answer.finding, answer.question, answer.ends
+    unit = question.metric.unit
     for one in answer.culprits:
         if one.title:
-            yield f"{answer.kind} {one.name}", f"{one.title} ({one.author}, {one.at[:10]})"
-    if answer.loss_percent is not None and answer.culprits:
-        text = signed_percent(-answer.loss_percent)
-        if answer.interval_percent is not None:
-            low, high = answer.interval_percent
-            text += f" (95 %: {interval((-high, -low))})"
-        yield f"change of {answer.metric}", f"{text} from {quantity(answer.ends.good, answer.unit)}"
-    if answer.outcome is Outcome.NONE:
-        for name, then, values in zip(
-            ("good end", "bad end"),
-            (answer.ends.good, answer.ends.bad),
-            answer.measured,
-            strict=True,
-        ):
-            now = quantity(median(values), answer.unit) if values else "nothing"
+            yield f"{question.kind} {one.name}", f"{one.title} ({one.author}, {one.at[:10]})"
+    if finding.loss is not None and finding.interval is not None:
+        text = signed_percent(answer.change_percent(finding.loss))
+        low, high = sorted(map(answer.change_percent, finding.interval))
+        text += f" (95 %: {interval((low, high))}) from {quantity(ends.good, unit)}"
+        yield f"change of {question.metric.name}", text
+    if finding.outcome is Outcome.NONE:
+        both = zip(("good end", "bad end"), (ends.good, ends.bad), answer.measured, strict=True)
+        for name, then, values in both:
+            now = quantity(median(values), unit) if values else "nothing"
             told = f"{now} in {counted(len(values), 'run')}"
-            yield name, f"{quantity(then, answer.unit)} before; now {told}"
-    among = counted(answer.candidates, answer.kind)
-    if answer.kind == "difference":
-        yield "tried", f"{among} from {answer.good.name}"
+            yield name, f"{quantity(then, unit)} before; now {told}"
+    good, bad = question.good.name, question.candidates[-1].name
+    among = counted(len(question.candidates), question.kind)
+    if question.kind == "difference":
+        yield "tried", f"{among} from {good}"
     else:
-        yield "between", f"{answer.good.name} and {answer.bad.name}, {among}"
+        yield "between", f"{good} and {bad}, {among}"
     yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}"
     if answer.problems:
         listed = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
@@ -137,7 +132,7 @@ def text_lines(answers: Sequence[Answer]) -> Iterator[str]:
     for depth, answer in enumerate(answers):
         if depth:
             yield f"in {named(answers[depth - 1])}:"
-        yield f"{answer.case_id}: {headline(answer)}"
+        yield f"{answer.question.case_id}: {headline(answer)}"
         yield from (f"  {name}: {value}" for name, value in facts(answer))
 
 
@@ -147,7 +142,7 @@ def markdown(answers: Sequence[Answer]) -> str:
     for depth, answer in enumerate(answers):
         if depth:
             lines += [f"In `{_code(named(answers[depth - 1]))}`:", ""]
-        lines += [f"**{_code(answer.case_id)}** {_plain(headline(answer))}", ""]
+        lines += [f"**{_code(answer.question.case_id)}** {_plain(headline(answer))}", ""]
         lines += [f"- {_plain(name)}: {_plain(value)}" for name, value in facts(answer)]
         lines.append("")
     return "\n".join(lines)
