@@ -129,7 +129,7 @@ def test_a_single_loss_is_told_in_full() -> None:
     assert brief.markdown == (
         "**office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %.**\n"
         "\n"
-        "to do: look at `--step-delay-ms` first: nothing else came with the loss\n"
+        "**to do**: look at `--step-delay-ms` first: nothing else came with the loss\n"
         "\n"
         f"- **regressed -9.9 % since Tuesday**: `{case_id(1)}`\n"
         "  - throughput 901.00 images/s, reference 1000.00\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.case_status import CaseStatus
-from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, word
+from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
     else:
         found = NOTHING
-    return phrase("to do: {}", found) if found else NOTHING
+    return phrase("{}: {}", strong("to do"), found) if found else NOTHING
 
 
 def _of_group(group: Group, tonight: str) -> Text:

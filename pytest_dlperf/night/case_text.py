@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.night import explanation_words as words
@@ -162,6 +163,11 @@ class CaseText(Struct, frozen=True):
         """Return the commits that came with it, at most so many of each checkout."""
         found = (words.commit_texts(one.explanation, most) for one in _worst_first(self.result))
         return tuple(dict.fromkeys(line for lines in found for line in lines))
+
+    @property
+    def all_commits(self) -> tuple[Text, ...]:
+        """All of them that are known."""
+        return self.commits(COMMITS_LISTED)
 
     def rows(self, *, every: bool = False) -> list[Row]:
         """Choose the metrics that are worth a row, the worst first; or ``every`` judged one.

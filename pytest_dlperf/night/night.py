@@ -132,6 +132,21 @@ class Night(Struct, frozen=True, kw_only=True):
     expected: tuple[Text, ...]
     """What is so every night."""
 
+    @property
+    def blocks(self) -> Iterator[tuple[str, tuple[Entry, ...]]]:
+        """Yield the entries in the order in which they are told, below their titles.
+
+        Without a title are those of a session that knows of none since when it is bad.
+        """
+        ages = sorted({entry.age for entry in self.bad})
+        for age in ages:
+            title = "" if ages == [_UNDATED] else AGES[age]
+            yield title, tuple(entry for entry in self.bad if entry.age == age)
+        if self.shifts:
+            yield "worse, and so is the accepted software", self.shifts
+        if self.gains:
+            yield "gains", self.gains
+
 
 def night_of(
     results: Results,

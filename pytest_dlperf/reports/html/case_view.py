@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.measure.ending import last_lines, last_words
-from pytest_dlperf.model.commits import COMMITS_LISTED
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.night.case_status import status_of
-from pytest_dlperf.night.case_text import CaseText, DifferenceTable
+from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.environment import Surroundings, surroundings_of
 from pytest_dlperf.night.runs import RunsText, arms_of, broken_runs, runs_text
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.night.pieces import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
@@ -42,13 +40,10 @@ class CaseView(Struct, frozen=True, kw_only=True):
     """Metrics that no test judges."""
     families: tuple[FamilyView, ...]
     shown: MetricView | None
-    differences: tuple[DifferenceTable, ...]
-    commits: tuple[Text, ...]
-    commits_title: str
+    said: CaseText
     arms: tuple[RunsText, ...]
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
-    gaps: tuple[Text, ...]
 
     @property
     def by_name(self) -> dict[str, MetricView | FamilyView]:
@@ -79,7 +74,6 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
             session=session,
         )
     )
-    said = CaseText(result, session.started)
     judged = [v for v in views if v.metric.is_judged or v.metric.name in result.judgements]
     strict = session.strict
     families = family_views(result, {view.metric.name: view for view in views}, strict=strict)
@@ -90,13 +84,10 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         recorded=tuple(v for v in views if v not in judged and not v.metric.family),
         families=tuple(families),
         shown=min(judged, key=_severity, default=None),
-        differences=said.differences,
-        commits=said.commits(COMMITS_LISTED),
-        commits_title=said.commits_title,
+        said=CaseText(result, session.started),
         arms=tuple(starmap(runs_text, arms_of(result))),
         surroundings=surroundings_of(result),
         tails=tails,
-        gaps=said.gaps,
     )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import Origin
+from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
+from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.night.night import night_of, said_once
+from pytest_dlperf.night.pieces import Piece, Text, phrase
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
-from pytest_dlperf.reports.html.head import head_of
 from pytest_dlperf.reports.html.history_chart import FRAME
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
@@ -20,11 +24,14 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 MAX_POINTS: Final = 50_000
 """Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""
 TAILED: Final = 100
 """Cases that show how their logs end, the worst."""
+_HEAD_FACTS: Final = ("cluster", "started", "took")
+"""Facts of the session that stand in the head; the others stand at the foot."""
 
 
 def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
@@ -44,13 +51,16 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         for number, result in enumerate(worst_first(results.cases), 1)
     ]
     night = night_of(results, histories=histories)
+    facts, known = session_facts(results), results.environment.items()
     return render(
         "page.html.j2",
         results=results,
         sentence=_capitalized(str(night.sentence)),
-        advice=night.advice,
         headline_style=_style(results),
-        head=head_of(night),
+        night=night,
+        facts=list(_head_facts(night, facts)),
+        foot=[fact for fact in facts if fact[0] not in _HEAD_FACTS],
+        environment=list(environment_facts({n: v for n, v in known if n not in Origin._fields})),
         counts=list(_counts(results, cases)),
         cases=cases,
         opened=_first_open(cases),
@@ -61,6 +71,22 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         changes=list(map(change_row, results.baseline_changes)),
         change_headings=CHANGE_HEADINGS,
     )
+
+
+def _head_facts(night: Night, facts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Text]]:
+    for name, value in facts:
+        if name == "started":
+            day, _, date = night.began.partition(" ")
+            yield name, phrase("{}", f"{day} {value}" if date == value[:10] else value)
+        elif name in _HEAD_FACTS:
+            yield name, phrase("{}", value)
+    commit, page, run = night.results.origin
+    if commit:
+        link = Piece(words.short_commit(commit), address=texts.address(page))
+        yield "commit", phrase("{}", link)
+    if run:
+        address = texts.address(run)
+        yield "CI", phrase("{}", Piece("run" if address else run, address=address))
 
 
 def _capitalized(sentence: str) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night.pieces import Role, Text
+from pytest_dlperf.reports.html.drawing import badge_of
 
 if TYPE_CHECKING:
     from pytest_dlperf.night.pieces import Piece
@@ -48,6 +49,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = numbers.percent
+    environment.filters["badge"] = badge_of
     environment.globals["own_file"] = _own_file
     environment.globals["content_hash"] = _content_hash
     return environment
