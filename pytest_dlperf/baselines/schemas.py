@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.baselines.reading import BASELINES
 from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster
 from pytest_dlperf.config.launch_shapes import LAUNCH
-from pytest_dlperf.config.systems import system_shape
+from pytest_dlperf.config.system_shape import system_shape
 from pytest_dlperf.files.shapes import Record
 from pytest_dlperf.files.writing import write_whole
 

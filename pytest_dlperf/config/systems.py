@@ -9,39 +9,28 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cases import (
-    CASES,
-    FLOPS_KEYS,
-    Flops,
-    case_remarks,
-    name_shape,
-    named_cases,
+from pytest_dlperf.config.cases import Flops, case_remarks, named_cases
+from pytest_dlperf.config.extends import EXTENDS, extended
+from pytest_dlperf.config.metrics import check_probe_metrics, metrics_of
+from pytest_dlperf.config.system_shape import (
+    DEFAULT_REPEATS,
+    DEFAULT_TOLERANCE_PERCENT,
+    system_shape,
 )
-from pytest_dlperf.config.extends import BASE, EXTENDS, extended, partial_schema
-from pytest_dlperf.config.log_format import log_shape
-from pytest_dlperf.config.metrics import METRICS, check_probe_metrics, metrics_of, unit_shape
-from pytest_dlperf.files.shapes import (
-    Integer,
-    Key,
-    ListOf,
-    Number,
-    Record,
-    Shape,
-    Text,
-)
+from pytest_dlperf.files.shapes import Record, Shape
 from pytest_dlperf.files.yamlfile import (
     Later,
     Problem,
     YamlError,
     YamlValue,
     load,
+    nearest,
     read_text,
 )
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
 from pytest_dlperf.model.metric import MFU
-from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,21 +41,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
 
-# A whole system that is skipped or expected to fail would be a green that means nothing.
-_TAKEN_MARKS: Final = (
-    "dlperf",
-    "filterwarnings",
-    "parametrize",
-    "skip",
-    "skipif",
-    "usefixtures",
-    "xfail",
-)
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")
 """A number that a guess has written, and nothing has confirmed."""
-DEFAULT_REPEATS: Final = 5
-DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 
 
 class System(Struct, frozen=True, kw_only=True):
@@ -94,6 +71,12 @@ class System(Struct, frozen=True, kw_only=True):
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
     declared: tuple[DeclaredMetric, ...] = ()
     """Those of them that its logs print."""
+    needs: tuple[str, ...] = ()
+    """Probes that run first on a case's hosts; where one breaks, the case is not started."""
+    companions: tuple[str, ...] = ()
+    """Probes that run on a case's hosts once it is red."""
+    resource: str | None = None
+    """What of its hosts a probe measures."""
     file: Path
 
     @property
@@ -191,7 +174,47 @@ def read_systems(
             problems += YamlError.at(file, message).problems
             continue
         systems[system.id] = system
+    if not problems and any(one.needs or one.companions for one in systems.values()):
+        problems += _unknown_probes(systems)
     return systems, problems
+
+
+def probes_for(case: Case, names: Iterable[str], systems: Mapping[str, System]) -> list[Case]:
+    """Return the cases of probes that run on as many nodes and devices as a case, by their names.
+
+    A name is that of a system, or of a case without its topology.
+    """
+    return [
+        probe
+        for name in dict.fromkeys(names)
+        for system in systems.values()
+        for probe in system.cases
+        if probe.topology == case.topology and name in (system.id, _without_topology(probe))
+    ]
+
+
+def _without_topology(case: Case) -> str:
+    return case.id.removesuffix(f"-{case.topology}")
+
+
+def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Problem]:
+    known = {
+        name
+        for system in systems.values()
+        if system.is_probe
+        for name in (system.id, *map(_without_topology, system.cases))
+    }
+    for system in systems.values():
+        for key, names in (("needs", system.needs), ("companions", system.companions)):
+            for name in names:
+                message = None
+                if name not in known or name == system.id:
+                    message = f"no other system file declares the probe {name}"
+                    message += nearest(name, known - {system.id})
+                elif not any(probes_for(case, [name], systems) for case in system.cases):
+                    message = f"{name} has none of the topologies of {system.id}"
+                if message is not None:
+                    yield from YamlError.at(system.file, message, path=f"$.{key}").problems
 
 
 def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
@@ -214,106 +237,6 @@ class _AnyPlace(Shape[YamlValue]):
 
     def json_schema(self) -> dict[str, Any]:
         return {}
-
-
-def _mark(text: str) -> str:
-    if not text.isidentifier() or text.startswith("_"):
-        raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
-    if text in _TAKEN_MARKS:
-        raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
-    return text
-
-
-_WINDOW: Final = Record(
-    Window,
-    Key("warmup_steps", Integer(0), "Steps that are left out first.", required=True),
-    Key("measured_steps", Integer(1), "Steps that are measured after them.", required=True),
-)
-
-
-class _SystemShape(Record[dict[str, Any]]):
-    """A system file: whole, or extending another one."""
-
-    def json_schema(self) -> dict[str, Any]:
-        whole = super().json_schema()
-        return {
-            "type": "object",
-            "if": {"required": [EXTENDS]},
-            "then": partial_schema(whole),
-            "else": {key: value for key, value in whole.items() if key != "type"},
-        }
-
-
-def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
-    """Declare a system file; ``launch`` is the shape of that key."""
-    return _SystemShape(
-        dict[str, Any],
-        Key(
-            "framework",
-            name_shape("framework"),
-            "First part of the case ids, as in pytorch.",
-            required=True,
-        ),
-        Key(
-            "model",
-            name_shape("model"),
-            "Second part of the case ids, as in resnet50.",
-            required=True,
-        ),
-        Key(
-            "unit",
-            unit_shape("images/s").parsed(check_unit),
-            "Unit of the throughput, as in images/s. With tokens/s a sample counts as its "
-            "tokens. A probe has none.",
-        ),
-        Key(
-            "log",
-            log_shape(formats),
-            "How its logs are named and read.",
-        ),
-        Key("window", _WINDOW, "The steps of a run that are measured. A probe has none."),
-        Key(
-            "cases",
-            CASES,
-            "What is measured: one case for each topology of each entry.",
-            required=True,
-        ),
-        *FLOPS_KEYS,
-        Key(
-            "metrics",
-            METRICS,
-            "What is judged or recorded besides throughput and speedup, by name.",
-        ),
-        Key(
-            "repeats",
-            Integer(1),
-            f"Runs of a case, whose median counts; default: {DEFAULT_REPEATS}. "
-            "--dlperf-repeats overrides it.",
-        ),
-        Key(
-            "tolerance_percent",
-            Number(below=100, unit="percent"),
-            "How much worse than its baseline a metric may be; default: "
-            f"{DEFAULT_TOLERANCE_PERCENT:g}. A metric's own tolerance wins, and a baseline's "
-            "over that.",
-        ),
-        Key(
-            "marks",
-            ListOf(Text("a marker's name").parsed(_mark), "a list of markers"),
-            "pytest markers of its tests, for -m.",
-        ),
-        Key(
-            "launch",
-            launch,
-            "How to start the trainer. Without it, only existing logs can be judged.",
-        ),
-        Key(
-            EXTENDS,
-            BASE,
-            "The system that this one builds on: one that ships, or a file. Says only what "
-            "differs.",
-        ),
-    )
 
 
 def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:

@@ -19,7 +19,7 @@ _SHOWN: Final = 8
 
 def worst_first(results: Sequence[GateResult], *, strict: bool) -> list[GateResult]:
     """Sort the results of a family's members, and have the worst name all that fail."""
-    found = sorted(results, key=lambda result: _place(result.judgement))
+    found = sorted(results, key=lambda result: badness(result.judgement))
     failing = [one.judgement for one in found if one.judgement.fails(strict=strict)]
     if len(found) > 1 and failing:
         worst, metric = found[0], failing[0].metric
@@ -31,7 +31,8 @@ def worst_first(results: Sequence[GateResult], *, strict: bool) -> list[GateResu
     return found
 
 
-def _place(judgement: Judgement) -> tuple[bool, int, float]:
+def badness(judgement: Judgement) -> tuple[bool, int, float]:
+    """Sort key, the worst first."""
     loss = judgement.loss_percent or 0.0
     return judgement.passes(strict=True), judgement.verdict.severity_rank, -loss
 

@@ -135,11 +135,11 @@ def _number(
     values = [value for _, numbers in read for value in numbers.values]
     if metric.sanity is not None and metric.sanity.falls:
         _check_falling(metric, [numbers for _, numbers in read])
-    if metric.statistic is Statistic.LAST:
+    if metric.statistic in (None, Statistic.LAST):
         values = [value for _, numbers in read for value in _last_of_ranks(numbers)]
         number = metric.better.worst(tuple(values)) if metric.better else _ordered(max, values)
     else:
-        number = _ordered(partial(reduced, metric.statistic or Statistic.MEDIAN), values)
+        number = _ordered(partial(reduced, metric.statistic), values)
     if metric.better is not None and not number >= _LEAST:
         raise _MissingError(_complaint(metric, number, _JUDGEABLE))
     return number

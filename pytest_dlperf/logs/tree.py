@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".log"
 CONTROL_ARM: Final = "control-arm"
 """The folder of runs that were taken to confirm a verdict: they are none of the case's own."""
+COMPANIONS: Final = "companions"
+"""The folder of probes' runs on the hosts of another case, before it or once it is red."""
 _NAME = re.compile(
     rf"(?P<log_name>.+)_(?P<batch>g?b[1-9][0-9]*)_(?P<precision>{PRECISION_PATTERN})"
     r"_(?P<run>[1-9][0-9]*)\.log",
@@ -250,11 +252,12 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
                 if _NAME.fullmatch(entry.name):
                     index.ignored.append(IgnoredLog(entry.path, "it is a folder, named as a log"))
                 # Files of further ranks and nodes lie in a folder beside their run's log, and
-                # those of the control arm are read by naming a folder in there.
+                # those taken beside a case are read by naming a folder in there.
                 own = entry.name + SUFFIX
                 is_of_run = own in logs and _PROBE_NAME.fullmatch(own) is not None
                 identity = _identity(entry.stat())
-                if not is_of_run and entry.name != CONTROL_ARM and identity not in seen:
+                is_aside = is_of_run or entry.name in (CONTROL_ARM, COMPANIONS)
+                if not is_aside and identity not in seen:
                     seen.add(identity)
                     below.append((entry.path, (*names, entry.name)))
             elif entry.name in logs:

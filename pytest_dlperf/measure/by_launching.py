@@ -21,14 +21,19 @@ from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
-from pytest_dlperf.logs.tree import CONTROL_ARM
+from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
 from pytest_dlperf.masking.publishing import digest_key, published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
+from pytest_dlperf.model.errors import (
+    BrokenError,
+    CannotMeasureError,
+    NotStartedError,
+    UsageError,
+)
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -90,22 +95,49 @@ class LaunchMeasurer:
     change: LaunchChange | None = None
     """What is launched otherwise than declared."""
 
-    def measure(self, case: Case) -> Measurement:
+    def measure(
+        self, case: Case, *, needs: Sequence[Case] = (), companion_of: Measurement | None = None
+    ) -> Measurement:
         """Run the case's repeats one after another, on hosts that are its own meanwhile.
+
+        Before it a run of each probe that it ``needs`` has to come to its end there. A
+        ``companion_of`` another case is measured on the hosts of that one.
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
+            NotStartedError: A probe that it needs broke.
             BrokenError: What it needs is here, and broken.
         """
         system = self.systems[case.system]
         check_estimator(system, self.cluster.estimator)
+        below = self.session_dir / COMPANIONS
         with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
-            launch = self._launch_of(system, case)
+            folder, only = None, self.change.hosts if self.change else ()
+            if companion_of is not None:
+                folder, taken_on = below / companion_of.case_id, companion_of.fingerprint
+                only = taken_on.hosts if taken_on else ()
+            launch = self._launch_of(system, case, folder=folder)
+            probes = [
+                self._launch_of(self.systems[each.system], each, folder=below / case.id / "before")
+                for each in needs
+            ]
             masker = self._masker(launch)
-            only = self.change.hosts if self.change else ()
-            with self.fleet.leased(case, launch.needed, only=only or None) as leases:
+            needed = (launch.needed, *(probe.needed for probe in probes))
+            with self.fleet.leased(case, *needed, only=only or None) as leases:
+                for probe in probes:
+                    self._check_by(probe, leases)
                 runs = self._runs(launch, leases)
             return self._measurement(launch, leases, runs, masker)
+
+    def _check_by(self, probe: CaseLaunch, leases: Sequence[Lease]) -> None:
+        """Run a probe that a case needs, once; raise if it breaks."""
+        run = self._repeated(probe, leases, 1, self._reporter(probe, 1, 1), is_first=True)
+        if run.status is not RunStatus.OK:
+            reason = f": {run.reason}" if run.reason else ""
+            raise NotStartedError(
+                f"not started, for the probe {probe.case.id}, which it needs, "
+                f"{run.status.value} on the same hosts{reason}"
+            )
 
     def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]

@@ -20,3 +20,7 @@ class CannotMeasureError(DlperfError):
 
 class BrokenError(DlperfError):
     """Something that should work does not: a host, a lock, a disk, a database. The test fails."""
+
+
+class NotStartedError(BrokenError):
+    """A probe that a case needs broke on its hosts, so the case itself was not started."""

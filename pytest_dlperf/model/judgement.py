@@ -177,7 +177,9 @@ class Judgement(JudgementDetails, frozen=True, kw_only=True):
         """Whether the test passes. A number that becomes the accepted one does."""
         if self.recorded:
             return True
-        return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)
+        is_shift = self.verdict is Verdict.ENVIRONMENT_SHIFT
+        # A case that was not started has this verdict too, and nothing was measured.
+        return self.verdict.passes and not (is_shift and (strict or self.measured is None))
 
     def fails(self, *, strict: bool) -> bool:
         """Whether the test fails: it neither passes nor is skipped."""
@@ -277,6 +279,32 @@ class FoundCulprit(Struct, frozen=True):
     """Title and author of a commit, the loss with its interval, what it took: each by its name."""
 
 
+class Companion(Struct, frozen=True, kw_only=True):
+    """A probe that ran on the hosts of a red case, by the worst of its metrics."""
+
+    case_id: str
+    """The probe's case."""
+    resource: str
+    """What of the hosts it measures, as in ``network``."""
+    metric: str | None = None
+    verdict: Verdict | None = None
+    """``None`` where it could not be run."""
+    difference_percent: float | None = None
+    """How far the metric lies above its reference."""
+    loss_percent: float | None = None
+    """By how much it is worse."""
+    reason: str | None = None
+    """Why there is no number, or none to compare with."""
+    is_blamed: bool = False
+    """Whether its loss explains that of the case."""
+
+
+class Companions(Struct, frozen=True):
+    """The companions of one case, in the order in which they are declared."""
+
+    found: tuple[Companion, ...]
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 
@@ -315,3 +343,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The last note on the fault, also where it holds no longer."""
     found: FoundCulprit | None = None
     """What `pytest-dlperf why` or `bisect` has found since then."""
+    companions: tuple[Companion, ...] = ()
+    """Probes that ran on the same hosts once the number was red."""

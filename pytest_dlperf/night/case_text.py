@@ -125,10 +125,11 @@ class CaseText(Struct, frozen=True):
 
     @property
     def since(self) -> tuple[Text, ...]:
-        """Since when; by metric where that differs."""
+        """Since when, and what probes on its hosts say; by metric where that differs."""
         found = _not_good(self.result)
-        return tuple(
-            _by_metric(found, lambda known: words.since_line(known.explanation, self.tonight))
+        return (
+            *_by_metric(found, lambda known: words.since_line(known.explanation, self.tonight)),
+            *_by_metric(found, lambda known: words.probed_line(known.explanation)),
         )
 
     @property
@@ -376,6 +377,7 @@ def _why(metrics: Iterable[MetricResult], tonight: str) -> Iterator[Text]:
         differences = known.explanation.differences if known.explanation else ()
         suspects = [one for one in differences if one.came_with_it]
         lines.append(phrase("{}", words.since_line(known.explanation, tonight)))
+        lines.append(phrase("{}", words.probed_line(known.explanation)))
         lines += words.found_texts(known.explanation)
         lines += first_differences(difference_texts(suspects, known.judgement), 1)
     yield from dict.fromkeys(filter(None, lines))

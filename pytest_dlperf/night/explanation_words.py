@@ -209,6 +209,30 @@ def found_texts(explanation: Explanation | None) -> Iterator[Text]:
         yield phrase("{}: {}", name if at else strong(name), text)
 
 
+def probed_line(explanation: Explanation | None) -> str:
+    """Quote the companions that are worse, the blamed one first, then those that are as ever."""
+    told, as_ever = [], []
+    companions = explanation.companions if explanation is not None else ()
+    for one in sorted(companions, key=lambda each: not each.is_blamed):
+        resource = texts.printable(one.resource)
+        if one.verdict in (Verdict.PASS, Verdict.IMPROVED):
+            as_ever.append(resource)
+            continue
+        if one.verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
+            word = "" if one.verdict is Verdict.REGRESSED else f"{one.verdict.value} "
+            said = f"{one.metric} {word}{numbers.signed_percent(one.difference_percent or 0.0)}"
+        else:
+            verdict = one.verdict.value if one.verdict is not None else "not run"
+            said = f"{verdict} ({texts.in_short(one.reason)})" if one.reason else verdict
+        whose = f"{texts.printable(one.case_id)} {texts.printable(said)}"
+        told.append(f"{whose}: the {resource}" if one.is_blamed else whose)
+    if as_ever:
+        *others, last = dict.fromkeys(as_ever)
+        probes = f"{', '.join(others)} and {last} probes are" if others else f"{last} probe is"
+        told.append(f"{probes} as ever")
+    return f"on the same hosts {'; '.join(told)}" if told else ""
+
+
 def red_words(night: PastNight, tonight: str) -> str:
     """Say since which night a number had been red before."""
     return f"was red since {dated(night.at, tonight)}"

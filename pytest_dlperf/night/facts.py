@@ -51,6 +51,8 @@ def metric_facts(known: MetricResult, tonight: str) -> Iterator[Fact]:
     since = words.since_line(known.explanation, tonight)
     if since:
         yield Fact.of("when", since)
+    if probed := words.probed_line(known.explanation):
+        yield Fact.of("probes", probed)
     for label, found in words.found_pairs(known.explanation):
         yield Fact.of(label, found)
     if known.mean is not None:

@@ -112,12 +112,14 @@ def _in_head(reason: str, case_id: str) -> str:
 def why_facts(
     judgement: Judgement, explanation: Explanation | None, tonight: str
 ) -> Iterator[Fact]:
-    """Say since when it is so, and what differs."""
+    """Say since when it is so, what probes on its hosts say, and what differs."""
     since = words.since_line(explanation, tonight)
     labels = ("last good", "noted")
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
         yield Fact.of(label, since.removeprefix(f"{label} "))
+    if probed := words.probed_line(explanation):
+        yield Fact.of("probes", probed)
     for at, (name, text) in enumerate(words.found_pairs(explanation)):
         yield Fact.of("", f"{name}: {text}") if at else Fact.of(name, text)
     differences = difference_texts(explanation.differences if explanation else (), judgement)

@@ -152,6 +152,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         *(_nights(explanation, tonight) if explanation else ()),
         explanation and explanation.note,
         explanation and explanation.found and explanation.found.said,
+        explanation and tuple(one.resource for one in explanation.companions if one.is_blamed),
         _suspects(explanation),
     )
 

@@ -243,7 +243,15 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
         metric=phrase("{}", group.metric),
         case_ids=ids,
         lines=tuple(
-            phrase("{}", line) for line in (group.measured(), group.reason(), since, beside) if line
+            phrase("{}", line)
+            for line in (
+                group.measured(),
+                group.reason(),
+                since,
+                words.probed_line(explanation),
+                beside,
+            )
+            if line
         ),
         reason=phrase("{}", group.reason()),
         found=tuple(words.found_texts(explanation)),

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.model.errors import BrokenError, DlperfError, UsageError
+from pytest_dlperf.model.errors import (
+    BrokenError,
+    DlperfError,
+    NotStartedError,
+    UsageError,
+)
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
@@ -20,6 +25,15 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.measuring import Measuring
+
+_EXPLAINED_BY_PROBES: Final = (
+    Verdict.REGRESSED,
+    Verdict.ENVIRONMENT_SHIFT,
+    Verdict.INCONCLUSIVE,
+    Verdict.FAILED,
+    Verdict.HUNG,
+)
+"""Verdicts after which a case's companions run."""
 
 _NOTES: Final = pytest.StashKey[TestNotes]()
 
@@ -65,6 +79,10 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
             judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
             notes.judged(judgement)
             problem = BrokenError(f"{_in_a_line(judgement, case.id)}\n  reason     {reason}")
+        if isinstance(problem, NotStartedError) and case == notes.record.case:
+            verdict = Verdict.ENVIRONMENT_SHIFT
+            judgement = Judgement(metric=notes.metric, verdict=verdict, reason=str(problem))
+            notes.judged(judgement)
         raise outcome_of(problem)
 
     return measure
@@ -133,6 +151,9 @@ class Gate:
         if self._notes is not None:
             for result in results:
                 self._notes.judged_by_gate(result)
+            worst = results[0].judgement
+            if worst.verdict in _EXPLAINED_BY_PROBES and not worst.recorded:
+                self._notes.companions = measuring.companions(measurement)
         if not results[0].judgement.passes(strict=strict):
             raise VerdictError(results[0])
         return results[0].judgement

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
+from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.gate.control import ControlRuns
+from pytest_dlperf.gate.family import badness
 from pytest_dlperf.gate.rules import repeats_for
-from pytest_dlperf.gate.verdicts import GateInput, GateOptions, MeasuredCase
+from pytest_dlperf.gate.verdicts import GateInput, GateOptions, MeasuredCase, decide
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.errors import (
+    BrokenError,
+    CannotMeasureError,
+    DlperfError,
+    UsageError,
+)
+from pytest_dlperf.model.judgement import Companion, Companions, Verdict
 from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
@@ -130,7 +137,15 @@ class Measuring:
         if self.suite.settings.records_baselines and (doubts := system.doubts):
             raise UsageError("\n".join(map(str, doubts)))
         self._cases[case.id] = case
-        return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
+        return self._measurements.once(Measurement, case.id, lambda: self._take(case))
+
+    def _take(self, case: Case) -> Measurement:
+        return self._measurer.measure(case)
+
+    def companions(self, measurement: Measurement) -> tuple[Companion, ...]:
+        """Measure and judge the companions of a red case on its hosts: with logs, nothing."""
+        del measurement
+        return ()
 
     def family(self, measurement: Measurement, name: str) -> Metric:
         """Return a family of metrics of a case that was measured."""
@@ -263,6 +278,51 @@ class Launching(Measuring):
         except (CannotMeasureError, BrokenError) as error:
             problem = f"the accepted software could not be run beside it: {error}"
         return ControlRuns(interleaved=tuple(taken), problem=problem)
+
+    def _take(self, case: Case) -> Measurement:
+        needs = self._probes(case, self.suite.systems[case.system].needs)
+        return self._measurer.measure(case, needs=needs)
+
+    def _probes(self, case: Case, names: Sequence[str]) -> list[Case]:
+        return probes_for(case, names, self.suite.systems) if names else []
+
+    def companions(self, measurement: Measurement) -> tuple[Companion, ...]:
+        """Measure and judge a red case's companions and what it needs, once, on its hosts."""
+        case = self._cases.get(measurement.case_id)
+        if case is None or measurement.fingerprint is None:
+            return ()
+        system = self.suite.systems[case.system]
+        probes = self._probes(case, (*system.companions, *system.needs))
+        if not probes:
+            return ()
+        return self._measurements.once(
+            Companions,
+            case.id,
+            lambda: Companions(tuple(self._companion(probe, measurement) for probe in probes)),
+        ).found
+
+    def _companion(self, probe: Case, of: Measurement) -> Companion:
+        system = self.suite.systems[probe.system]
+        found = Companion(case_id=probe.id, resource=system.resource or system.id)
+        try:
+            measurement = self._measurer.measure(probe, companion_of=of)
+            judgements = [
+                decide(one.without_control)
+                for metric in system.metrics
+                if metric.is_judged
+                for one in self.gate_inputs(measurement, metric.name, None, about=probe)
+            ]
+        except DlperfError as error:
+            return structs.replace(found, reason=str(error))
+        worst = min(judgements, key=badness)
+        return structs.replace(
+            found,
+            metric=worst.metric.name,
+            verdict=worst.verdict,
+            difference_percent=worst.difference_percent,
+            loss_percent=worst.loss_percent,
+            reason=worst.reason,
+        )
 
     def _interleaved(self, measurement: Measurement, control: Control) -> InterleavedRuns:
         taken_on = measurement.fingerprint

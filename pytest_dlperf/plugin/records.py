@@ -13,7 +13,7 @@ from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.gate.verdicts import excuse
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.results import (
     Accepted,
     CaseResult,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Explanation
+    from pytest_dlperf.model.judgement import Companion
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
@@ -53,6 +53,8 @@ class TestNotes:
         """The metric that the test judges."""
         self.record = TestRecord(case=case, metric=metric.name)
         """The record so far."""
+        self.companions: tuple[Companion, ...] = ()
+        """Probes that ran on the case's hosts once it was red."""
         self._explained_verdicts: dict[str, Verdict] = {}
         """The verdicts explained so far, by metric."""
 
@@ -154,6 +156,18 @@ class Explainer:
     def explain(self, notes: TestNotes) -> None:
         """Add explanations of a test's judgements to its record."""
         judgements = notes.unexplained()
+        self._explain_by_history(notes, judgements)
+        if notes.companions:
+            from pytest_dlperf.history.companions import weighed
+
+            for one in judgements:
+                if not one.passes(strict=True):
+                    name = one.metric.name
+                    known = notes.record.explanations.get(name, Explanation())
+                    found = weighed(one, notes.companions)
+                    notes.explained(name, replace(known, companions=found))
+
+    def _explain_by_history(self, notes: TestNotes, judgements: Sequence[Judgement]) -> None:
         if self._red_before is not None:
             judgements = self._not_as_before(notes, judgements)
         if not judgements or self.fault is not None:

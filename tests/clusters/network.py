@@ -90,6 +90,14 @@ class Network:
                 return
         raise TimeoutError(f"{name} cannot be reached {LONG_S:g} s after its link was mended")
 
+    def limit(self, name: str, *, megabits: int | None) -> None:
+        """Limit what reaches and what leaves a host, each to so many Mbit/s; None: no more."""
+        verb = "delete" if megabits is None else "replace"
+        terms = "" if megabits is None else f" tbf rate {megabits}mbit burst 32kbit latency 400ms"
+        for place, device in (("controller", self._port(name)), (name, "eth0")):
+            words = f"qdisc {verb} dev {device} root{terms}".split()
+            subprocess.run([*self._prefix(place), command("tc"), *words], check=True)
+
     def is_cut(self, name: str) -> bool:
         return "state UP" not in self._ip("controller", f"link show {self._port(name)}")
 

@@ -141,6 +141,10 @@ class SshHosts:
             # Looked for in the log, because a host may listen where this process cannot reach it.
             self._servers[name].wait_for(partial(self._listens, name))
 
+    def server_pid(self, name: str) -> int:
+        """The sshd of a host, below which all that is started there runs."""
+        return self._servers[name].pid
+
     def disconnect(self, name: str) -> None:
         """End all connections to a host, at its side; what they had started is left alone."""
         below = descendants_of(self._servers[name].pid)
