@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.rules import Terms
+from pytest_dlperf.gate.tolerance import detectable_percent
 from pytest_dlperf.gate.verdicts import (
     GateInput,
     GateOptions,
     GateResult,
     decide,
-    detectable_percent,
     excuse,
     run_gate,
     withdraw,

@@ -428,6 +428,22 @@ def test_a_key_that_is_missing_or_no_number_is_told(
 
 
 @pytest.mark.in_process
+def test_a_key_whose_unit_has_changed_is_no_gain(suite: Suite, tmp_path: Path) -> None:
+    suite.system_file(KEYED, "disk-write.yaml")
+    whole = f"{json.dumps(DOCUMENT)}\n{ROWS}"
+    keyed_night(suite, tmp_path / "first", whole, "--dlperf-create-baselines")
+    changed = whole.replace("250000.0", "250000000.0").replace("1500000.0", "1500.0")
+    found = keyed_night(suite, tmp_path / "changed", changed)
+    verdicts = {name: one["verdict"] for name, one in found.items() if one["verdict"] != "pass"}
+    assert verdicts == {"bandwidth": "inconclusive", "latency/50.0": "inconclusive"}
+    assert "is 1000 times as good as accepted" in found["bandwidth"]["reason"]
+    accepted = keyed_night(suite, tmp_path / "real", changed, "--dlperf-update-baselines")
+    assert accepted["bandwidth"]["gate"]["recorded"]
+    again = keyed_night(suite, tmp_path / "again", changed)
+    assert {one["verdict"] for one in again.values()} == {"pass"}
+
+
+@pytest.mark.in_process
 def test_lines_of_json_are_documents_each(suite: Suite, tmp_path: Path) -> None:
     suite.system_file(
         "framework: disk\nmodel: write\ncases: [{topologies: [1n1g]}]\nmetrics:\n"

@@ -38,6 +38,7 @@ def badness(judgement: Judgement) -> tuple[bool, int, float]:
 
 
 def _described(judgement: Judgement) -> str:
-    name, difference = judgement.metric.member_name, judgement.difference_percent
+    metric, difference = judgement.metric, judgement.difference_percent
+    name = metric.member_name or metric.name
     far = "" if difference is None else f" {numbers.signed_percent(difference)}"
     return f"{name} ({judgement.verdict.value}{far})"

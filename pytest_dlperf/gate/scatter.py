@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
 from pytest_dlperf.gate.reference import counted_sessions
 from pytest_dlperf.gate.sequential import LAST_LOOK
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Source
 from pytest_dlperf.model.statistics import (
     MIN_RUNS_FOR_NOISE,
@@ -24,6 +27,8 @@ from pytest_dlperf.model.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.judgement import Decision
     from pytest_dlperf.model.metric import Metric
 
 _MIN_RUNS_FOR_DEVIATION: Final = 3
@@ -39,6 +44,9 @@ _MAX_SCATTER_OF_FEW: Final = 3.0
 
 Nine runs of a session show theirs well enough for a smaller bound.
 """
+
+_UNLIKELY_GAIN: Final = 10.0
+"""From so many times the accepted number on, a unit has changed rather than the software."""
 
 _NOISY: Final = 3.0
 """The scatter over that of the baseline which a session is told from."""
@@ -67,6 +75,25 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
     if 3 * far > len(runs):
         return f"{far} of its {len(runs)} runs lie far from the others"
     return None
+
+
+def plausible(decision: Decision, measured: float, baseline: Baseline, metric: Metric) -> Decision:
+    """Leave a gain open that is too large to be one: a program may print another unit since."""
+    is_gain = decision.verdict is Verdict.IMPROVED and metric.tolerance_at_least is None
+    if not is_gain or not is_unlikely_gain(measured, baseline.accepted, baseline.better):
+        return decision
+    times = max(measured / baseline.accepted, baseline.accepted / measured)
+    reason = (
+        f"{numbers.quantity(measured, metric.unit)} is {times:.4g} times as good as accepted: has "
+        "the program begun to print another unit? --dlperf-update-baselines accepts a real gain"
+    )
+    return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
+
+
+def is_unlikely_gain(measured: float, accepted: float, better: Better) -> bool:
+    """Whether a number is so much better than the accepted one that units differ, more likely."""
+    low, high = (accepted, measured) if better is Better.HIGHER else (measured, accepted)
+    return 0 < low * _UNLIKELY_GAIN <= high
 
 
 def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 USUAL_REPEATS: Final = 5
 """Runs of a session unless the system or the user says otherwise."""
 
+_ALL_PERCENT: Final = 100.0
+"""Where less is worse there is no larger loss: one of so much cannot be exceeded, nor found."""
 _MIN_WORSE_RUNS: Final = 2
 """Of a metric without noise, one run with a second value may be an accident."""
 
@@ -240,3 +242,17 @@ class Drift(Struct, frozen=True, kw_only=True):
                 f"{numbers.percent(100 * self.allowed)}"
             ),
         )
+
+
+def detectable_percent(
+    runs: Sequence[float], tolerance_percent: float, better: Better
+) -> float | None:
+    """Smallest loss that a session with these runs finds against a baseline of as many.
+
+    ``None`` if it finds none.
+    """
+    error = median_error(runs, (), len(runs))
+    if error is None:
+        return None
+    percent = error.min_detectable_percent(tolerance_percent / 100, better)
+    return percent if better is Better.LOWER or percent < _ALL_PERCENT else None

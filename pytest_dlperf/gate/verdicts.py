@@ -18,16 +18,20 @@ from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
 from pytest_dlperf.gate.reference import groups_of_few, note_of_new_groups
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
-from pytest_dlperf.gate.scatter import remedy_for_scatter, why_noisier, why_too_scattered
+from pytest_dlperf.gate.scatter import (
+    is_unlikely_gain,
+    plausible,
+    remedy_for_scatter,
+    why_noisier,
+    why_too_scattered,
+)
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
-from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
@@ -40,9 +44,6 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 
 _MIN_DAYS_OF_GAP: Final = 14
 """Hosts that change by 0.2 % a night at random are 0.7 % off after so many."""
-
-_ALL_PERCENT: Final = 100.0
-"""Where less is worse there is no larger loss: one of so much cannot be exceeded, nor found."""
 
 
 class MeasuredCase(Struct, frozen=True):
@@ -203,7 +204,7 @@ def decide(gate_input: GateInput) -> Judgement:
         samples = gate_input.case.measurement.samples(metric.name)
         available = gate_input.case.measurement.available_runs
         rule = rule_for(metric, baseline, gate_input.terms, available=available)
-        decision = last_decision(rule, samples.values)
+        decision = plausible(last_decision(rule, samples.values), measured, baseline, metric)
         # A number that has moved says enough; of equal runs the rule tells.
         if decision.verdict is Verdict.PASS and not is_noise_free(baseline.rolling):
             new = note_of_new_groups(baseline.rolling, samples.values, metric.better)
@@ -377,20 +378,6 @@ def _why_not_measured(measurement: Measurement, metric: Metric) -> str | None:
     )
 
 
-def detectable_percent(
-    runs: Sequence[float], tolerance_percent: float, better: Better
-) -> float | None:
-    """Smallest loss that a session with these runs finds against a baseline of as many.
-
-    ``None`` if it finds none.
-    """
-    error = median_error(runs, (), len(runs))
-    if error is None:
-        return None
-    percent = error.min_detectable_percent(tolerance_percent / 100, better)
-    return percent if better is Better.LOWER or percent < _ALL_PERCENT else None
-
-
 def _is_to_be_recorded(judgement: Judgement, gate_input: GateInput, options: GateOptions) -> bool:
     """Whether the session's options ask for recording this number.
 
@@ -416,8 +403,11 @@ def is_outside_tolerance(judgement: Judgement, tolerance_percent: float) -> bool
     if judgement.verdict in _WORSE:
         return True
     measured, accepted, better = judgement.measured, judgement.accepted, judgement.metric.better
-    if judgement.verdict is not Verdict.IMPROVED or not (measured and accepted and better):
+    if not (measured and accepted and better):
         return False
+    if judgement.verdict is not Verdict.IMPROVED:
+        is_open = judgement.verdict is Verdict.INCONCLUSIVE
+        return is_open and is_unlikely_gain(measured, accepted, better)
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
     return better.is_worse(better.changed(accepted, allowed), measured)
 

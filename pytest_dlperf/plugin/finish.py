@@ -19,7 +19,8 @@ from pytest_dlperf.files.environment import (
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.owners import owners_of
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.verdicts import detectable_percent, is_outside_tolerance, withdraw
+from pytest_dlperf.gate.tolerance import detectable_percent
+from pytest_dlperf.gate.verdicts import is_outside_tolerance, withdraw
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
