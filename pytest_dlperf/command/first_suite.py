@@ -19,7 +19,7 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
+from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, drafted_probe, trains_on_cpus
 from pytest_dlperf.survey.machine import is_installed
 
 if TYPE_CHECKING:
@@ -102,7 +102,13 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
     Raises:
         UsageError: What was found does not make a valid one.
     """
-    if basis.command is None and basis.log is None:
+    if basis.probe is not None:
+        text = drafted_probe(basis, basis.probe)
+        has_model = basis.model is not None
+        plan.unsure += [
+            doubt for doubt in basis.probe.unsure if not (has_model and doubt.startswith("model:"))
+        ]
+    elif basis.command is None and basis.log is None:
         says = (
             f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be set."
         )

@@ -31,9 +31,15 @@ from pytest_dlperf.survey.drafting import (
     BY_THREE_LINES,
     DraftBasis,
 )
-from pytest_dlperf.survey.identifying import has_flat_loss
+from pytest_dlperf.survey.identifying import Identification, has_flat_loss
 from pytest_dlperf.survey.machine import Machine, look_at_machine
 from pytest_dlperf.survey.own_command import read_command, with_numbers_of
+from pytest_dlperf.survey.probe_output import (
+    ProbeOutput,
+    known_probe,
+    loose_probe,
+    table_probe,
+)
 from pytest_dlperf.survey.repository import (
     commands_below,
     is_empty,
@@ -48,7 +54,6 @@ if TYPE_CHECKING:
     import argparse
 
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
 
 _MAX_TRIAL_S: Final = 120
@@ -119,21 +124,22 @@ def run(options: argparse.Namespace) -> int:
     hosts = _hosts(options, plan)
     gpus = min((host.devices or 0 for host in hosts), default=0)
     command = _command(options, gpus or machine.gpus or machine.gpus_of_nodes or 1, plan)
-    log = None if log_file is None else _log(log_file, plan)
-    if command is None and log is None and options.trainer is None and is_empty(Path.cwd()):
+    read = None if log_file is None else _log(log_file, plan)
+    if command is None and read is None and options.trainer is None and is_empty(Path.cwd()):
         add_example(plan)
     else:
-        base = _base(options, command, log, plan)
+        base = _base(options, command, read, plan)
         script = command.script if command is not None else None
-        if log is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
-            log = _trial(options, command, base, machine, plan)
-            base = _base_of_log(log) or base
-            if log is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
+        if read is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
+            read = _trial(options, command, base, machine, plan)
+            base = _base_of_log(read) or base
+            if read is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
                 _add_lines(command, plan)
         basis = DraftBasis(
             base=base,
             command=command,
-            log=log,
+            log=None if isinstance(read, ProbeOutput) else read,
+            probe=read if isinstance(read, ProbeOutput) else None,
             machine=machine,
             nodes=max(1, len(hosts)),
             gpus_of_hosts=gpus,
@@ -187,8 +193,14 @@ def _others(places: list[str], plan: SuitePlan) -> None:
         plan.found.append(f"more of its kind in {others}; --command takes another one")
 
 
-def _log(file: Path, plan: SuitePlan) -> Identification:
+def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
     found = identify_log(file)
+    probe = known_probe(file, {}) or table_probe(file, file.stem)
+    if probe is None and found is None:
+        probe = loose_probe(file, file.stem)
+    if probe is not None:
+        plan.found.append(f"{printable(str(file))} is {probe.kind}")
+        return probe
     if found is None:
         raise UsageError(
             f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' shows "
@@ -205,7 +217,7 @@ def _steps(found: Identification) -> str:
 def _base(
     options: argparse.Namespace,
     command: OwnCommand | None,
-    log: Identification | None,
+    log: Identification | ProbeOutput | None,
     plan: SuitePlan,
 ) -> str:
     """Choose the system to extend."""
@@ -235,9 +247,9 @@ def _base(
     )
 
 
-def _base_of_log(log: Identification | None) -> str | None:
+def _base_of_log(log: Identification | ProbeOutput | None) -> str | None:
     """Return the shipped system for the trainer of a log, if there is one."""
-    trainer = log.trainer if log is not None else None
+    trainer = log.trainer if isinstance(log, Identification) else None
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
 
 
@@ -260,8 +272,8 @@ def _model(options: argparse.Namespace) -> str | None:
 
 def _trial(
     options: argparse.Namespace, command: OwnCommand, base: str, machine: Machine, plan: SuitePlan
-) -> Identification | None:
-    """Run the training once, unless an option, a guess or a login node forbids it."""
+) -> Identification | ProbeOutput | None:
+    """Run the program once, unless an option, a guess or a login node forbids it."""
     if options.no_run or options.dry_run or command.is_guessed:
         return None
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
@@ -279,6 +291,10 @@ def _trial(
             raise UsageError(f"{said}. {remedy}:\n{tried.last_lines}")
         plan.unsure.append(f"whether it runs here: {said}")
         return None
+    if tried.probe is not None:
+        took = f"in {tried.elapsed_s:.0f} s: {tried.log}"
+        plan.found.append(f"it printed {tried.probe.kind}, {took}")
+        return tried.probe
     if tried.found is None:
         plan.found.append(f"in what it printed no line shows a step: {tried.log}")
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.case import CaseHints
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
+    from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _LABEL_WIDTH: Final = 14
 _CASES_NAMED: Final = 3
@@ -134,6 +136,32 @@ class LogReport(Struct, frozen=True):
             if ships in PRINTED_BY_US
             else f"have each rank print a line a step, for the format dlperf: {_LINE}",
         )
+
+    def probe(self, head: HeadOfLog, found: ProbeOutput) -> Iterator[str]:
+        """Describe what a program without steps has printed or written."""
+        yield self.style(f"{printable(str(head.path))}: {found.kind}", "bold")
+        yield from self._rows("read", _amount_read(head))
+        yield from self._rows("kind", "a probe: a run is one start of the program")
+        for name, members in groupby(found.metrics, lambda one: one.family or one.name):
+            texts = [
+                f"{f'{one.member_name} ' if one.family else ''}"
+                f"{quantity(found.run.metrics.get(one.name), one.unit)}"
+                for one in members
+            ]
+            yield from self._rows("metric", f"{name} {named(texts, _VALUES_SHOWN)}")
+        for doubt in found.unsure:
+            yield from self._rows("unsure", doubt)
+        shown, case = shlex.quote(os.fspath(head.path)), found.system.cases[0].id
+        if found.text and self.file is None:
+            file = f"bench_tests/systems/{found.system.id}.yaml"
+            yield from self._rows("next", f"pytest-dlperf read {shown} --write {file}")
+            return
+        if found.text:
+            yield from self._rows(
+                "next", f"look at what {shlex.quote(str(self.file))} marks with ?"
+            )
+        session = f"pytest bench_tests -k {case} --dlperf-logs {case}={shown}"
+        yield from self._rows("" if found.text else "next", session)
 
     def _numbers(self, head: HeadOfLog, system: System) -> Iterator[str]:
         kind = lines_of(head.clusters.repeated, system.log_format)

@@ -28,9 +28,12 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.texts import printable
 from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import (
-    Identification,
-    identify,
+from pytest_dlperf.survey.identifying import Identification, identify
+from pytest_dlperf.survey.probe_output import (
+    ProbeOutput,
+    known_probe,
+    loose_probe,
+    table_probe,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.config.systems import System
+    from pytest_dlperf.formats.log_format import LogFormat
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,20 +82,41 @@ def run(options: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     reader = LogReport(systems, formats, wanted, style, file)
     style.show(f"note: {one}; 'pytest-dlperf check' shows all mistakes" for one in problems[:1])
-    identified = [identify(head, systems, formats, wanted) for head in heads]
-    shows_steps = next((head for head, found in zip(heads, identified, strict=True) if found), None)
+    identified = [_identified(head, systems, formats, wanted) for head in heads]
+    shows_steps = (head for head, found in zip(heads, identified, strict=True) if found)
+    beside = next(shows_steps, None)
     for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
         if number:
             style.show([""])
+        read: Identification | ProbeOutput | None = found
         if found is None:
-            style.show(reader.unknown(head, shows_steps))
-            read = None
+            style.show(reader.unknown(head, beside))
+        elif isinstance(found, ProbeOutput):
+            style.show(reader.probe(head, found))
         else:
             read, measured = measure(head, found, wanted, formats)
             style.show(reader.known(head, read, measured))
         if file is not None:
             _write(file, read)
     return FINE if all(identified) else FAULTS
+
+
+def _identified(
+    head: HeadOfLog,
+    systems: Mapping[str, System],
+    formats: Mapping[str, LogFormat],
+    wanted: CaseHints,
+) -> Identification | ProbeOutput | None:
+    """Find out what a log is: of a known probe, of a training, or of an unknown program."""
+    path, name = head.path, head.path.stem
+    if wanted.case is not None and wanted.case.work is not None:
+        return identify(head, systems, formats, wanted)
+    return (
+        known_probe(path, systems)
+        or table_probe(path, name)
+        or identify(head, systems, formats, wanted)
+        or (loose_probe(path, name) if head.trainer() is None else None)
+    )
 
 
 def _head(path: Path) -> HeadOfLog:
@@ -131,9 +156,12 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
         raise UsageError(f"--case: {error}{nearest(given, known)}") from error
 
 
-def _write(file: Path, found: Identification | None) -> None:
+def _write(file: Path, found: Identification | ProbeOutput | None) -> None:
     if found is None:
         raise UsageError("--write: nothing was found to write")
-    if found.starter is None:
+    if isinstance(found, ProbeOutput) and found.text:
+        write_report("--write", file, found.text)
+        return
+    if isinstance(found, ProbeOutput) or found.starter is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
     write_report("--write", file, found.starter.file().text())

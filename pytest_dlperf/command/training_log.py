@@ -21,6 +21,8 @@ from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify, with_finite_loss
+from pytest_dlperf.survey.probe_output import known_probe, loose_probe, table_probe
+from pytest_dlperf.survey.repository import trains
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
+    from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _FOLDER: Final = Path(".dlperf/init")
 _ENOUGH_STEPS: Final = 40
@@ -43,6 +46,8 @@ class TrialRun(Struct, frozen=True, kw_only=True):
 
     log: Path
     found: Identification | None
+    probe: ProbeOutput | None
+    """What a program without steps has printed, which ended by itself."""
     exit_code: int | None
     """``None`` if it was ended, as usual."""
     elapsed_s: float
@@ -156,13 +161,23 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     except DlperfError as error:
         raise UsageError(f"--command: {error}") from error
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    found = _identified(log)
+    is_probe = code == 0 and text and not trains(command.script, Path.cwd())
     return TrialRun(
         log=log.relative_to(Path.cwd()),
-        found=_identified(log),
+        found=found,
+        probe=_probe(log, command, found) if is_probe else None,
         exit_code=code,
         elapsed_s=time.monotonic() - started,
         last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
     )
+
+
+def _probe(log: Path, command: OwnCommand, found: Identification | None) -> ProbeOutput | None:
+    name = Path(command.script or as_typed(command)[0]).stem
+    probe = known_probe(log, {}) or table_probe(log, name)
+    is_unknown = found is None and HeadOfLog(log).trainer() is None
+    return probe or (loose_probe(log, name) if is_unknown else None)
 
 
 def _identified(log: Path) -> Identification | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
+    from pytest_dlperf.survey.probe_output import ProbeOutput
 
 PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
 """Systems of any script: what it prints is added, and its arguments are its own."""
@@ -70,6 +72,8 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     gpus_of_hosts: int = 0
     """Of each of them, where they were named with a number."""
     model: str | None = None
+    probe: ProbeOutput | None = None
+    """What a program without steps has printed, in place of a log."""
 
 
 def draft(basis: DraftBasis) -> FirstSystem:
@@ -284,14 +288,56 @@ def _model_of(command: OwnCommand | None) -> str:
     return "model"
 
 
+def drafted_probe(basis: DraftBasis, found: ProbeOutput) -> str:
+    """Write the system file of a program without steps."""
+    first, command = found.first, basis.command
+    if first is None:
+        return found.text
+    keys = dict(first.keys)
+    if basis.model is not None:
+        keys["model"] = basis.model
+    if launch := _probe_launch(basis):
+        keys["launch"] = launch
+    topologies = _topologies(basis, {}) if command is not None else first.case["topologies"]
+    source = command.text if command is not None else "its output"
+    return replace(
+        first,
+        comments=[f"Made by 'pytest-dlperf init' from {source}.", *first.comments],
+        keys=keys,
+        case={"topologies": topologies[:1]},
+        unsure={k: why for k, why in first.unsure.items() if k != "model" or basis.model is None},
+    ).text()
+
+
+def _probe_launch(basis: DraftBasis) -> dict[str, Any]:
+    """Say how it is started: as typed, but for what a launcher says of nodes."""
+    command = basis.command
+    if command is None:
+        return {}
+    words = [word.replace("{", "{{").replace("}", "}}") for word in _typed(command)]
+    start = _STARTS.get(command.launcher, ())
+    if command.launcher == "python":
+        words = [*start, *words[1:]]
+    elif start and command.script in words:
+        words = [*start, *words[words.index(command.script) :]]
+    on_cpus = {"devices": "cpu"} if trains_on_cpus(basis) else {}
+    environment = {"environment": command.environment} if command.environment else {}
+    return {**on_cpus, "command": words, **environment}
+
+
+def _typed(command: OwnCommand) -> list[str]:
+    words = shlex.split(command.text)
+    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
+        words.pop(0)
+    return words
+
+
 def as_typed(command: OwnCommand) -> list[str]:
     """Return the program and its arguments as they are typed, with an interpreter that has torch.
 
     Where the environment of this Python is not on the path, its torchrun is not either.
     """
-    words = shlex.split(command.text)
-    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
-        words.pop(0)
+    words = _typed(command)
     if words[:1] == ["torchrun"] and is_installed("torch"):
         return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
     if words[:1] in (["python"], ["python3"]):

@@ -60,6 +60,7 @@ PROGRAMS: Final[Mapping[str, str]] = {
     "maxtext": "maxtext",
 }
 """The programs of systems that ship, by a part of their names."""
+_TRAINS: Final = re.compile(r"\.backward\(|optimizer|optim\.|\.fit\(|Trainer\(|\.grad\b")
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
 _LAUNCHED: Final[Mapping[str, str]] = {
     "accelerate": "accelerate launch --num_processes {devices} {script}",
@@ -192,6 +193,12 @@ def prints_steps(script: str | None, folder: Path) -> bool:
     """Tell whether a script has the package print its steps already."""
     text = _source(script, folder) if script is not None else None
     return text is not None and _STEPS_ARE_PRINTED.search(text) is not None
+
+
+def trains(script: str | None, folder: Path) -> bool:
+    """Tell whether a script trains, as far as its text says."""
+    text = _source(script, folder) if script is not None else None
+    return text is not None and _TRAINS.search(text) is not None
 
 
 def _system_of_text(text: str) -> str | None:
