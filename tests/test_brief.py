@@ -112,7 +112,7 @@ def test_a_single_loss_is_told_in_full() -> None:
     )
     assert brief.text == (
         "office, Friday 2026-11-20\n"
-        "to do: look at --step-delay-ms first: nothing else came with the loss\n"
+        "to do: look at --step-delay-ms first: it came with the loss, nothing else\n"
         "\n"
         f"regressed -9.9 % since Tuesday: {case_id(1)}\n"
         "  throughput 901.00 images/s, reference 1000.00\n"
@@ -129,7 +129,7 @@ def test_a_single_loss_is_told_in_full() -> None:
     assert brief.markdown == (
         "**office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %.**\n"
         "\n"
-        "**to do**: look at `--step-delay-ms` first: nothing else came with the loss\n"
+        "**to do**: look at `--step-delay-ms` first: it came with the loss, nothing else\n"
         "\n"
         f"- **regressed -9.9 % since Tuesday**: `{case_id(1)}`\n"
         "  - throughput 901.00 images/s, reference 1000.00\n"
@@ -180,7 +180,10 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
     titles = [line for line in brief.text.splitlines() if line and not line.startswith(" ")]
     assert titles == [
         "office, Friday 2026-11-20",
-        f"to do: look at --step-delay-ms first: nothing else came with the loss (in {case_id(2)})",
+        (
+            "to do: look at --step-delay-ms first: it came with the loss, nothing else "
+            f"(in {case_id(2)})"
+        ),
         f"failed tonight: {case_id(7)}",
         f"regressed -30.0 % tonight: {case_id(2)}",
         f"regressed -20.0 % since Tuesday: {case_id(3)}",

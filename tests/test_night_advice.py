@@ -35,16 +35,16 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
 @pytest.mark.parametrize(
     ("case", "advice"),
     [
-        (lost(DELAY, TORCH), "look at --step-delay-ms first: nothing else came with the loss"),
-        (lost(DELAY, COMMIT), "look at --step-delay-ms first: nothing else came with the loss"),
+        (lost(DELAY, TORCH), "look at --step-delay-ms first: it came with the loss, nothing else"),
+        (lost(DELAY, COMMIT), "look at --step-delay-ms first: it came with the loss"),
         (lost(NEW_TORCH, replace(COMMIT, changes_nothing=True)),
-         "look at software torch first: nothing else came with the loss"),
-        (lost(COMMIT), "look at commit of suite first: nothing else came with the loss"),
+         "look at software torch first: it came with the loss, nothing else"),
+        (lost(COMMIT), "look at commit of suite first: it came with the loss, nothing else"),
         (lost(COMMIT, commits=(LOADER,)),
          ("look at commit 1a2b3c4 of suite, Chen Wei: Save metrics first: "
-          "nothing else came with the loss")),
+          "it came with the loss, nothing else")),
         (lost(DELAY, NEW_TORCH),
-         f"find out which of 2 things it was: pytest-dlperf why {case_id(1)}"),
+         f"find out which change it was: pytest-dlperf why {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
          "look at hosts first"),
         (lost(TORCH), "look at what is not recorded, such as data: nothing else came with it"),
@@ -55,7 +55,7 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
          "measure it again with more runs: --dlperf-repeats N"),
         (broken(Verdict.FAILED, SINCE_TUESDAY),
-         "look at --step-delay-ms first: nothing else came with it"),
+         "look at --step-delay-ms first: it came with it, nothing else"),
         (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=())), ""),
         (moved_case(case_id(1), 9.9, None, Verdict.IMPROVED),
          ("accept the gain, or a later loss of as much passes: "
@@ -77,7 +77,8 @@ def test_what_is_new_is_acted_on_before_what_is_known() -> None:
     worse = moved_case(case_id(2), -20.0, NOTED)
     advice = night_of(make.session(worse, lost(DELAY))).advice
     assert str(advice) == (
-        f"to do: look at --step-delay-ms first: nothing else came with the loss (in {case_id(1)})"
+        "to do: look at --step-delay-ms first: it came with the loss, nothing else "
+        f"(in {case_id(1)})"
     )
 
 

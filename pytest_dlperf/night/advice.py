@@ -65,8 +65,9 @@ def _of_group(group: Group, tonight: str) -> Text:
 def _of_explanation(explanation: Explanation, group: Group) -> Text:
     if explanation.found is not None:
         return phrase("act on what the hunt has found")
-    if suspects := _suspects(explanation):
-        return _of_suspects(suspects, group)
+    came = [it for it in explanation.differences if it.came_with_it and not it.changes_nothing]
+    if came:
+        return _of_suspects(came, explanation, group)
     if group.status is CaseStatus.REGRESSED:
         return phrase("look at what is not recorded, such as data: nothing else came with it")
     measurement = group.cases[0].measurement
@@ -74,24 +75,19 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
     return phrase("read how the log ends") if has_log else NOTHING
 
 
-def _of_suspects(suspects: Sequence[Difference], group: Group) -> Text:
-    first = words.told_difference(suspects[0])
+def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Group) -> Text:
+    is_launch = any(one.kind in _OF_LAUNCH for one in came)
+    # A commit that brought an argument is the same suspect.
+    suspects = [one for one in came if not (is_launch and one.is_suite)]
+    what = phrase("{}", code(words.told_difference(suspects[0]).name))
     if len(suspects) == 1:
-        came = word(words.came_with(group.judgement))
-        commits = list(words.commit_texts(group.explanation, 1))
-        is_commit = suspects[0].kind is DifferenceKind.COMMIT and len(commits) == 1
-        what = commits[0] if is_commit else phrase("{}", code(first.name))
-        return phrase("look at {} first: nothing else {}", what, came)
+        commits = list(words.commit_texts(explanation, 1))
+        if suspects[0].kind is DifferenceKind.COMMIT and len(commits) == 1:
+            what = commits[0]
+        said = phrase("look at {} first: it {}", what, word(words.came_with(group.judgement)))
+        return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:
         command = f"pytest-dlperf why {group.cases[0].case.id}"
-        return phrase("find out which of {} things it was: {}", len(suspects), code(command))
-    return phrase("look at {} first", code(first.name))
-
-
-def _suspects(explanation: Explanation) -> list[Difference]:
-    """Choose what may be the cause; a commit that brought an argument is the same suspect."""
-    found = [one for one in explanation.differences if one.came_with_it and not one.changes_nothing]
-    if any(one.kind in _OF_LAUNCH for one in found):
-        return [one for one in found if not one.is_suite]
-    return found
+        return phrase("find out which change it was: {}", code(command))
+    return phrase("look at {} first", what)
