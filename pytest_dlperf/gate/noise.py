@@ -245,14 +245,14 @@ THRESHOLD_ERRORS: Final = 3.25
 
 
 @lru_cache(maxsize=1024)
-def errors_of_family(errors: float, members: int) -> float:
-    """Deviations that the worst of so many reaches as seldom as one of them reaches ``errors``.
+def errors_of_family(members: int) -> float:
+    """Standard errors that the worst loss of so many metrics reaches as seldom as one by chance.
 
     By Bonferroni: it holds however the members depend on each other.
     """
     if members == 1:
-        return errors
-    return -NormalDist().inv_cdf(math.erfc(errors / math.sqrt(2)) / 2 / members)
+        return THRESHOLD_ERRORS
+    return -NormalDist().inv_cdf(math.erfc(THRESHOLD_ERRORS / math.sqrt(2)) / 2 / members)
 
 
 class StandardError(Struct, frozen=True, kw_only=True):

@@ -126,8 +126,7 @@ def _sequential(
     least = accepted.min_loss_percent / 100
     threshold = max(least, errors * error.value)
     accepted_error = StandardError.combined(
-        rule.accepted_error(night.sensitivity, night, night.count)
-        for rule, night in zip(rules, nights, strict=True)
+        rule.accepted_error(night, night.count) for rule, night in zip(rules, nights, strict=True)
     )
     better = accepted.baseline.better
     drift = Drift(

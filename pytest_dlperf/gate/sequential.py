@@ -221,7 +221,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             ),
             dof=dof,
         )
-        errors = errors_of_family(THRESHOLD_ERRORS, self.members)
+        errors = errors_of_family(self.members)
         if noisier is not None or self.members > 1:
             errors = t_quantile(errors, dof)
         return Sensitivity(
@@ -230,9 +230,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             threshold=max(self.min_loss_percent / 100, errors * error.value),
         )
 
-    def drift(self, sensitivity: Sensitivity, night: Night, count: int) -> Drift:
-        """Make the bound that the accepted number sets to so many runs."""
-        error = self.accepted_error(sensitivity, night, count)
+    def drift(self, night: Night, count: int) -> Drift:
+        """Make the bound that the accepted number sets to so many runs of a night."""
+        sensitivity = self._sensitivity(count, night.noisier)
+        error = self.accepted_error(night, count)
         percent = max(self.tolerance_percent, self.min_loss_percent)
         return Drift(
             baseline=self.baseline,
@@ -241,11 +242,11 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             error=error,
         )
 
-    def accepted_error(self, sensitivity: Sensitivity, night: Night, count: int) -> StandardError:
+    def accepted_error(self, night: Night, count: int) -> StandardError:
         """Standard error of the difference from the accepted number, the median of a few runs."""
         accepted = self.deviation * math.sqrt(median_variance(self.accepted_runs))
         value = math.hypot(accepted, night.deviation / math.sqrt(count))
-        return StandardError(value=value, dof=sensitivity.error.dof)
+        return StandardError(value=value, dof=self._sensitivity(count, night.noisier).error.dof)
 
     def false_alarm(self, last: int, night: Night) -> float:
         """Probability of an alarm when nothing has changed, or a little more than that.
@@ -258,7 +259,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             return false_alarm_of_modes(self.reference, self.better, looks, self._is_alarm)
         first = last if self.is_fixed else min(MIN_RUNS_TO_FAIL, last)
         early = () if self.is_fixed else range(MIN_RUNS_TO_FAIL_EARLY, first)
-        total = self.drift(self._sensitivity(first, night.noisier), night, first).false_alarm
+        total = self.drift(night, first).false_alarm
         for count in (*early, *range(first, last + 1)):
             sensitivity = self._sensitivity(count, night.noisier)
             least = _MIN_EARLY_LOSS if count in early else 0.0
@@ -317,7 +318,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
                 return replace(self, reference=group).decide(values, is_last=is_last)
         decision = self._passed(night, last)
         if look.is_drift and not look.is_lost:
-            drift = self.drift(night.sensitivity, night, count)
+            drift = self.drift(night, count)
             decision = drift.fail(decision, night.measured)
         if look.is_alarm:
             return self._failed(decision, night)
@@ -328,7 +329,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         count, night = len(values), self.night(values)
         loss = self.better.loss(night.measured, self.reference.level)
         is_lost = loss > night.sensitivity.threshold
-        is_drift = self.drift(night.sensitivity, night, count).is_exceeded_by(night.measured)
+        is_drift = self.drift(night, count).is_exceeded_by(night.measured)
         fails = count >= MIN_RUNS_TO_FAIL and (is_drift or is_lost)
         fails = fails or self._fails_early(night, loss)
         # By the sensitivity of a usual night: a noisy one passes no loss more easily.

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import (
-    THRESHOLD_ERRORS,
     StandardError,
     are_alike,
     errors_of_family,
@@ -87,7 +86,7 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         tolerance_percent = self.tolerance_percent
         is_quiet = self.is_noise_free and are_alike(values)
         if error is not None and self.members > 1 and not is_quiet:
-            errors = t_quantile(errors_of_family(THRESHOLD_ERRORS, self.members), error.dof)
+            errors = t_quantile(errors_of_family(self.members), error.dof)
             tolerance_percent = max(tolerance_percent, 100 * errors * error.value)
         decision = compare(
             measured,

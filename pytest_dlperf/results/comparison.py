@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -241,7 +241,10 @@ def compare_results(first: Results, second: Results) -> Comparison:
             "Judge the logs of one of them again with --dlperf-logs and a cluster that has the "
             "other's estimator"
         )
-    ours, theirs = ({result.case.id: result for result in _in_order(r)} for r in (first, second))
+    ours, theirs = (
+        {one.case.id: one for one in sorted(side.cases, key=lambda one: one.case.sort_key)}
+        for side in (first, second)
+    )
     common = [case_id for case_id in ours if case_id in theirs]
     if not common:
         raise UsageError(
@@ -284,14 +287,6 @@ def _by_metric(compared: Iterable[ComparedCase]) -> tuple[ComparedMetric, ...]:
         ComparedMetric(name=name, better=better, cases=tuple(cases))
         for (name, better), cases in found.items()
     )
-
-
-def _in_order(results: Results) -> list[CaseResult]:
-    def place(result: CaseResult) -> tuple[Any, ...]:
-        case = result.case
-        return case.sort_key
-
-    return sorted(results.cases, key=place)
 
 
 def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | NotCompared]:
