@@ -54,28 +54,14 @@ class HeldLock:
         Raises:
             LockError: The lock file cannot be made, or another process holds it.
         """
-        self.path = path
-        self._lock = _acquire(path)
-        if self._lock is None:
+        lock = _acquire(path)
+        if lock is None:
             raise LockError(f"the lock {path} is held by another process")
+        self._lock = lock
 
     def release(self) -> None:
         """Release the lock; its file stays."""
-        if self._lock is not None:
-            self._lock.release()
-
-
-def is_held(path: Path) -> bool:
-    """Whether any process, this one included, holds the existing lock file ``path``.
-
-    Raises:
-        LockError: The lock cannot be tried.
-    """
-    lock = _acquire(path)
-    if lock is None:
-        return True
-    lock.release()
-    return False
+        self._lock.release()
 
 
 def _acquire(path: Path, limit_s: float = 0, *, makes_folder: bool = False) -> FileLock | None:

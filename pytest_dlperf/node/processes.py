@@ -149,12 +149,6 @@ def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]"
     return found, False
 
 
-def started_at(process: int) -> int:
-    """Give the time at which a process was started, in the system's own units; 0 where unknown."""
-    stat = _stat(process)
-    return 0 if stat is None else int(stat[19])
-
-
 def descendants(*processes: int) -> "list[int]":
     """List all living processes below these; none where the system does not say."""
     children = {}  # type: dict[int, list[int]]
