@@ -8,6 +8,7 @@ from pathlib import Path
 
 import log_makers as make
 import pytest
+from test_logs_trainers import LINES
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -15,6 +16,17 @@ from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 PLAIN = make.OF_ONE_RANK
+RESEMBLING = (
+    "PaddleCV's later print format (batch_cost, ips)",
+    "PaddleCV of 2019 (trainbatch)",
+    "PLSC 2.x",
+    "NVIDIA's PyTorch BERT (Training Iteration)",
+    "NVIDIA's TensorFlow ResNet-50",
+    "NVIDIA's TensorFlow BERT",
+    "NVIDIA's MXNet ResNet-50",
+    "Megatron-LM",
+)
+"""Trainers whose lines look like those of shipped formats."""
 
 
 def refused(run: Run) -> str:
@@ -435,88 +447,7 @@ def test_missing_steps_inside_the_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        (
-            (
-                "INFO:utils.utility:[Pass 0, train batch 0]  loss 53.1, lr 0.1, batch_cost 1 sec, "
-                "reader_cost 0.00002 sec, ips 94.25099 images/sec"
-            ),
-            "PaddleCV's later print format (batch_cost, ips)",
-        ),
-        ("Pass 1, trainbatch 72, loss 6.9, acc1 0.0, time 0.92 sec", "PaddleCV of 2019"),
-        ("epoch:0 train step:20 loss: 6.9 lr: 0.1 elapse: 0.436s", "PaddleClas"),
-        (
-            (
-                "Training: 2021-10-03 07:36:36,401 - loss 43.66, lr: 0.200000, epoch: 0, step: 4, "
-                "eta: 6.58 hours, throughput: 6312.37 imgs/sec"
-            ),
-            "PLSC 2.x",
-        ),
-        (
-            (
-                "DLL 2021-01-01 10:00:00.1 - Training Epoch: 0 Training Iteration: 12  "
-                "average_loss : 11.18  step_loss : 11.18  learning_rate : 4.2e-04 "
-            ),
-            "NVIDIA's PyTorch BERT (Training Iteration)",
-        ),
-        (
-            "DLL 2021-01-01 10:00:00.1 - (0, 20) imgs_per_sec : 355.1  cross_entropy : 7.0",
-            "NVIDIA's TensorFlow ResNet-50",
-        ),
-        (
-            "DLL 2021-01-01 10:00:00.1 - Iteration: 10  throughput_train : 145.221 seq/s",
-            "NVIDIA's TensorFlow BERT",
-        ),
-        (
-            (
-                "[1,6]<stderr>:2020-12-16 08:09:25,357:INFO: Epoch[0] Batch [0-19]\tSpeed: 499.86 "
-                "samples/sec\tLR: 0.069"
-            ),
-            "NVIDIA's MXNet ResNet-50",
-        ),
-        (
-            "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 224.07 samples/sec\tacc=0.0\tlossvalue=9.1",
-            "insightface with MXNet (Speedometer)",
-        ),
-        ("INFO:root:Epoch[0] Batch[19]\tSpeed: 1934.81 samples/sec", "GluonCV"),
-        ("Iter:40 Rank:312.50 it/sec Total:2500.00 it/sec [0][loss]:44.12 ", "partial_fc"),
-        (
-            (
-                "I0826 10:00:00.1 1 keras_utils.py:133] TimeHistory: 37.20 seconds, "
-                "344.11 examples/second between steps 0 and 100"
-            ),
-            "TimeHistory",
-        ),
-        ("INFO:root:[step 249]\tmlm_loss=9.24962\tmlm_acc=5.02", "GluonNLP BERT"),
-        (
-            (
-                "epoch: 1, progress: 1/1, step: 60, loss: 10.4, ppl: 17796.2, next_sent_acc: 0.56, "
-                "speed: 1.060437 steps/s, file: x.gz"
-            ),
-            "PaddleNLP BERT",
-        ),
-        ("epoch: 1 step: 1, loss is 7.01", "MindSpore"),
-        (
-            (
-                "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
-                "samples/s: 3988.891 1597933942.9863544"
-            ),
-            "OneFlow",
-        ),
-        (
-            "[HUGECTR][12:37:07][INFO][RANK0]: Iter: 500 Time(500 iters): 2.959942s Loss: 0.14",
-            "HugeCTR",
-        ),
-        (
-            (
-                " iteration       10/     120 | consumed samples:          640 | elapsed time per "
-                "iteration (ms): 812.3 |"
-            ),
-            "Megatron-LM",
-        ),
-        (
-            " iteration      100/  320000 | elapsed time per iteration (ms): 512.0 |",
-            "DeepSpeed",
-        ),
+        *((LINES[name], name) for name in RESEMBLING),
         ("DLL 2021-01-01 10:00:00.1 - PARAMETER precision : fp16", "another trainer, by dllogger"),
     ],
 )
