@@ -358,7 +358,7 @@ class LaunchMeasurer:
                 logs=logs[:1] if head_only else logs,
             ),
             folders=[path.parent for path in logs],
-            work_of_step=1 if system.is_probe else case.work_of_step(system.unit),
+            work_of_step=case.work_of_step(system.unit),
             first_step_limit_s=spec.first_step_limit_s,
             step_limit_s=spec.step_limit_s,
             end_early=not spec.run_to_end,
@@ -384,7 +384,7 @@ class LaunchMeasurer:
         taken_on = self.fleet.fingerprint(case, launch.needed, leases)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
-        return with_ending(read, outcome, logs, has_steps=not system.is_probe)
+        return with_ending(read, outcome, logs)
 
 
 def _set_aside(log: Path, why: str) -> dict[str, str]:

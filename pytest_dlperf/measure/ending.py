@@ -27,9 +27,7 @@ LINE_SHOWN: Final = 200
 _NAMES_A_LINE: Final = re.compile(r" line \d+\)|\(line \d+\)")
 
 
-def with_ending(
-    read: Run, outcome: LaunchOutcome, logs: Sequence[Path], *, has_steps: bool = True
-) -> Run:
+def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     """Put what the log says and how the processes ended together.
 
     A trainer that dies after its window is complete has been measured: the death is noted. One
@@ -48,7 +46,7 @@ def with_ending(
         return with_last_line(read, sizes.get(log))
     status, how = ending
     run = replace(read, log=readable(str(log)))
-    if read.status is RunStatus.OK and outcome.error is None and has_steps:
+    if read.status is RunStatus.OK and outcome.error is None and read.steps is not None:
         note = f"{how}, after the last step that counts"
         return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
     reason = f"{how}; {read.reason}" if read.reason else how

@@ -40,7 +40,7 @@ def launch_facts(launch: CaseLaunch, engine: Engine, masker: Masker) -> LaunchFa
     command = bare.commands(nodes, run=1, log=log)[0]
     window, container = launch.system.window, variables.container
     options = dict(engine.options(variables))
-    if not launch.system.is_probe:
+    if window.measured_steps:
         options["warmup_steps"] = (str(window.warmup_steps),)
         options["measured_steps"] = (str(window.measured_steps),)
     if container is not None:

@@ -83,9 +83,9 @@ def with_derived(  # noqa: PLR0913 - what a run was of
 
     ``device`` is the model of the devices, where that is known.
     """
-    if run.status is not RunStatus.OK or system.is_probe:
+    rate = run.metrics.get(THROUGHPUT)
+    if run.status is not RunStatus.OK or rate is None:
         return run
-    rate = run.metrics[THROUGHPUT]
     found = {PER_DEVICE: rate / case.topology.world_size}
     problems = {}
     mfu = _mfu(rate, system, case, cluster, device)

@@ -297,9 +297,13 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def work_of_step(self, unit: str) -> int:
         """Return the work of a step in a unit of throughput: tokens for ``tokens/s``, else samples.
 
+        That of a probe, which has no steps, is 1.
+
         Raises:
             ValueError: The unit counts tokens, and the case has no sequence length.
         """
+        if self.work is None:
+            return 1
         return self.global_batch * self.tokens_per_sample(unit)
 
     @property
