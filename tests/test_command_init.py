@@ -228,6 +228,38 @@ def test_a_loop_of_ones_own_without_a_command_gets_its_lines(
     assert "more of its kind in own.py" in said
 
 
+def test_of_random_data_no_loss_is_asked_to_fall(project: Path) -> None:
+    text = "import argparse, torch\nbatch = torch.randn(8, 4)\nloss.backward()\n"
+    (project / "train.py").write_text(text, encoding="utf-8")
+    assert main(["init"]) == 0
+    (loss,) = [metric for metric in written(project).metrics if metric.name == "loss"]
+    assert loss.sanity is not None
+    assert not loss.sanity.falls
+
+
+STEPS_BY_STEPLOG = """\
+import time
+from pytest_dlperf.trainers import StepLog
+log = StepLog(batch_per_device=4)
+for step in range(60):
+    time.sleep(0.002)
+    log.step(loss=2.5 + step % 7 / 100)
+log.end()
+"""
+
+
+def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own.py").write_text(STEPS_BY_STEPLOG, encoding="utf-8")
+    assert main(["init", "--command", "python own.py --batch 4"]) == 0
+    said = capfd.readouterr().out
+    assert "its loss does not fall, as on random data" in said
+    assert "of one device, or is it that of all?" not in said
+    text = written(project).file.read_text(encoding="utf-8")
+    assert "loss: {sanity: finite}\n" in text
+
+
 @pytest.mark.parametrize(
     ("has_torch", "cases"),
     [

@@ -42,6 +42,7 @@ from pytest_dlperf.survey.probe_output import (
 )
 from pytest_dlperf.survey.repository import (
     commands_below,
+    draws_random_data,
     is_empty,
     is_program_of,
     prints_steps,
@@ -145,6 +146,7 @@ def run(options: argparse.Namespace) -> int:
             gpus_of_hosts=gpus,
             model=_model(options),
             is_program=is_program_of(base, script),
+            draws_random_data=draws_random_data(script, Path.cwd()),
         )
         add_system(basis, log_file, plan)
     add_cluster(options, machine, len(hosts), plan)

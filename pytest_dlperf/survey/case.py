@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _USUAL_DEVICES: Final = 8
 """Devices of a node, where there are more than these and nothing says how many."""
+UNSAID_BY_LOG: Final = "the log does not say it"
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
 
 
@@ -73,7 +74,7 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     precision = known.get("precision", "")
     if not re.fullmatch("[a-z][a-z0-9]*", precision):
         precision = "fp32"
-        doubts["precision"] = "the log does not say it"
+        doubts["precision"] = UNSAID_BY_LOG
     length = numbers.get("sequence_length")
     if length is None and counts_tokens(system.unit):
         length = 1

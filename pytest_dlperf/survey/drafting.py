@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.survey.case import UNSAID_BY_LOG
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
 from pytest_dlperf.survey.identifying import has_flat_loss
 from pytest_dlperf.survey.machine import Machine, is_installed
@@ -22,6 +23,7 @@ from pytest_dlperf.survey.repository import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_dlperf.survey.first_system import Starter
     from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
     from pytest_dlperf.survey.probe_output import ProbeOutput
@@ -74,6 +76,8 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     model: str | None = None
     probe: ProbeOutput | None = None
     """What a program without steps has printed, in place of a log."""
+    draws_random_data: bool = False
+    """Whether the script does: nothing is learned of such."""
 
 
 def draft(basis: DraftBasis) -> FirstSystem:
@@ -91,6 +95,8 @@ def draft(basis: DraftBasis) -> FirstSystem:
     model = basis.model or _model_of(None if basis.is_program else command)
     if basis.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
+    if log is None and "loss" in keys.get("metrics", {}):
+        unsure["metrics.loss"] = "the script draws random data, of which nothing is learned"
     source = command.text if command is not None else log.kind if log is not None else ""
     launch = _launch(basis)
     return FirstSystem(
@@ -107,6 +113,13 @@ def draft(basis: DraftBasis) -> FirstSystem:
         case=_case(basis, unsure),
         unsure=unsure,
     )
+
+
+def _has_flat_loss(basis: DraftBasis) -> bool:
+    """Whether a loss was not seen to fall or, where none was seen, is of random data."""
+    if basis.command is None:
+        return False
+    return basis.draws_random_data if basis.log is None else has_flat_loss(basis.log)
 
 
 def trains_on_cpus(basis: DraftBasis) -> bool:
@@ -136,7 +149,7 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
                 "loss": None if loss is None else {**loss, "node": "first"},
                 **others,
             }
-    if log is not None and command is not None and "log" not in keys and has_flat_loss(log):
+    if _has_flat_loss(basis) and "log" not in keys:
         keys["metrics"] = {"loss": {"sanity": "finite"}}
     is_of_tokens = command is not None and command.sequence_length is not None
     if is_of_tokens and basis.base in (*PRINTED_BY_US, "jax"):
@@ -213,7 +226,9 @@ def _case(basis: DraftBasis, unsure: dict[str, str]) -> dict[str, Any]:
         # Where the log agrees with several, it is one of them.
         case["precision"] = starter.precision
         if "precision" in starter.unsure:
-            unsure["precision"] = starter.unsure["precision"] if command is None else _UNSAID
+            doubt = starter.unsure["precision"]
+            is_unsaid = command is not None and doubt == UNSAID_BY_LOG
+            unsure["precision"] = _UNSAID if is_unsaid else doubt
     else:
         unsure["precision"] = _UNSAID
     ways = dict(command.ways) if command is not None else {}
@@ -233,7 +248,8 @@ def _work(basis: DraftBasis, unsure: dict[str, str], *, one: str) -> dict[str, i
     starter = basis.log.starter if basis.log is not None else None
     if command is not None and command.batch is not None:
         work = {"global_batch" if command.batch_is_global else one: command.batch}
-        if not command.batch_is_global and not command.batch_is_of_device:
+        is_known = command.batch_is_global or command.batch_is_of_device
+        if not is_known and _global_batch(starter) != command.batch * _replicas(starter):
             unsure[one] = "of one device, or is it that of all? then global_batch"
     elif starter is not None and (command is None or "global_batch" not in starter.unsure):
         work = {"global_batch" if starter.work.is_global else one: starter.work.batch}
@@ -254,6 +270,17 @@ def _work(basis: DraftBasis, unsure: dict[str, str], *, one: str) -> dict[str, i
             length = int(example[1])
             unsure["sequence_length"] = f"{_UNSAID}; it is that of an example"
     return work if length is None else {**work, "sequence_length": length}
+
+
+def _global_batch(starter: Starter | None) -> int | None:
+    """Give the batch of all devices, where a log says it."""
+    if starter is None or "global_batch" in starter.unsure or not starter.work.is_global:
+        return None
+    return starter.work.batch
+
+
+def _replicas(starter: Starter | None) -> int:
+    return 0 if starter is None else starter.topology.world_size // starter.work.layout.devices
 
 
 def _topologies(basis: DraftBasis, unsure: dict[str, str]) -> list[str]:

@@ -62,6 +62,11 @@ PROGRAMS: Final[Mapping[str, str]] = {
 """The programs of systems that ship, by a part of their names."""
 _TRAINS: Final = re.compile(r"\.backward\(|optimizer|optim\.|\.fit\(|Trainer\(|\.grad\b")
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
+_RANDOM_DATA: Final = re.compile(
+    r"\b(?:torch|np|numpy|random|rng|generator)\.(?:random\.)?(?:randn?|randint|normal)\("
+    r"|\b(?:synthetic|dummy|fake|mock)_?(?:data|batch|input)",
+    re.IGNORECASE,
+)
 _LAUNCHED: Final[Mapping[str, str]] = {
     "accelerate": "accelerate launch --num_processes {devices} {script}",
     "deepspeed": "deepspeed --num_gpus {devices} {script}",
@@ -199,6 +204,12 @@ def trains(script: str | None, folder: Path) -> bool:
     """Tell whether a script trains, as far as its text says."""
     text = _source(script, folder) if script is not None else None
     return text is not None and _TRAINS.search(text) is not None
+
+
+def draws_random_data(script: str | None, folder: Path) -> bool:
+    """Tell whether a script trains on random data, as far as its text says."""
+    text = _source(script, folder) if script is not None else None
+    return text is not None and _RANDOM_DATA.search(text) is not None
 
 
 def _system_of_text(text: str) -> str | None:
