@@ -183,3 +183,18 @@ def test_init_makes_a_probe_of_a_program_that_prints_a_number(
         "MB/s",
         "higher",
     )
+
+
+def test_init_has_a_program_write_its_file_into_the_scratch_folder(
+    suite: Suite, command: Command
+) -> None:
+    text = """echo '{"iops": 1200.5}' >$1; echo done"""
+    (suite.path / "w.sh").write_text(text)
+    shown = command("init", "--command", "bash w.sh result.json")
+    shown.stdout.fnmatch_lines(["*it wrote result.json, JSON*"])
+    file = suite.path / "bench_tests/systems/w-probe.yaml"
+    assert "file: '{scratch_directory}/result.json'" in file.read_text()
+    file.write_text(re.sub(r"  # \?.*", "", file.read_text()))
+    result, results = suite.judge("-k", "w-probe", "--dlperf-create-baselines", cluster="local")
+    result.assert_outcomes(passed=1)
+    assert results["cases"][0]["metrics"]["iops"]["median"] == 1200.5

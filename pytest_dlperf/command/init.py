@@ -295,7 +295,8 @@ def _trial(
         return None
     if tried.probe is not None:
         took = f"in {tried.elapsed_s:.0f} s: {tried.log}"
-        plan.found.append(f"it printed {tried.probe.kind}, {took}")
+        did = f"wrote {tried.probe.file}," if tried.probe.file else "printed"
+        plan.found.append(f"it {did} {tried.probe.kind}, {took}")
         return tried.probe
     if tried.found is None:
         plan.found.append(f"in what it printed no line shows a step: {tried.log}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,9 @@ _ENOUGH_SLOW_STEPS: Final = 10
 """Steps that are enough of a slow training."""
 _SLOW_AFTER_S: Final = 40.0
 _LINES_SHOWN: Final = 8
+_SHELLS: Final = ("bash", "sh", "dash", "zsh")
+_CLOCK_TICK_S: Final = 0.02
+"""By so much a file may seem older than it is."""
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):
@@ -140,7 +144,7 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "steps"), path]))
         environment[TRAINER] = steps
-    started = time.monotonic()
+    started, begun = time.monotonic(), time.time()
 
     def is_enough() -> bool:
         found = _identified(log)
@@ -166,15 +170,27 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     return TrialRun(
         log=log.relative_to(Path.cwd()),
         found=found,
-        probe=_probe(log, command, found) if is_probe else None,
+        probe=_probe(log, command, found, begun) if is_probe else None,
         exit_code=code,
         elapsed_s=time.monotonic() - started,
         last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
     )
 
 
-def _probe(log: Path, command: OwnCommand, found: Identification | None) -> ProbeOutput | None:
-    name = Path(command.script or as_typed(command)[0]).stem
+def _probe(
+    log: Path, command: OwnCommand, found: Identification | None, begun: float
+) -> ProbeOutput | None:
+    """Recognise what a program without steps has printed, or written into a file that it names."""
+    words = as_typed(command)
+    is_shell = Path(words[0]).name in _SHELLS and len(words) > 1
+    name = Path(words[1] if is_shell else command.script or words[0]).stem
+    for word in words[1:]:
+        file = Path(word.rpartition("=")[2])
+        with suppress(OSError):
+            if file.is_file() and file.stat().st_mtime >= begun - _CLOCK_TICK_S:
+                written = table_probe(file, name) or loose_probe(file, name)
+                if written is not None:
+                    return replace(written, file=str(file))
     probe = known_probe(log, {}) or table_probe(log, name)
     is_unknown = found is None and HeadOfLog(log).trainer() is None
     return probe or (loose_probe(log, name) if is_unknown else None)

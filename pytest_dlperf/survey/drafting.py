@@ -323,13 +323,20 @@ def drafted_probe(basis: DraftBasis, found: ProbeOutput) -> str:
     keys = dict(first.keys)
     if basis.model is not None:
         keys["model"] = basis.model
-    if launch := _probe_launch(basis):
+    comments = list(first.comments)
+    launch = _probe_launch(basis)
+    if found.file:
+        place = f"{{scratch_directory}}/{Path(found.file).name}"
+        launch["command"] = [word.replace(found.file, place) for word in launch["command"]]
+        keys["log"] = {"file": place}
+        comments = []
+    if launch:
         keys["launch"] = launch
     topologies = _topologies(basis, {}) if command is not None else first.case["topologies"]
     source = command.text if command is not None else "its output"
     return replace(
         first,
-        comments=[f"Made by 'pytest-dlperf init' from {source}.", *first.comments],
+        comments=[f"Made by 'pytest-dlperf init' from {source}.", *comments],
         keys=keys,
         case={"topologies": topologies[:1]},
         unsure={k: why for k, why in first.unsure.items() if k != "model" or basis.model is None},

@@ -49,6 +49,8 @@ class ProbeOutput(Struct, frozen=True, kw_only=True):
     example: str = ""
     """The file, where it extends a system that ships."""
     unsure: tuple[str, ...] = ()
+    file: str = ""
+    """The argument that names it, where the program writes it instead of printing it."""
 
     @property
     def text(self) -> str:
