@@ -9,6 +9,10 @@ from typing import Final
 import pytest
 from suites import Suite
 
+from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.results.reading import read_results
+
 SIZES: Final = [2**power for power in range(10, 30)]
 CASE: Final = "nccl-own-1n8g"
 SYSTEM: Final = """\
@@ -77,3 +81,18 @@ def test_a_family_of_other_names_has_a_table_and_a_chart_as_well(suite: Suite) -
     page = (suite.path / "r.html").read_text()
     assert f"latency of {CASE} over percentile, in ms" in page
     assert "from its reference" not in page
+
+
+@pytest.mark.in_process
+def test_a_file_of_results_may_not_say_what_names_a_family(suite: Suite) -> None:
+    suite.system_file(SYSTEM)
+    night(suite, {}, "--dlperf-json=r.json").assert_outcomes(failed=3)
+    file = suite.path / "r.json"
+    found = json.loads(file.read_text())
+    for metrics in found["metrics"].values():
+        for metric in metrics:
+            metric["named_by"] = []
+    file.write_text(json.dumps(found))
+    results = read_results(file)
+    assert f"busbw of {CASE} over name" in html_page(results, {})
+    assert "| name " in markdown_page(results)

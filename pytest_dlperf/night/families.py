@@ -106,10 +106,12 @@ def in_short(known: Iterable[MetricResult]) -> list[MetricResult]:
 def _family(name: str, members: Sequence[MetricResult]) -> Family:
     first = members[0].metric
     parts = [one.metric.member_name.split(MEMBER) for one in members]
-    at = _axis(parts, len(first.named_by))
+    # A results file may say anything.
+    named_by = first.named_by[: min(map(len, parts))] or ("name",)
+    at = _axis(parts, len(named_by))
     return Family(
         metric=replace(first, name=name, family=None),
-        axis=first.named_by[at],
+        axis=named_by[at],
         members=tuple(
             Member(name=part[at], series=MEMBER.join((*part[:at], *part[at + 1 :])), known=one)
             for part, one in zip(parts, members, strict=True)
