@@ -89,25 +89,6 @@ def test_one_metric_is_accepted_alone(suite: Suite, nights: Nights, chosen: list
     assert all("1000.0" in line for line in gone)
 
 
-def test_a_metric_of_which_less_is_better_needs_a_reason_for_more(
-    suite: Suite, nights: Nights
-) -> None:
-    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
-    before = nights.text
-    more = nights.usual("more", printed=memory(1100))
-
-    refused = suite.run(*more, UPDATE)
-    assert refused.ret == 1
-    refused.stdout.fnmatch_lines(
-        ["regressed +* %*: peak_memory", "*not accepted: a worse number needs --dlperf-reason*"]
-    )
-    assert nights.text == before
-
-    assert suite.run(*more, UPDATE, "--dlperf-reason", "larger buckets").ret == 0
-    assert accepted(nights)["peak_memory"] == 1100.0
-    assert suite.run(*more).ret == 0
-
-
 def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
     suite: Suite, nights: Nights
 ) -> None:

@@ -90,12 +90,6 @@ def test_what_is_accepted_anyway_asks_no_control(suite: Suite) -> None:
     assert len(tiny.slower()) == 4
 
 
-def test_a_clean_night_runs_no_control(suite: Suite) -> None:
-    tiny = with_control(suite)
-    assert suite.run(*ONE_DEVICE).ret == 0
-    assert len(tiny.slower()) == 3
-
-
 def test_never_leaves_the_regression_as_it_is(suite: Suite) -> None:
     tiny = with_control(suite)
     tiny.behave("0.012")
@@ -160,19 +154,6 @@ def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> No
 
     assert result.ret == 1
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
-
-
-def test_always_is_inconclusive_where_the_control_breaks(suite: Suite) -> None:
-    tiny = with_control(suite)
-    tiny.behave("0.01 die-at-3-if-1")
-    candidate = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=0.999"]
-
-    result = suite.run(*ONE_DEVICE, *candidate, "--dlperf-control", "always")
-
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ["inconclusive * %*: throughput", "*the control arm is inconclusive*"]
-    )
 
 
 def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> None:

@@ -132,22 +132,18 @@ def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
 SELECT = ["-k", "tiny and 1n1g", *ONCE]
 
 
-def file_of(suite: Suite) -> Path:
-    return suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
-
-
 def entry(suite: Suite) -> dict[str, Any]:
-    text = file_of(suite).read_text(encoding="utf-8")
+    text = baseline_file(suite).read_text(encoding="utf-8")
     return dict(yaml.safe_load(text)["entries"]["fp32-b4"]["1n1g"])
 
 
 def on_another_machine(suite: Suite) -> None:
     """Make the accepted number one of another machine."""
-    text = file_of(suite).read_text(encoding="utf-8")
+    text = baseline_file(suite).read_text(encoding="utf-8")
     device = re.compile(r"(machine: .*?device: )[^,}\n]+", re.DOTALL)
     other, count = device.subn(r"\g<1>Abacus 3000", text)
     assert count == 1
-    file_of(suite).write_text(other, encoding="utf-8")
+    baseline_file(suite).write_text(other, encoding="utf-8")
 
 
 def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from gate_values import Turned
 
 from pytest_dlperf.gate.rules import rule_for
 
@@ -28,44 +28,14 @@ from simulated_gate import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from simulated_gate import Gate
 
     from pytest_dlperf.gate.rules import Rule, Terms
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import Decision
-    from pytest_dlperf.model.metric import Better, Metric, RuleName
+    from pytest_dlperf.model.metric import Metric
 
 TRIALS = 200
-
-
-@dataclass(frozen=True)
-class Turned:
-    """A rule that holds the baseline against tonight instead of tonight against the baseline."""
-
-    rule: Rule
-    level: float
-
-    @property
-    def name(self) -> RuleName:
-        return self.rule.name
-
-    @property
-    def better(self) -> Better:
-        return self.rule.better
-
-    @property
-    def at_most(self) -> int:
-        return self.rule.at_most
-
-    @property
-    def may_be_fewer(self) -> bool:
-        return self.rule.may_be_fewer
-
-    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        turned = [self.level * self.level / run for run in values]
-        return self.rule.decide(turned, is_last=is_last)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from gate_values import EVEN, METRIC, TIME, accepted, drawn, mirrored
+from gate_values import EVEN, METRIC, TIME, Turned, accepted, drawn, mirrored
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.qualification import Qualification, qualify
@@ -15,7 +15,7 @@ from pytest_dlperf.gate.rules import Rule, Terms, rule_maker
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.metric import Better, Metric, RuleName
+from pytest_dlperf.model.metric import Metric, RuleName
 
 
 def recorded(
@@ -38,33 +38,7 @@ def qualified(
 
 
 @dataclass(frozen=True)
-class TurnedRound:
-    """A rule that is given seconds, and takes more of them for better."""
-
-    rule: Rule
-
-    @property
-    def name(self) -> RuleName:
-        return self.rule.name
-
-    @property
-    def better(self) -> Better:
-        return self.rule.better
-
-    @property
-    def at_most(self) -> int:
-        return self.rule.at_most
-
-    @property
-    def may_be_fewer(self) -> bool:
-        return self.rule.may_be_fewer
-
-    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        return self.rule.decide([1 / run for run in values], is_last=is_last)
-
-
-@dataclass(frozen=True)
-class Blind(TurnedRound):
+class Blind(Turned):
     """A rule that passes everything."""
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
@@ -139,7 +113,7 @@ def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
     make = rule_maker(METRIC, baseline, Terms(tolerance_percent=5.0))
 
     def turned(sessions: Sequence[Sequence[float]]) -> Rule:
-        return TurnedRound(make([[1 / run for run in runs] for runs in sessions]))
+        return Turned(make([[1 / run for run in runs] for runs in sessions]))
 
     found = qualify(baseline.rolling, turned, 5.0, trials=200, seed=1)
     assert "the comparison is inverted" in (found.fault or "")

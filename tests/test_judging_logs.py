@@ -209,19 +209,6 @@ def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
     assert "tuesday" in run["reason"]
 
 
-def test_the_log_of_another_system_is_told_by_name(suite: Suite) -> None:
-    folder = suite.path / "logs"
-    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
-    write_runs(folder, case, "bert", {1: 113.0})
-    log = folder / "1n1g" / "bert_b64_fp32_1.log"
-    log.write_text(dll_log(case, 113.0), encoding="utf-8")
-
-    result, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
-
-    assert result.ret == 1
-    assert "dllogger" in results["cases"][0]["runs"][0]["reason"]
-
-
 def test_folders_may_name_the_options(suite: Suite) -> None:
     folder = suite.path / "logs"
     for options in ("", "xla"):
