@@ -1,8 +1,4 @@
-"""A run's own folder on a node: made, locked, filled, and removed with all that is in it.
-
-It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
-on Python 3.6.
-"""
+"""A run's own folder on a node: made, locked, filled, and removed with all that is in it."""
 
 import contextlib
 import errno

@@ -1,8 +1,4 @@
-"""Follows the files that a program writes beside its output: gives what is new in them.
-
-It is sent to a node as a part of the supervisor, which calls it: so it imports the standard library
-only, and runs on Python 3.6.
-"""
+"""Follows the files that a program writes beside its output: gives what is new in them."""
 
 import contextlib
 import glob

@@ -5,9 +5,6 @@ supervisor has started becomes the guardian's then, whatever its session, group 
 The sentinel is below neither, so that ending both by their tree, as Slurm does, leaves it alive.
 The other way round, the supervisor ends all as soon as one of the two is gone. None of them is
 called by the name of Python, so that ``killall python3`` leaves them.
-
-It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
-on Python 3.6.
 """
 
 import contextlib

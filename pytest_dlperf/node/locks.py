@@ -1,8 +1,4 @@
-"""Locks of this machine, which are names that a process holds, and who holds one that is taken.
-
-It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
-on Python 3.6.
-"""
+"""Locks of this machine, which are names that a process holds, and who holds one that is taken."""
 
 import contextlib
 import errno

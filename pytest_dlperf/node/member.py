@@ -5,9 +5,6 @@ it there at a time of its own choice. It tells the other nodes how to reach this
 of the program's command was not known before, gives the supervisor its orders, and passes on
 what that reports: into a file, or, where the controller does not see the node's disk, as lines of
 its output. SIGTERM means the end of the run, and so does the end of this process.
-
-It is sent to the node that it runs on, as a part of the job, with the modules of ours that it
-needs. It imports the standard library else, and has to run on Python 3.6.
 """
 
 import base64

@@ -1,8 +1,4 @@
-"""Fills in what only the node itself knows of a command: whose it is, and what it is called.
-
-It is sent to a node as a part of other programs: so it imports the standard library only, and runs
-on Python 3.6.
-"""
+"""Fills in what only the node itself knows of a command: whose it is, and what it is called."""
 
 import os
 

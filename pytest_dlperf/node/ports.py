@@ -1,8 +1,4 @@
-"""What a host keeps for a run: ports, until a server of the run takes them, and locks.
-
-It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
-on Python 3.6.
-"""
+"""What a host keeps for a run: ports, until a server of the run takes them, and locks."""
 
 import errno
 import socket

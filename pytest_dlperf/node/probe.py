@@ -1,7 +1,6 @@
 """Looks at a host before anything runs there; a program that is sent to it.
 
-The order is a JSON object on standard input, the answer one on standard output. Like the supervisor
-it has to run on Python 3.6 and imports the standard library only.
+The order is a JSON object on standard input, the answer one on standard output.
 """
 
 import contextlib

@@ -5,9 +5,6 @@ hand on to other hosts, and which a process may clear. The hard limit of file lo
 number: Linux has ignored that limit since 2.4, children inherit it, all users may read it, and only
 root may raise it. So whatever leaves its parents and its session and clears its environment is
 found, with no file that says which processes there are.
-
-It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
-on Python 3.6.
 """
 
 import contextlib

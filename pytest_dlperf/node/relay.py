@@ -2,9 +2,8 @@
 
 The lines of files that it writes beside that (``Followed``) go the same way, between its own.
 
-It is sent to a node as a part of the supervisor, which calls it: so it imports the standard library
-only, and runs on Python 3.6. The reader of the output may be slow. Nothing here waits for it: the
-program does, as with any pipe, once some output is held back.
+The reader of the output may be slow. Nothing here waits for it: the program does, as with any pipe,
+once some output is held back.
 """
 
 import contextlib

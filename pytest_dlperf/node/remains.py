@@ -1,8 +1,7 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
 While a run lives that is its supervisor; once that is killed, its guardian or sentinel; and where
-all are gone, a later ``sweep``. It is sent to a node as a part of these: so it imports
-the standard library only, and runs on Python 3.6.
+all are gone, a later ``sweep``.
 """
 
 import contextlib

@@ -13,12 +13,8 @@ is a sign of life. The end of the input is the end of the sender of orders, and 
 ``kill``: the next run may begin at once. So do the end of the guardian, and silence, where a
 network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when
 one comes after that; those that were ignored when it started stay so. Reports are JSON objects, one
-on each line of standard output.
-What the program prints goes through a pipe to the supervisor's standard error, and reports say when
-it came.
-
-It is sent to the node that it runs on, with the modules of ours that it needs, and imports the
-standard library else. It has to run on Python 3.6, so that a cluster's own Python is enough.
+on each line of standard output. What the program prints goes through a pipe to the supervisor's
+standard error, and reports say when it came.
 """
 
 import contextlib

@@ -2,8 +2,7 @@
 
 It is found by its mark (``processes``), so no file is read that others could have written: a
 second connection brings the order, and the next run on the machine looks for marks without
-watchers. It is sent to a node as a part of the supervisor, and as a program of its own: so it
-imports the standard library only, and runs on Python 3.6.
+watchers. It is a part of the supervisor, and a program of its own.
 """
 
 import json
