@@ -28,7 +28,6 @@ from simulated_gate import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-
     from simulated_gate import Gate
 
     from pytest_dlperf.gate.rules import Rule, Terms

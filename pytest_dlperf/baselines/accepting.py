@@ -9,23 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
-from pytest_dlperf.gate.verdicts import (
-    GateInput,
-    MeasuredCase,
-    why_not_added,
-)
+from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
 from pytest_dlperf.logs.reader import digest_of_logs
-from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.gate.rules import Terms
-    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.baseline import Acceptance, Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
@@ -35,17 +32,6 @@ if TYPE_CHECKING:
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
 that the sequential rule needs."""
-
-
-class Provenance(Struct, frozen=True, kw_only=True):
-    """The origin of all numbers that a session accepts."""
-
-    at: str
-    """Start of the session, ISO 8601 with its zone."""
-    by: str | None
-    """Who accepts them."""
-    commit: str | None
-    reason: str | None
 
 
 class Refusal(Struct, frozen=True):
@@ -64,10 +50,11 @@ def changes_of(
     baselines_of: Callable[[Case], Mapping[str, Baseline]],
     terms_of: Callable[[Case, Metric], Terms],
     settings: Settings,
-    provenance: Provenance,
+    provenance: Acceptance,
 ) -> Iterator[Change | Refusal]:
     """Yield the changes of baselines that the results make, and those that are refused.
 
+    ``provenance`` is what the acceptances of all cases share: session, person, commit and reason.
     Each judged metric is decided on its own. But all metrics of a case rest on the same runs: if
     one does not pass, none is kept.
     """
@@ -225,16 +212,13 @@ class _JudgedMetric(Struct, frozen=True):
         )
 
 
-def _acceptance(measurement: Measurement, provenance: Provenance) -> Acceptance:
-    taken_on = measurement.fingerprint
-    return Acceptance(
-        at=provenance.at,
-        by=provenance.by,
-        commit=provenance.commit,
-        reason=provenance.reason,
-        hosts=taken_on.hosts if taken_on else (),
-        software=taken_on.software if taken_on else {},
-        commits=taken_on.commits if taken_on else {},
-        launch=taken_on.launch if taken_on else None,
+def _acceptance(measurement: Measurement, provenance: Acceptance) -> Acceptance:
+    taken_on = measurement.fingerprint or Fingerprint()
+    return replace(
+        provenance,
+        hosts=taken_on.hosts,
+        software=taken_on.software,
+        commits=taken_on.commits,
+        launch=taken_on.launch,
         logs=digest_of_logs([run.log for run in measurement.runs if run.log is not None]),
     )

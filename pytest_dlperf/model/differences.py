@@ -7,15 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_dlperf.model.command_lines import side_by_side
 from pytest_dlperf.model.judgement import SUITE, Difference, DifferenceKind
-from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts
+from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint, LaunchFacts
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Acceptance
-    from pytest_dlperf.model.measurement import Fingerprint
 
 ABSENT: Final = "-"
 """Stands for an argument, variable or option that a side is known not to have."""
@@ -45,32 +44,16 @@ _SHORT_COMMIT: Final = 12
 _MAX_HOSTS_NAMED: Final = 4
 
 
-class MeasuredOn(Struct, frozen=True, kw_only=True):
-    """What one side's number was measured on and with, as far as known.
-
-    ``commit`` is the suite's, the rest is as in ``Fingerprint``.
-    """
+class MeasuredOn(Fingerprint, frozen=True, kw_only=True):
+    """What one side's number was measured on and with, as far as known."""
 
     commit: str | None = None
-    commits: Mapping[str, str] = {}
-    software: Mapping[str, str] = {}
-    machine: Mapping[str, str] = {}
-    hosts: tuple[str, ...] = ()
-    launch: LaunchFacts | None = None
+    """The suite's."""
 
     @classmethod
     def of_night(cls, fingerprint: Fingerprint | None, commit: str | None) -> MeasuredOn:
         """Take them from a measurement; ``commit`` is its session's."""
-        if fingerprint is None:
-            return cls(commit=commit)
-        return cls(
-            commit=commit,
-            commits=fingerprint.commits,
-            software=fingerprint.software,
-            machine=fingerprint.machine,
-            hosts=fingerprint.hosts,
-            launch=fingerprint.launch,
-        )
+        return cls(commit=commit, **asdict(fingerprint or Fingerprint()))
 
     @classmethod
     def of_acceptance(cls, acceptance: Acceptance, machine: Mapping[str, str]) -> MeasuredOn:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
+from pytest_dlperf.baselines.accepting import Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
 from pytest_dlperf.files.checkouts import describe_commit_page
 from pytest_dlperf.files.ci import ci_run_page
@@ -22,6 +22,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.tolerance import detectable_percent
 from pytest_dlperf.gate.verdicts import is_outside_tolerance, withdraw
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.night.case_status import NOTHING_MEASURED, case_counts, status_of
@@ -160,7 +161,7 @@ def _change_baselines(
     """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
     accepts = settings.create_baselines or settings.update_baselines
-    provenance = Provenance(
+    provenance = Acceptance(
         at=started,
         by=describe_actor(settings.systems_directories[0]) if accepts else None,
         commit=commit,
