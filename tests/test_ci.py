@@ -11,10 +11,7 @@ import pytest
 
 from pytest_dlperf.files.checkouts import describe_commit_page
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.files.environment import (
-    MAX_NAME_LENGTH,
-    describe_actor,
-)
+from pytest_dlperf.files.environment import MAX_NAME_LENGTH, describe_actor, describe_commit
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -175,3 +172,20 @@ def test_a_commit_has_a_page_where_its_forge_is_known(
     assert describe_commit_page(tmp_path, COMMIT, environment) == expected
     assert describe_commit_page(tmp_path, f"{COMMIT}+changes", environment) == expected
     assert describe_commit_page(tmp_path, None, environment) is None
+
+
+def test_a_checkout_with_changes_says_so(nobody: Path) -> None:
+    """Files that Git does not track are none: they may be logs of this very session."""
+    assert describe_commit(nobody) is None
+    file = nobody / "own.yaml"
+    file.touch()
+    git(nobody, "add", file.name)
+    git(nobody, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x")
+    (nobody / "run.log").touch()
+    commit = describe_commit(nobody)
+    assert commit is not None
+    assert len(commit) == len(COMMIT)
+
+    file.write_text("mine", encoding="utf-8")
+
+    assert describe_commit(nobody) == f"{commit}+changes"

@@ -195,12 +195,11 @@ def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> N
     assert not tiny.slower()
 
 
-@pytest.mark.parametrize("when", ["on-regression", "never"])
-def test_logs_that_exist_are_judged_without_a_control(suite: Suite, when: str) -> None:
+def test_logs_that_exist_are_judged_without_a_control(suite: Suite) -> None:
     tiny = with_control(suite)
     tiny.behave("0.012")
     suite.run(*ONE_DEVICE, "--dlperf-run-dir", "night", "--dlperf-control", "never")
     count = len(tiny.slower())
-    logs = ["--dlperf-logs", f"{SYSTEM}=night", "--dlperf-control", when]
+    logs = ["--dlperf-logs", f"{SYSTEM}=night"]
     assert suite.run(*ONE_DEVICE, *logs).ret == 1
     assert len(tiny.slower()) == count

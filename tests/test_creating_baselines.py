@@ -166,21 +166,6 @@ def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
     assert kept["throughput"]["runs"] == {1: 400.0}
 
 
-def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
-    TinySystem(suite)
-    suite.pytester.run("git", "init", "-q", ".")
-    suite.pytester.run("git", "add", "bench_tests")
-    suite.pytester.run(
-        "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x"
-    )
-    own = suite.path / "bench_tests" / "systems" / "own.yaml"
-    own.write_text(own.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
-
-    assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 0
-
-    assert entry(suite)["acceptance"]["commit"].endswith("+changes")
-
-
 def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> None:
     TinySystem(suite)
     suite.run(*SELECT, "--dlperf-create-baselines")

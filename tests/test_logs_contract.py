@@ -425,16 +425,14 @@ def test_a_header_of_ours_that_contradicts_the_case(
     assert reason.startswith("the log says world_size 4") or f"the log says {word} " in reason
 
 
-@pytest.mark.parametrize("header_ok", [True, False])
-def test_agreeing_headers_are_accepted(tmp_path: Path, header_ok: bool) -> None:
-    world_size = 32 if header_ok else 31
+def test_agreeing_headers_are_accepted(tmp_path: Path) -> None:
     for name, header in {
-        "paddle_resnet": make.paddle_resnet_header(batch_per_node=1024, trainers=world_size),
-        "dllogger": make.dllogger_header(batch=128, world_size=world_size),
-        "tf_models_bert": f"***** Number of cores used :  {world_size}\n",
+        "paddle_resnet": make.paddle_resnet_header(batch_per_node=1024, trainers=32),
+        "dllogger": make.dllogger_header(batch=128, world_size=32),
+        "tf_models_bert": "***** Number of cores used :  32\n",
     }.items():
         run = make.measured(tmp_path, header + PLAIN[name]([0.5] * 150), name, of=make.case("4n8g"))
-        assert (run.status is RunStatus.OK) is header_ok
+        assert run.status is RunStatus.OK, run.reason
 
 
 def test_missing_steps_inside_the_window(tmp_path: Path) -> None:

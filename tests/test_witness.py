@@ -519,13 +519,6 @@ def test_a_trainer_that_prints_no_time_is_measured_live_and_later_from_its_log(
     assert again["metrics"]["throughput"] == run["metrics"]["throughput"]
 
 
-@pytest.mark.slow
-def test_a_trainer_that_prints_no_time_through_a_buffer_is_told(suite: Suite) -> None:
-    run = launched(suite, "buffered", UNTIMED)
-    assert run["status"] == "invalid"
-    assert "PYTHONUNBUFFERED=1" in run["reason"]
-
-
 def test_runs_of_existing_logs_without_a_witness_are_told_of_once(suite: Suite) -> None:
     suite.system_file(SYSTEM.format(record=TIMED, trainer="train.py", behaviour="honest"))
     folder = suite.path / "logs" / "1n1g"
