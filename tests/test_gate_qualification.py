@@ -24,14 +24,11 @@ def recorded(
     return accepted(*drawn(deviation, sessions, nights=nights), own=own)
 
 
-def qualified(
-    baseline: Baseline, tolerance: float = 5.0, trials: int = 300, metric: Metric = METRIC
-) -> Qualification:
-    own = baseline.tolerance_percent
+def qualified(baseline: Baseline, *, trials: int = 300, metric: Metric = METRIC) -> Qualification:
     return qualify(
         baseline.rolling,
-        rule_maker(metric, baseline, Terms(tolerance_percent=tolerance)),
-        own if own is not None else tolerance,
+        rule_maker(metric, baseline, Terms(tolerance_percent=5.0)),
+        baseline.tolerance_percent or 5.0,
         trials=trials,
         seed=1,
     )

@@ -439,7 +439,6 @@ def test_a_night_twice_as_noisy_by_chance_is_as_usual() -> None:
 runs_of_a_night = st.lists(
     st.floats(min_value=500, max_value=1500, allow_nan=False), min_size=3, max_size=9
 )
-GRAVITY = {Verdict.IMPROVED: 0, Verdict.PASS: 1, Verdict.INCONCLUSIVE: 2, Verdict.REGRESSED: 3}
 
 
 @given(runs_of_a_night, st.floats(min_value=0.5, max_value=1.0))

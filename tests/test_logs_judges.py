@@ -296,8 +296,9 @@ def test_what_the_message_says_reads_it_rightly(tmp_path: Path) -> None:
     assert run.metrics == {"throughput": pytest.approx(100 * BATCH / (120 * 0.194 - 20 * 0.564))}
 
 
-def of_each_step(count: int = 150) -> dict[str, list[float]]:
+def of_each_step() -> dict[str, list[float]]:
     """What single steps may take: all of it is true."""
+    count = 150
     noise = random.Random(3)  # noqa: S311 - no secret
     smooth = {
         "even": [0.3] * count,

@@ -224,18 +224,16 @@ def test_a_trainer_s_own_format_is_not_refused(tmp_path: Path, name: str) -> Non
     assert reason is None
 
 
-def refusal(
-    tmp_path: Path, line: str, declared: dict[str, object], of: str, *, every: int = 10
-) -> str | None:
+def refusal(tmp_path: Path, line: str, declared: dict[str, object], of: str) -> str | None:
     """Give what a record is refused for, of those that take a number for something else.
 
-    The line is followed by one of ``every`` steps later.
+    The line is followed by one of ten steps later.
     """
     log = line.encode() + b"\n"
     found = compiled(str(declared["record"])).search(log) if "record" in declared else None
     if found is not None and "(?P<step>" in str(declared["record"]):
         begin, end = found.span("step")
-        log += log[:begin] + b"%d" % (int(found["step"]) + every) + log[end:]
+        log += log[:begin] + b"%d" % (int(found["step"]) + 10) + log[end:]
     run = make.measured(
         tmp_path,
         log,

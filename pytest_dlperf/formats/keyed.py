@@ -66,10 +66,6 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
     def _kind(self) -> str:
         raise NotImplementedError
 
-    def search(self, text: bytes, begin: int = 0, end: int | None = None) -> Match | None:
-        """Find the first record of a text."""
-        raise NotImplementedError
-
     def _match(self, text: bytes, whole: _Span, spans: Mapping[str, _Span]) -> Match | None:
         """Return the record whose values stand at ``spans``, by key, if it is one."""
         for key, said in self.where.items():

@@ -1,4 +1,4 @@
-"""What a host keeps for a run: ports, until a server of the run takes them, and locks."""
+"""What a host keeps for a run: ports, until a server of the run takes them."""
 
 import errno
 import socket
