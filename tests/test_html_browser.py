@@ -325,6 +325,18 @@ def test_an_issue_has_what_others_have_written_in_code(chromium: Browser, tmp_pa
     assert row.count("|") == len(["what", "accepted", "last good", "tonight"]) + 1
 
 
+def test_an_issue_has_the_address_of_its_commits_once(chromium: Browser, tmp_path: Path) -> None:
+    address = "https://git.example.org/lab/bench/compare/1111111...2222222"
+    found = CommitRange(checkout="code", first="1" * 12, last="2" * 12, compare=address)
+    case = moved_case(SLOWER, -9.9, replace(SINCE_TUESDAY, commits=(found,)))
+    file = tmp_path / "page.html"
+    file.write_text(html_page(make.session(case), {}), encoding="utf-8")
+    with pages.opened(chromium, file, fragment=f"#case-{SLOWER}") as (page, _):
+        said = copied(page, SLOWER)
+    assert f"- `commits of code, 1111111 to 2222222` ([open]({address}))\n" in said
+    assert said.count(address) == 1
+
+
 def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, _):
         told = page.locator("main").aria_snapshot()
