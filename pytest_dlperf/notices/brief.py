@@ -77,7 +77,8 @@ def _quiet(night: Night) -> Iterator[Text]:
     for entries in (night.shifts, night.gains):
         for entry in entries[:CASES_NAMED]:
             came = [one for one in entry.differences if one.pieces[-1].role is Role.STRONG]
-            yield join("; ", [entry.title, *entry.commits[:1], *came[:1], *entry.lines[-1:]])
+            what = entry.commits[:1] or came[:1]
+            yield join("; ", [entry.title, *what, *entry.lines[-1:]])
         if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):
             count = numbers.counted(left, "more case")
             yield phrase("{} {}", word(count), word(entries[0].status.value))
