@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.figures import accepted, rule_view
-from pytest_dlperf.night.pieces import Text, phrase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,21 +14,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import MetricResult
-
-
-class Fact(Struct, frozen=True):
-    """One thing to know; without a label it belongs to the one before."""
-
-    label: str
-    lines: tuple[Text, ...]
-    """More than one where they end with those of a log."""
-
-    @classmethod
-    def of(cls, label: str, text: Text | str) -> Fact:
-        """Make one of a text of any lines, of which a plain one is untrusted."""
-        if isinstance(text, Text):
-            return cls(label, (text,))
-        return cls(label, tuple(phrase("{}", line) for line in text.split("\n")))
 
 
 def terms(metric: Metric) -> str:
@@ -45,46 +27,45 @@ def terms(metric: Metric) -> str:
     return "; ".join(told) or "recorded"
 
 
-def metric_facts(known: MetricResult, tonight: str) -> Iterator[Fact]:
+def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     """Yield what is known of a metric: since when, its numbers, who accepted it, the rule."""
     judgement, unit = known.judgement, known.metric.unit
     since = words.since_line(known.explanation, tonight)
     if since:
-        yield Fact.of("when", since)
+        yield "when", since
     if probed := words.probed_line(known.explanation):
-        yield Fact.of("probes", probed)
-    for label, found in words.found_pairs(known.explanation):
-        yield Fact.of(label, found)
+        yield "probes", probed
+    yield from words.found_pairs(known.explanation)
     if known.mean is not None:
-        yield Fact.of("mean", numbers.quantity(known.mean, unit))
-        yield Fact.of("spread of the runs", numbers.variation(known.spread))
+        yield "mean", numbers.quantity(known.mean, unit)
+        yield "spread of the runs", numbers.variation(known.spread)
     if known.efficiency_percent is not None:
-        yield Fact.of("of the ideal", numbers.percent(known.efficiency_percent))
+        yield "of the ideal", numbers.percent(known.efficiency_percent)
     if judgement is None:
         return
     agreed, held = accepted(judgement), known.accepted
     who = words.accepted_by(held.acceptance, tonight) if held is not None else ""
     if held is not None and (agreed is not None or (who and known.explanation is not None)):
         told = numbers.quantity(held.number, unit)
-        yield Fact.of("accepted", f"{told}, {who}" if who else told)
+        yield "accepted", f"{told}, {who}" if who else told
     yield from _of_rule(judgement)
 
 
-def _of_rule(judgement: Judgement) -> Iterator[Fact]:
+def _of_rule(judgement: Judgement) -> Iterator[tuple[str, str]]:
     view = rule_view(judgement)
     if view is not None:
-        yield Fact.of("compared", view)
+        yield "compared", view
     elif judgement.interval_percent is not None:
-        yield Fact.of("95 % interval", numbers.interval(judgement.interval_percent))
+        yield "95 % interval", numbers.interval(judgement.interval_percent)
     if judgement.tolerance_percent is not None:
-        yield Fact.of("a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}")
+        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
     yield from gate_fact(judgement)
 
 
-def gate_fact(judgement: Judgement) -> Iterator[Fact]:
+def gate_fact(judgement: Judgement) -> Iterator[tuple[str, str]]:
     """Yield the rule that decided, and the minimum detectable change."""
     if judgement.rule is not None:
-        yield Fact.of("gate", f"{judgement.rule.value}: {_sees(judgement)}")
+        yield "gate", f"{judgement.rule.value}: {_sees(judgement)}"
 
 
 def _sees(judgement: Judgement) -> str:

@@ -14,7 +14,7 @@ from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.advice import ACCEPT
-from pytest_dlperf.night.facts import Fact, gate_fact
+from pytest_dlperf.night.facts import gate_fact
 from pytest_dlperf.night.figures import rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
 from pytest_dlperf.night.pieces import Text, code, phrase, word
@@ -33,6 +33,21 @@ DIFFERENCES_SHOWN: Final = 5
 """Differences that a failure lists; the results file has all of them."""
 _LONGEST_REASON: Final = 200
 """Characters of a reason in the first line."""
+
+
+class Fact(Struct, frozen=True):
+    """One thing to know about a failure; without a label it belongs to the one before."""
+
+    label: str
+    lines: tuple[Text, ...]
+    """More than one where they end with those of a log."""
+
+    @classmethod
+    def of(cls, label: str, text: Text | str) -> Fact:
+        """Make one of a text of any lines, of which a plain one is untrusted."""
+        if isinstance(text, Text):
+            return cls(label, (text,))
+        return cls(label, tuple(phrase("{}", line) for line in text.split("\n")))
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -163,7 +178,7 @@ def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
         yield Fact.of("compared", f"{view}{limit}")
-    yield from gate_fact(judgement)
+    yield from (Fact.of(*pair) for pair in gate_fact(judgement))
 
 
 def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
-from pytest_dlperf.night.facts import Fact, metric_facts, terms
+from pytest_dlperf.night.facts import metric_facts, terms
 from pytest_dlperf.night.families import families_of
 from pytest_dlperf.night.figures import (
     difference_percent,
@@ -46,7 +46,7 @@ class MetricView(Struct, frozen=True, kw_only=True):
     """The median with its unit."""
     gain_percent: float | None
     reason: str
-    facts: tuple[Fact, ...]
+    facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     chart: Chart | None
     history: HistoryChart | None
