@@ -51,7 +51,7 @@ unit: samples/s
 log: {{name: train, format: dlperf}}
 window: {{warmup_steps: 3, measured_steps: 10}}
 repeats: 1
-tolerance_percent: 40
+tolerance_percent: 50
 {companions}
 launch:
   devices: cpu
@@ -65,14 +65,14 @@ launch:
     OMP_NUM_THREADS: "1"
   time_limit_s: 300
 cases:
-  - {{precision: fp32, batch_per_device: 8, topologies: [4n1g]}}
+  - {{precision: fp32, batch_per_device: 8, topologies: [4n1g], reference: none}}
 """
 PROBE: Final = """\
 extends: {base}
 model: {model}
 repeats: 1
-tolerance_percent: 40
-launch:
+tolerance_percent: 60
+{metrics}launch:
   arguments: {arguments}
   environment: {{GLOO_SOCKET_IFNAME: eth0, OMP_NUM_THREADS: "1"}}
 cases: [{{topologies: [4n1g]}}]
@@ -102,7 +102,13 @@ class Nights:
         companions = f"companions: [{', '.join(PROBES)}]"
         (systems / "mlp.yaml").write_text(SYSTEM.format(trainer=trainer, companions=companions))
         for name, (base, model, arguments) in PROBES.items():
-            text = PROBE.format(base=base, model=model, arguments=arguments)
+            text = PROBE.format(
+                base=base,
+                model=model,
+                arguments=arguments,
+                # Reading depends on what else the machine reads.
+                metrics="metrics: {load: {judged: false}}\n" if model == "disk" else "",
+            )
             (systems / f"{name}.yaml").write_text(text)
 
     def accept(self) -> subprocess.CompletedProcess[str]:
@@ -169,18 +175,18 @@ def blamed(explanation: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _limited(resource: str, pid: int, folder: Path) -> Iterator[None]:
-    """Limit what a process starts from now on: processors to 0.15 of one, or the disk."""
+    """Limit what a process starts from now on: processors to 0.08 of one, or the disk."""
     controller = {"compute": "cpu", "disk": "blkio"}[resource]
     group = CGROUPS / controller / f"dlperf-{os.getpid()}"
     group.mkdir()
     try:
         if resource == "compute":
-            (group / "cpu.cfs_quota_us").write_text("15000")
+            (group / "cpu.cfs_quota_us").write_text("8000")
         else:
             device = folder.stat().st_dev
             number = f"{os.major(device)}:{os.minor(device)}"
             for limit in ("write", "read"):
-                (group / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} 8000000")
+                (group / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} 4000000")
         (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:

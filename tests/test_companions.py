@@ -190,6 +190,7 @@ def probe(resource: str, percent: float, *, is_time: bool = False) -> Companion:
         ([probe("compute", 0), probe("network", 60)], "network"),
         ([probe("compute", 50), probe("network", 60)], "compute"),  # which the network waits for
         ([probe("compute", 8), probe("network", 60)], "network"),
+        ([probe("disk", 75), probe("network", 98)], "network"),  # 4 times as slow, and 50 times
         ([probe("compute", 8), probe("network", 0)], None),  # far less than was lost
         ([probe("disk", 200, is_time=True)], "disk"),  # a time of three times as long
         ([probe("disk", 11, is_time=True)], None),

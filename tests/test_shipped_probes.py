@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,14 @@ def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite: Suite) -> Non
 STAND_IN: Final = """\
 #!{python}
 import sys
+if "--port" in " ".join(sys.argv):
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+    port = next(word for word in sys.argv if word.startswith("--port=")).partition("=")[2]
+    HTTPServer(("127.0.0.1", int(port)), Health).serve_forever()
 assert {options!r} <= set(sys.argv), sys.argv
 text = open({table!r}).read()
 for word in sys.argv:
@@ -230,8 +239,8 @@ print(text)
         ("hpl_mxp.log", "mpirun", "1n8g", {"8", "hpl-mxp.sh"}),
         ("mlperf_storage.log", "mlpstorage", "2n8g", {"--model=unet3d", "--num-accelerators=16"}),
         ("stream.log", "stream_c.exe", "1n1g", set()),
-        ("vllm_bench.json", "vllm", "1n1g", {"bench", "serve", "--base-url=http://x:80", "--n=3"}),
-        ("sglang_bench.jsonl", "sglang/bench_serving.py", "1n1g", {"--base-url=http://x:80"}),
+        ("vllm_bench.json", "vllm", "1n1g", {"bench", "serve", "--model=own/x", "--n=3"}),
+        ("sglang_bench.jsonl", "sglang/bench_serving.py", "1n1g", {"--model=own/x"}),
     ],
 )
 def test_what_the_planned_command_prints_or_writes_is_read(
@@ -243,6 +252,7 @@ def test_what_the_planned_command_prints_or_writes_is_read(
     place.parent.mkdir(exist_ok=True)
     place.write_text(STAND_IN.format(python=sys.executable, options=options, table=str(DATA / log)))
     place.chmod(0o755)
+    shutil.copy(place, place.with_name("launch_server.py"))
     found = launched(
         suite,
         own(real.system, real.axes, topology)
@@ -250,7 +260,7 @@ def test_what_the_planned_command_prints_or_writes_is_read(
         f"{{PATH: '{suite.path}:/usr/bin:/bin', PYTHONPATH: '{suite.path}'}}}}\n",
         {name for name in real.metrics if name not in ("wrong", "validated", "residual")},
         "--dlperf-launcher=local", "--dlperf-hosts=127.1.0.[1-2]:8",
-        *(["--dlperf-set", "*.server=http://x:80"] if real.system.endswith("bench") else []),
+        *(["--dlperf-set", "*.weights=own/x"] if real.system.endswith("bench") else []),
     )  # fmt: skip
     assert found == pytest.approx({name: real.metrics[name] for name in found})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
     Devices,
     LaunchSpec,
+    Server,
     StartOn,
     Steps,
     Variable,
@@ -52,6 +54,15 @@ _DEFAULT: Final = LaunchSpec(command=())
 _NO_NAME: Final = "is not a name; write lower-case letters, digits and underscores, a letter first"
 
 _SECONDS = Number(unit="seconds")
+
+
+def _python_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
 
 _PART: Final[ByKind[Any]] = ByKind(
     scalar=Scalar(),
@@ -106,6 +117,34 @@ _KEYS: Final = (
     ),
     Key(
         "steps", one_of(Steps), "Make this trainer print its steps, without a change to its script."
+    ),
+    Key(
+        "server",
+        Record(
+            Server,
+            Key(
+                "command",
+                ListOf(Scalar(), "a list: the program and its arguments"),
+                "The server and its arguments.",
+                required=True,
+            ),
+            Key(
+                "ready_line",
+                Text("a regular expression").parsed(_python_expression),
+                "What a line of its output has when it is ready.",
+            ),
+            Key(
+                "ready_address",
+                Text("http://HOST:PORT/PATH or HOST:PORT"),
+                "The address that answers when it is ready.",
+            ),
+            Key(
+                "ready_limit_s",
+                _SECONDS,
+                "Seconds until it has to be ready; default: 600.",
+            ),
+        ),
+        "A server that runs on the node while the command does, which starts when it is ready.",
     ),
     Key(
         "variables",

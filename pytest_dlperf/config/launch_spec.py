@@ -119,6 +119,20 @@ class ConditionalArguments(Struct, frozen=True, kw_only=True):
     when: Condition
 
 
+class Server(Struct, frozen=True, kw_only=True):
+    """A server that runs beside the command on its node, and how to know that it is ready."""
+
+    command: tuple[str, ...]
+    ready_line: str | None = None
+    ready_address: str | None = None
+    ready_limit_s: float = 600.0
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List what is wrong with it, by key path below ``launch``."""
+        if (self.ready_line is None) is (self.ready_address is None):
+            yield "server", "needs one of 'ready_line' and 'ready_address', and not both"
+
+
 class LaunchSpec(Struct, frozen=True, kw_only=True):
     """Recipe for starting a trainer, with placeholders for all that differs between runs.
 
@@ -139,6 +153,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     devices: Devices = Devices.GPU
     start_on: StartOn = StartOn.EVERY_NODE
     steps: Steps | None = None
+    server: Server | None = None
     requires_modules: tuple[str, ...] = ()
     install_hint: str | None = None
     time_limit_s: float = 1800.0
@@ -168,6 +183,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         for name, variable in self.variables.items():
             if problem := variable.problem(variable.default or ""):
                 yield f"variables.{name}.default", problem
+        yield from self.server.problems() if self.server is not None else ()
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
             known = (
@@ -241,8 +257,12 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         yield from ((path, text, ALWAYS) for path, text in self._paths())
 
     def _paths(self) -> Iterator[tuple[str, str]]:
-        both = {"working_directory": self.working_directory, LOG_FILE: self.log_file}
-        return ((path, text) for path, text in both.items() if text is not None)
+        paths = {"working_directory": self.working_directory, LOG_FILE: self.log_file}
+        if self.server is not None:
+            paths["server.ready_address"] = self.server.ready_address
+            for index, text in enumerate(self.server.command):
+                paths[f"server.command[{index}]"] = text
+        return ((path, text) for path, text in paths.items() if text is not None)
 
     def _command_templates(self) -> Iterator[tuple[str, str, Condition]]:
         for path, part in self._parts():

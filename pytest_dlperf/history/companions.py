@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Companion, Judgement
 
 _SHARE: Final = 0.5
-"""Of the case's loss, and of the worst probe's, what a probe has to have lost to be blamed."""
+"""Of how much slower the case is, and the worst probe, what a probe has to be to be blamed; on a
+logarithmic scale: four times as slow is half of sixteen times."""
+_ALL_PERCENT: Final = 100
 _BROKEN: Final = (Verdict.FAILED, Verdict.HUNG)
 
 
@@ -25,10 +28,10 @@ def weighed(judgement: Judgement, companions: Sequence[Companion]) -> tuple[Comp
     explains nothing. Of those that remain the first is blamed: they are declared in the order in
     which one depends on the other, as a network's does on processors.
     """
-    lost = {one.case_id: _lost(one) for one in companions if _is_worse(one)}
-    own = _fraction(judgement.loss_percent, judgement.difference_percent)
-    least = _SHARE * max([own, *lost.values()])
-    blamed = next((name for name, loss in lost.items() if loss >= least), None)
+    slower = {one.case_id: _slower(one) for one in companions if _is_worse(one)}
+    own = _log_ratio(judgement.loss_percent, judgement.difference_percent)
+    least = _SHARE * max([own, *slower.values()])
+    blamed = next((name for name, ratio in slower.items() if ratio >= least), None)
     return tuple(replace(one, is_blamed=one.case_id == blamed) for one in companions)
 
 
@@ -36,14 +39,19 @@ def _is_worse(companion: Companion) -> bool:
     return companion.verdict is Verdict.REGRESSED or companion.verdict in _BROKEN
 
 
-def _lost(companion: Companion) -> float:
+def _slower(companion: Companion) -> float:
     if companion.verdict in _BROKEN:
-        return 1.0
-    return _fraction(companion.loss_percent, companion.difference_percent)
+        return math.inf
+    return _log_ratio(companion.loss_percent, companion.difference_percent)
 
 
-def _fraction(loss_percent: float | None, difference_percent: float | None) -> float:
-    """Return the part of the speed that is lost, also where the number is a time."""
+def _log_ratio(loss_percent: float | None, difference_percent: float | None) -> float:
+    """Return the logarithm of how many times slower it is, whether the number is a rate or a time.
+
+    A rate has fallen where it is worse, a time has risen.
+    """
     if loss_percent is None or difference_percent is None or loss_percent <= 0:
         return 0.0
-    return loss_percent / (100 if difference_percent < 0 else 100 + loss_percent)
+    if difference_percent > 0:
+        return math.log1p(loss_percent / 100)
+    return -math.log1p(-loss_percent / 100) if loss_percent < _ALL_PERCENT else math.inf

@@ -7,6 +7,7 @@ second argument, whatever is in it.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -14,7 +15,7 @@ from msgspec import Struct, field
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 from pytest_dlperf.launch.hosts import Accelerators
-from pytest_dlperf.launch.step_lines import TRAINER, steps_folder
+from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
 from pytest_dlperf.node.accelerators import confined
 
 if TYPE_CHECKING:
@@ -179,7 +180,10 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             node_rank=rank,
             host=node.host,
             address=node.address,
-            arguments=_arguments(spec, case, values, variables.extra_arguments),
+            arguments=(
+                *_serving(spec, node, values),
+                *_arguments(spec, case, values, variables.extra_arguments),
+            ),
             environment={
                 **steps,
                 **_confinement(spec, node),
@@ -233,6 +237,21 @@ def _confinement(spec: LaunchSpec, node: Node) -> dict[str, str]:
     kind = spec.devices.kind or node.accelerators.kind
     shown = node.accelerators
     return confined(kind, shown.ids, node.device_ids, mixed=shown.are_mixed)
+
+
+def _serving(spec: LaunchSpec, node: Node, values: Mapping[str, object]) -> tuple[str, ...]:
+    """Give what runs a server beside the command behind it, where there is one."""
+    server = spec.server
+    if server is None:
+        return ()
+    order = {
+        "server": [fill(text, values) for text in server.command],
+        "line": server.ready_line,
+        "address": server.ready_address and fill(server.ready_address, values),
+        "limit_s": server.ready_limit_s,
+    }
+    program = f"{steps_folder(node.folder)}/{SERVING}"
+    return (str(values["python"]), "-u", program, json.dumps(order))
 
 
 def _arguments(

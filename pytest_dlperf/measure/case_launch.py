@@ -15,7 +15,7 @@ from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, nod
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
-from pytest_dlperf.launch.step_lines import step_files
+from pytest_dlperf.launch.step_lines import serving_file, step_files
 from pytest_dlperf.logs.tree import log_path
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             scratch=self.scratch,
             row=self.row,
             head_only=spec.start_on is StartOn.HEAD,
-            files={} if spec.steps is None else step_files(),
+            files={
+                **({} if spec.steps is None else step_files()),
+                **({} if spec.server is None else serving_file()),
+            },
             watch=watch,
             say=say,
         )

@@ -1,0 +1,149 @@
+"""A server and its client in one case, by a real server of the standard library."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from clusters.processes import processes_with, wait_until
+from suites import Suite
+
+SERVER: Final = """\
+import os, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+port, behaviour = int(sys.argv[1]), sys.argv[2]
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/die":
+            os._exit(7)
+        if self.path == "/hang":
+            time.sleep(600)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"x" * 1000)
+if behaviour == "dies":
+    sys.exit(3)
+if behaviour == "never":
+    print("loading", flush=True)
+    time.sleep(600)
+server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
+print("bandwidth 1e9, says the server, which is ready", flush=True)
+server.serve_forever()
+"""
+CLIENT: Final = """\
+import sys, urllib.request
+port, path = sys.argv[1:3]
+get = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+if path == "/fail":
+    sys.exit(5)
+size = len(get(f"http://127.0.0.1:{port}{path}").read())
+print("bandwidth", float(size), flush=True)
+"""
+SYSTEM: Final = """\
+framework: http
+model: server
+repeats: 1
+metrics:
+  bandwidth: {{record: '^bandwidth (?P<value>[0-9.]+)', unit: MB/s, better: higher}}
+launch:
+  devices: cpu
+  time_limit_s: 100
+  server:
+    command: ["{{python}}", {server}, "{{master_port}}", {behaviour}]
+    {ready}
+  command: ["{{python}}", {client}, "{{master_port}}", {path}]
+cases: [{{topologies: [1n1g]}}]
+"""
+LINE: Final = "ready_line: 'ready$'"
+ADDRESS: Final = 'ready_address: "http://127.0.0.1:{master_port}/health"'
+
+
+def write(
+    suite: Suite, *, ready: str = ADDRESS, behaviour: str = "serves", path: str = "/"
+) -> list[Path]:
+    """Write the system and its programs, which are returned."""
+    files = [suite.path / "server.py", suite.path / "client.py"]
+    for file, text in zip(files, (SERVER, CLIENT), strict=True):
+        file.write_text(text)
+    suite.system_file(
+        SYSTEM.format(server=files[0], client=files[1], ready=ready, behaviour=behaviour, path=path)
+    )
+    return files
+
+
+def run_of(suite: Suite) -> dict[str, Any]:
+    """Run the case; its one run."""
+    _, results = suite.judge("-k", "http-server", "--dlperf-repeats=1", cluster="local")
+    [case] = results["cases"]
+    [run] = case["runs"]
+    return dict(run)
+
+
+@pytest.mark.parametrize("ready", [LINE, ADDRESS, 'ready_address: "127.0.0.1:{master_port}"'])
+def test_a_client_measures_a_server_that_is_ready(suite: Suite, ready: str) -> None:
+    files = write(suite, ready=ready)
+    run = run_of(suite)
+    assert run["status"] == "ok", run["reason"]
+    assert run["metrics"] == {"bandwidth": 1000.0}
+    text = Path(run["log"]).read_text()
+    assert "server: bandwidth 1e9, says the server" in text
+    assert "dlperf server: the server was ready after " in text
+    assert processes_with(str(files[0])) == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "path", "reason"),
+    [
+        ("dies", "/", "the server ended with exit code 3 before it was ready"),
+        ("never", "/", "the server was not ready within 2 s: http://127.0.0.1:"),
+        ("serves", "/die", "the server ended with exit code 7"),
+        ("serves", "/fail", "ended with exit code 5 on node 0"),
+    ],
+)
+def test_what_ends_first_is_told_and_nothing_is_left(
+    suite: Suite, behaviour: str, path: str, reason: str
+) -> None:
+    ready = f"{ADDRESS}\n    ready_limit_s: {2 if behaviour == 'never' else 100}"
+    files = write(suite, ready=ready, behaviour=behaviour, path=path)
+    run = run_of(suite)
+    assert run["status"] == "failed"
+    assert reason in run["reason"]
+    assert processes_with(str(files[0])) == []
+    assert processes_with(str(files[1])) == []
+
+
+def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite) -> None:
+    files = write(suite, path="/hang")
+    words = [sys.executable, "-m", "pytest", "bench_tests", "-k", "http-server"]
+    with subprocess.Popen(
+        words,
+        cwd=suite.path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "DLPERF_CLUSTER": "local"},
+    ) as session:
+        wait_until(lambda: processes_with(str(files[1]), "/hang"), what="the client")
+        session.send_signal(signal.SIGKILL)
+    for file in files:
+        wait_until(lambda file=file: not processes_with(str(file)), what="the end")  # type: ignore[misc]
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize(
+    ("ready", "message"),
+    [
+        ("ready_limit_s: 5", "needs one of 'ready_line' and 'ready_address', and not both"),
+        ("ready_line: '('", "is no regular expression"),
+        ('ready_address: "{master_prt}"', "unknown placeholder {master_prt}"),
+    ],
+)
+def test_a_server_without_a_sign_is_a_mistake_of_the_file(
+    suite: Suite, ready: str, message: str
+) -> None:
+    write(suite, ready=ready)
+    assert message in suite.refused()
