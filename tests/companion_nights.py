@@ -80,7 +80,7 @@ cases: [{{topologies: [4n1g]}}]
 PROBES: Final = {
     "host-gemm": ("host_gemm", "gemm", "[--size=1500]"),
     "host-memory": ("host_memory", "memory", "[--megabytes=40, --threads=1]"),
-    "torch-disk": ("torch_checkpoint", "disk", "[--megabytes=40]"),
+    "torch-disk": ("torch_checkpoint", "disk", "[--megabytes=20]"),
     "torch-gloo": ("torch_all_reduce", "gloo", "[--kilobytes, '4000']"),
 }
 
@@ -155,7 +155,7 @@ class Nights:
         """Take most of a resource from the third host."""
         name = self.network.names[2]
         if resource == "network":
-            self.network.limit(name, megabits=60)
+            self.network.limit(name, megabits=20)
             try:
                 yield
             finally:
@@ -175,18 +175,17 @@ def blamed(explanation: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _limited(resource: str, pid: int, folder: Path) -> Iterator[None]:
-    """Limit what a process starts from now on: processors to 0.08 of one, or the disk."""
+    """Limit what a process starts from now on: processors to 0.04 of one, or the disk."""
     controller = {"compute": "cpu", "disk": "blkio"}[resource]
     group = CGROUPS / controller / f"dlperf-{os.getpid()}"
     group.mkdir()
     try:
         if resource == "compute":
-            (group / "cpu.cfs_quota_us").write_text("8000")
+            (group / "cpu.cfs_quota_us").write_text("4000")
         else:
             device = folder.stat().st_dev
             number = f"{os.major(device)}:{os.minor(device)}"
-            for limit in ("write", "read"):
-                (group / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} 4000000")
+            (group / "blkio.throttle.write_bps_device").write_text(f"{number} 1000000")
         (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:
