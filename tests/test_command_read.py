@@ -905,6 +905,7 @@ def test_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["nowhere.log"], "nowhere.log: No such file"),
+        (["emtpy.log"], "did you mean 'empty.log'?"),
         (["x" * 300], "x: File name too long"),
         (["a.log", "--write", f"{'x' * 300}.yaml"], "File name too long"),
         (["a.log", "--systems", "x" * 300], "there is no folder"),

@@ -104,6 +104,14 @@ def test_arguments_stand_where_the_command_says(
     assert launch_of(system).arguments(system.cases[0]) == expected
 
 
+@pytest.mark.parametrize("nothing", ["[]", "~"])
+def test_the_modules_that_a_base_requires_are_taken_away(tmp_path: Path, nothing: str) -> None:
+    base = BASE.replace("  environment:", "  requires_modules: [torch]\n  environment:")
+    own = OWN.replace("  environment:", f"  requires_modules: {nothing}\n  environment:")
+    assert launch_of(load(tmp_path, base=base)).requires_modules == ("torch",)
+    assert launch_of(load(tmp_path, own, base)).requires_modules == ()
+
+
 def test_a_base_may_extend_another(tmp_path: Path) -> None:
     (tmp_path / "first.yaml").write_text(BASE, encoding="utf-8")
     system = load(tmp_path, base="extends: first.yaml\nunit: samples/s\nlaunch: {retries: 2}\n")

@@ -431,6 +431,11 @@ def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(
     assert all(field in problem for field in FIELDS)
 
 
+def test_placeholders_that_begin_alike_may_be_meant() -> None:
+    (problem,) = messages(spec("{batchsize}"))
+    assert "did you mean {batch_per_replica} or {batch_per_device} or {batch_per_node}?" in problem
+
+
 @pytest.mark.parametrize(
     "placeholder",
     [
