@@ -287,8 +287,9 @@ class Companion(Struct, frozen=True, kw_only=True):
     resource: str
     """What of the hosts it measures, as in ``network``."""
     metric: str | None = None
+    """The worst of its metrics; ``None``, as the verdict, where it could not be run."""
     verdict: Verdict | None = None
-    """``None`` where it could not be run."""
+    """What the gate says of that metric."""
     difference_percent: float | None = None
     """How far the metric lies above its reference."""
     loss_percent: float | None = None
