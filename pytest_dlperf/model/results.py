@@ -45,7 +45,19 @@ class Accepted(Struct, frozen=True, kw_only=True):
         )
 
 
-class TestRecord(Struct, frozen=True, kw_only=True):
+class KnownMetrics(Struct, frozen=True, kw_only=True):
+    """What is known of the metrics of a case, by metric."""
+
+    accepted: Mapping[str, Accepted] = {}
+    """Baselines that the case was compared with."""
+    stored: Mapping[str, Accepted] = {}
+    """All its baselines, also those that it could not be compared with."""
+    judgements: Mapping[str, Judgement] = {}
+    explanations: Mapping[str, Explanation] = {}
+    """Of judgements that did not simply pass."""
+
+
+class TestRecord(KnownMetrics, frozen=True, kw_only=True):
     """What one test of one case has to report."""
 
     __test__ = False  # no test, whatever pytest makes of the name
@@ -56,14 +68,6 @@ class TestRecord(Struct, frozen=True, kw_only=True):
     measurements: Mapping[str, Measurement] = {}
     interleaved: Mapping[str, InterleavedRuns] = {}
     """Runs beside the accepted software, by case."""
-    accepted: Mapping[str, Accepted] = {}
-    """Baselines that the case was compared with, by metric."""
-    stored: Mapping[str, Accepted] = {}
-    """All its baselines, also those that it could not be compared with, by metric."""
-    judgements: Mapping[str, Judgement] = {}
-    """By metric."""
-    explanations: Mapping[str, Explanation] = {}
-    """Of judgements that did not simply pass, by metric."""
     host_faults: Mapping[str, tuple[str, ...]] = {}
     """What was found to be wrong with hosts, by host: one system may need more than another."""
 
@@ -93,7 +97,7 @@ class MetricResult(Struct, frozen=True, kw_only=True):
         return self.accepted.number if self.accepted is not None else None
 
 
-class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
+class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
     """All that a session knows of one case."""
 
     case: Case
@@ -106,14 +110,6 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
     """Whether no test of the case was lost with its worker."""
     unfinished: tuple[str, ...] = ()
     """Metrics that a test was selected of which never came to its end."""
-    accepted: Mapping[str, Accepted] = {}
-    """Baselines that the case was compared with, by metric."""
-    stored: Mapping[str, Accepted] = {}
-    """All its baselines, also those that it could not be compared with, by metric."""
-    judgements: Mapping[str, Judgement] = {}
-    """By metric."""
-    explanations: Mapping[str, Explanation] = {}
-    """Of judgements that did not simply pass, by metric."""
 
     @property
     def speedup(self) -> float | None:
