@@ -12,7 +12,7 @@ import log_makers as make
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_sizes, logs, noise
+from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_sizes, changed, logs
 
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -92,25 +92,6 @@ def of_format(
     window: Window = WINDOW,
 ) -> Growing:
     return Growing(path / "run.log", (BUILTIN_FORMATS[name], "", case, window), estimator)
-
-
-def changed(content: bytes, data: st.DataObject) -> bytes:
-    """The log with some of its lines disturbed."""
-    lines = content.splitlines(keepends=True)
-    for _ in range(data.draw(st.integers(0, 3))):
-        at = data.draw(st.integers(0, len(lines)))
-        change = data.draw(st.sampled_from(["insert", "drop", "double", "corrupt", "return"]))
-        if change == "insert" or at == len(lines):
-            lines.insert(at, data.draw(noise))
-        elif change == "drop":
-            lines[at] = b""
-        elif change == "double":
-            lines[at] *= 2
-        elif change == "return":
-            lines[at] = lines[at].replace(b"\n", data.draw(st.sampled_from([b"\r\n", b"\r"])))
-        else:
-            lines[at] = lines[at].replace(b"0", data.draw(st.sampled_from([b"9", b"x", b"\n"])))
-    return b"".join(lines)
 
 
 def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:

@@ -136,6 +136,25 @@ def test_the_logs_used_here_are_good() -> None:
         assert measured(log[1].encode(), log).status is RunStatus.OK, log[0].name
 
 
+def changed(content: bytes, data: st.DataObject) -> bytes:
+    """The log with some of its lines disturbed."""
+    lines = content.splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(lines)))
+        change = data.draw(st.sampled_from(["insert", "drop", "double", "corrupt", "return"]))
+        if change == "insert" or at == len(lines):
+            lines.insert(at, data.draw(noise))
+        elif change == "drop":
+            lines[at] = b""
+        elif change == "double":
+            lines[at] *= 2
+        elif change == "return":
+            lines[at] = lines[at].replace(b"\n", data.draw(st.sampled_from([b"\r\n", b"\r"])))
+        else:
+            lines[at] = lines[at].replace(b"0", data.draw(st.sampled_from([b"9", b"x", b"\n"])))
+    return b"".join(lines)
+
+
 @settings(deadline=None, max_examples=150)
 @given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
 def test_the_buffers_size_changes_nothing(
@@ -144,19 +163,7 @@ def test_the_buffers_size_changes_nothing(
     buffer_size: int,
     data: st.DataObject,
 ) -> None:
-    lines = log[1].encode().splitlines(keepends=True)
-    for _ in range(data.draw(st.integers(0, 4))):
-        at = data.draw(st.integers(0, len(lines)))
-        change = data.draw(st.sampled_from(["insert", "drop", "double", "corrupt"]))
-        if change == "insert" or at == len(lines):
-            lines.insert(at, data.draw(noise))
-        elif change == "drop":
-            lines[at] = b""
-        elif change == "double":
-            lines[at] *= 2
-        else:
-            lines[at] = lines[at].replace(b"0", data.draw(st.sampled_from([b"9", b"x", b"\n"])))
-    content = b"".join(lines)
+    content = changed(log[1].encode(), data)
     run = measured(content, log, estimator)
     check_sane(run)
     assert measured(content, log, estimator, buffer_size) == run

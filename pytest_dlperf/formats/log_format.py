@@ -319,27 +319,15 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         known = tuple((other, compiled(line)) for other, line in neighbours.items())
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
-    if first_step is not None and first_step < 0:
-        raise ValueError(f"log format {name!r}: first_step is 0 or above, not {first_step}")
-    try:
-        who, scope = Ranks(ranks), RateScope(rate_scope)
-        of_steps = None if covers is None else Covers(covers)
-        counted = StepsIn(steps_in)
-    except ValueError as error:
-        raise ValueError(
-            f"log format {name!r}: {error}; ranks is 'one', 'local', 'nodes' or 'all', rate_scope "
-            "is 'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last', "
-            "'total_since_last' or 'since_start', steps_in is 'steps', 'samples' or 'node_batches'"
-        ) from None
     return LogFormat(
         name=name,
         record=pattern,
         first_step=first_step,
         step_every=step_every,
-        steps_in=counted,
-        ranks=who,
-        rate_scope=scope,
-        covers=of_steps,
+        steps_in=StepsIn(steps_in),
+        ranks=Ranks(ranks),
+        rate_scope=RateScope(rate_scope),
+        covers=None if covers is None else Covers(covers),
         facts=declared,
         neighbours=known,
     )
