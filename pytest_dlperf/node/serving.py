@@ -24,7 +24,7 @@ import urllib.request
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import IO, Any
 
 _LOOK_S = 0.1
 _ANSWER_LIMIT_S = 5.0
@@ -32,6 +32,7 @@ _GRACE_S = 10.0
 _OUTPUT_LIMIT_S = 2.0
 """So long its last lines may take, which a process that it has left may hold back."""
 _SIGNALLED = 128
+_LOCK = threading.Lock()
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -98,7 +99,7 @@ class Server:
     def _print(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         for line in self._process.stdout:
-            os.write(1, b"server: " + line)
+            _write(b"server: " + line)
             if self._line is not None and self._line.search(line.rstrip(b"\r\n")):
                 self._said.set()
 
@@ -119,10 +120,15 @@ def answers(address: str) -> bool:
 def run_client(command: "Sequence[str]", server: Server) -> int:
     """Run the client while the server lives; its exit code."""
     try:
-        client = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - as above
+        client = subprocess.Popen(  # noqa: S603 - as above
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
     except OSError as error:
         _tell(f"the client {command[0]!r} cannot be started: {error.strerror}")
         return 127
+    # Its lines go through here, or one of the server's could come into the middle of them.
+    printer = threading.Thread(target=_print_lines, args=(client.stdout,), daemon=True)
+    printer.start()
     try:
         while True:
             try:
@@ -138,10 +144,25 @@ def run_client(command: "Sequence[str]", server: Server) -> int:
         if client.poll() is None:
             client.kill()
             client.wait()
+        printer.join(_OUTPUT_LIMIT_S)
+
+
+def _print_lines(lines: "IO[bytes]") -> None:
+    for line in lines:
+        _write(line)
+
+
+def _write(line: bytes) -> None:
+    """Write a whole line, also where a write takes only a part."""
+    if not line.endswith(b"\n"):
+        line += b"\n"
+    with _LOCK:
+        while line:
+            line = line[os.write(1, line) :]
 
 
 def _tell(text: str) -> None:
-    os.write(1, f"dlperf server: {text}\n".encode())
+    _write(f"dlperf server: {text}\n".encode())
 
 
 def main() -> int:
