@@ -93,16 +93,6 @@ def rows(output: str) -> dict[str, str]:
     return found
 
 
-def test_the_documents_show_what_is_written(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "adding-a-system.md").read_text(encoding="utf-8")
-    (tmp_path / "slurm-4711.out").write_bytes((LOGS / "torchtitan_1n2g_tp2.log").read_bytes())
-    file = text.partition("<!-- example: a system file to begin with -->\n```yaml\n")[2]
-
-    read(tmp_path, "slurm-4711.out", "--write", "new.yaml")
-
-    assert (tmp_path / "new.yaml").read_text(encoding="utf-8") == file.partition("```")[0]
-
-
 # ------------------------------------------------------------------------ logs that are known
 
 
