@@ -13,7 +13,7 @@ from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
-TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
+TOPOLOGIES = ("1n1g", "1n8g", "4n8g", "10n16g")
 
 
 def per_rank(topology: str, count: int) -> list[list[float]]:
