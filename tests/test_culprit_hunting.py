@@ -148,7 +148,7 @@ def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
         hunting(tmp_path, trials, runs=7) as hunt,
         pytest.raises(
             UsageError,
-            match=r"^7 runs are too few to be 95 % sure: .* it takes some \d+; with 1 more",
+            match=r"^7 runs are too few to be 95 % sure: .* some \d+, with 6 of both ends; with 1",
         ),
     ):
         hunt.answer()

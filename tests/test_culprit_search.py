@@ -232,3 +232,18 @@ def test_fewer_runs_are_left_the_more_is_known() -> None:
     assert 5 < left[0] < 11
     assert left[-1] == 0
     assert left[len(left) // 2] < left[0]
+
+
+def test_a_level_that_is_not_known_has_no_setting_repeated_for_ever() -> None:
+    """As two nights leave it: good and bad end are known to a fifth of the loss."""
+    hunt = Hunt(
+        weights=(1.0,) * 3, loss=1.07, loss_error=0.16, noise=0.07, noise_dof=4,
+        level_error=0.24, spread=0.02,
+    )  # fmt: skip
+    for culprit in range(3):
+        search, at_fault, runs = Search(hunt), hunt.settings_with(culprit), 0
+        while (setting := search.next_query(0)) is not None and runs < 12:
+            worse = 0.48 + 1.08 * (setting in at_fault)
+            search = search.after(Observation(setting=setting, sitting=0, worse=worse))
+            runs += 1
+        assert search.finding().culprits == (culprit,), runs

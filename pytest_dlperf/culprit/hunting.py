@@ -336,9 +336,10 @@ class Hunting:
             left = max(0, self._budget.runs - spent)
             could = forecast(hunt, most_runs=left, trials=_TRIALS).certainty
             text = (
-                f"{self._budget.runs} runs are too few to be {asked} sure: with {spent} of both "
-                f"ends it takes some {expected.runs + spent:.0f}; with {left} more it could be "
-                f"{100 * could:.0f} % sure. Allow more runs, or less certainty"
+                f"{self._budget.runs} runs are too few to be {asked} sure: it takes some "
+                f"{expected.runs + spent:.0f}{f', with {spent} of both ends' * bool(spent)}; with "
+                f"{left} more it could be {100 * could:.0f} % sure. Allow more runs, or less "
+                "certainty"
             )
             if not self._agree(text):
                 raise UsageError(f"{text}; --yes begins it all the same")

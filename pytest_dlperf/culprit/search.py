@@ -15,7 +15,7 @@ from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, 
 from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.culprit.hunt import Hunt
     from pytest_dlperf.culprit.hypotheses import Answer, Array
@@ -143,10 +143,12 @@ class Search:
                 tables[one.setting] = tables.get(one.setting, 0.0) + likelihood
         joint = np.log(prior + 1e-300)[:, None, None] + self._loss.log_prior[:, None]
         joint = joint + self._noise.log_prior
+        self._by_sitting: dict[int, Array] = {}
         for sitting, tables in by_sitting.items():
             each = self._levels(sitting).log_prior
             for setting, table in tables.items():
                 each = each + table[shares[:, self._run.index(setting)]]
+            self._by_sitting[sitting] = each
             most = each.max(-1, keepdims=True)
             joint += np.log(np.exp(each - most).sum(-1)) + most[..., 0]
         joint = np.exp(joint - joint.max())
@@ -209,9 +211,38 @@ class Search:
         settings, outcomes = self._hypotheses.settings, self._outcomes()
         shares = self._hypotheses.predicted(self._masses)
         told = _entropy(shares @ outcomes) - shares @ _entropy(outcomes)
+        for setting, bits in self._told_again(run.intersection(self._run), sitting):
+            told[settings == setting] = bits
         told[np.isin(settings, list(self._broken))] = 0.0
         again = np.isin(settings, self._run) & (told >= _AS_GOOD * told.max())
         return int(settings[np.argmax(np.where(again, told, 0.0) if again.any() else told)])
+
+    def _told_again(self, run: set[int], sitting: int) -> Iterator[tuple[int, float]]:
+        """Yield the bits that one more run tells of each setting that was run in this sitting.
+
+        Where the level is not known, each answer goes with a level that fits the runs so far: one
+        more of the same setting may tell nothing.
+        """
+        if not run:
+            return
+        each, level, loss = self._by_sitting[sitting], self._levels(sitting).at, self._loss.at
+        weights = np.exp(each - each.max(-1, keepdims=True))
+        weights *= (self._joint / weights.sum(-1))[..., None]
+        masses = self._masses + 1e-300
+        # Moments of the level, by class and loss.
+        none, first, second = (weights @ level**power for power in range(3))
+        none, first, second = (moment.sum(-1) / masses[:, None] for moment in (none, first, second))
+        for setting in run:
+            shares = np.array(SHARES)[self._hypotheses.classes.shares[:, self._run.index(setting)]]
+            at = shares[:, None] * loss
+            means = (at * none + first).sum(1)
+            spread = (at**2 * none + 2 * at * first + second).sum(1) - means**2
+            widths = np.sqrt(np.maximum(spread, 0.0) + self.hunt.noise**2)
+            low, high = (means - _TAIL * widths).min(), (means + _TAIL * widths).max()
+            values = np.linspace(low, high, math.ceil((high - low) / self.hunt.noise * _POINTS))
+            outcomes = np.exp(-(((values - means[:, None]) / widths[:, None]) ** 2) / 2)
+            outcomes /= outcomes.sum(1, keepdims=True)
+            yield setting, float(_entropy(masses @ outcomes) - masses @ _entropy(outcomes))
 
     def _outcomes(self, part: float = 1.0) -> Array:
         """Probability of each outcome of a run, by share of this part of the loss."""
