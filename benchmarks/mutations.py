@@ -1,4 +1,4 @@
-"""Break the logic of the package in 60 places, one at a time, and see whether its tests notice.
+"""Break the logic of the package in 71 places, one at a time, and see whether its tests notice.
 
     python benchmarks/mutations.py [--only WORD] [--jobs 2] [--list] [--root FOLDER]
 

@@ -21,6 +21,7 @@ from clusters.ports import free_ports, worker_number
 from clusters.requirements import missing
 from clusters.slurm import Slurm
 from clusters.ssh import SshHosts
+from hypothesis import settings
 from suites import Command, Suite, import_package, ran_command
 
 from pytest_dlperf.files.ci import ENGINES
@@ -31,6 +32,10 @@ ROOT = Path(__file__).parent.parent
 # all that it starts. Tests send both, to themselves and to what they start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A slow machine or a load makes no example wrong.
+settings.register_profile("no deadline", settings(), deadline=None)
+settings.load_profile("no deadline")
 
 SYSTEM_FILES = {
     "ngc_pytorch-resnet50.yaml",

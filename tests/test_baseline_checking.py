@@ -297,7 +297,7 @@ def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster: Cluster)
     ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(runs=[1.0, 0.25], single=0.5, estimator=Estimator.PUBLISHED)
 @given(
     runs=st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=9),

@@ -425,9 +425,7 @@ def own_lines(text: str, name: str) -> set[int]:
 
 
 @pytest.mark.slow
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)), min_size=1, max_size=6
@@ -489,9 +487,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
             assert name_of in judged or one == plain(standing)[name_of]
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)),
@@ -525,9 +521,7 @@ def test_changes_at_once_are_the_changes_one_by_one(
 
 
 @pytest.mark.slow
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(reason=st.text(st.characters(codec="utf-8"), max_size=30), host=st.text(max_size=8))
 @example(reason="yes", host="1e5")
 @example(reason="a: b # c\n- d", host="\x85\u2028\x00\udcff")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -222,7 +222,6 @@ def test_what_is_reckoned_with_has_to_be_known() -> None:
     assert "did you mean {world_size}?" in problem
 
 
-@settings(deadline=None)
 @given(
     field=st.sampled_from([field for field, kind in FIELDS.items() if kind is int]),
     operator=st.sampled_from("+-*/"),
@@ -380,14 +379,12 @@ def test_doubled_braces_are_literal_ones() -> None:
 any_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 
-@settings(deadline=None)
 @given(name=st.text(st.characters(exclude_characters="/\0", codec="utf-8")))
 def test_a_path_stays_in_its_argument_whatever_is_in_it(name: str) -> None:
     node = planned(spec("--out={run_directory}", "last"), log=Path(f"/runs/r50{name}.log"))[0]
     assert node.arguments == ("trainer", f"--out=/runs/r50{name}", "last")
 
 
-@settings(deadline=None)
 @given(value=any_text, host=any_text, extra=st.lists(any_text))
 def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(
     value: str, host: str, extra: list[str]

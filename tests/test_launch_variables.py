@@ -7,7 +7,7 @@ import shlex
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -97,7 +97,6 @@ def test_what_cannot_be_set_is_told(text: str, message: str) -> None:
     assert text.partition("=")[0] in str(caught.value)
 
 
-@settings(deadline=None)
 @given(value=st.text(st.characters(exclude_characters="\0", codec="utf-8")))
 def test_a_value_is_taken_as_it_is(value: str) -> None:
     variables = resolved(

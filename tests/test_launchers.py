@@ -224,7 +224,7 @@ def test_a_launcher_that_is_named_is_taken() -> None:
 @pytest.mark.parametrize(
     ("launcher", "more", "told"),
     [
-        ("shh", (), r"--dlperf-launcher: .*'shh'; did you mean 'ssh'\?.* local, ssh, slurm"),
+        ("shh", (), r"--dlperf-launcher: .*'shh'.* local, ssh, slurm; did you mean 'ssh'\?"),
         ("slurm", (), "slurm .* salloc"),
         ("ssh", (), "ssh needs hosts.*DLPERF_HOSTS"),
         ("pods", (Pods(),), "pods needs hosts"),

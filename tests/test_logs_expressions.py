@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from clusters.processes import LONG_S
 from growth import processor_time_limit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_dlperf.formats.expressions import (
@@ -188,7 +188,6 @@ def test_what_cannot_backtrack_is_known(expression: str, is_one: bool) -> None:
     assert is_one_pass(TOKENS.findall(expression)) is is_one
 
 
-@settings(deadline=None)
 @given(
     st.from_regex(r"a(b|\[ab\]|\[^a\]|\.| |\\d|\(|\)|\*|\+|\?){1,7}", fullmatch=True),
     st.sampled_from(["a", "ab", "b ", "1a", "aab"]),
@@ -212,7 +211,6 @@ TEXTS = (
 )
 
 
-@settings(deadline=None)
 @given(
     st.from_regex(
         r"(a|b|\.|\\d|\\w|\\s|\\b|\[^a\]|\[0-9.\]|\^|\$|\||\(|\(\?:|\(\?P<g>|\)"
@@ -252,7 +250,6 @@ def test_the_text_that_every_match_has_is_found(expression: str, literal: str) -
     assert Expression(expression, {}, 0).literal.decode() == literal
 
 
-@settings(deadline=None)
 @given(st.from_regex(r"(ab|a\.|\[x\]|y[ab]|[^]a]|\\|b?|c{2}|(d)e|f+| : ){1,6}", fullmatch=True))
 def test_no_match_lacks_that_text(expression: str) -> None:
     try:

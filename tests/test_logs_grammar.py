@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from log_makers import case, measured
 
@@ -467,7 +467,6 @@ OBJECTS = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(OBJECTS, st.sampled_from(["", "noise {", "[rank0]: ", "{'a': 1} "]), st.booleans())
 def test_a_key_leads_to_what_json_and_python_read(
     of_step: dict[str, Any], front: str, in_python: bool

@@ -104,7 +104,7 @@ def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     log=logs,
     estimator=st.sampled_from(Estimator),

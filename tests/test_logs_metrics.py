@@ -208,7 +208,7 @@ pieces = st.lists(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(pieces=pieces, cut=st.integers(0, 6000), buffer_size=st.sampled_from([1, 50, 300, 1 << 18]))
 def test_a_log_that_grows_gives_what_the_whole_gives(
     pieces: list[str], cut: int, buffer_size: int

@@ -366,7 +366,7 @@ def test_of_any_that_print_one_may_be_broken(nodes: Nodes) -> None:
 pieces = st.lists(st.sampled_from([500, 520, 900, "x\n", "step 3 took 5 ms\n", "\r"]), max_size=14)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     pieces=st.tuples(pieces, pieces),
     cuts=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 400)), max_size=5),

@@ -155,7 +155,7 @@ def changed(content: bytes, data: st.DataObject) -> bytes:
     return b"".join(lines)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
 def test_the_buffers_size_changes_nothing(
     log: tuple[LogFormat, str, Case, Window],
@@ -169,7 +169,7 @@ def test_the_buffers_size_changes_nothing(
     assert measured(content, log, estimator, buffer_size) == run
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(log=logs, pieces=st.lists(noise, min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_noise_between_records_changes_nothing(
     log: tuple[LogFormat, str, Case, Window], pieces: list[bytes], seed: int
@@ -182,7 +182,7 @@ def test_noise_between_records_changes_nothing(
     assert measured(noisy, log) == measured(clean, log)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(log=logs.filter(lambda log: not log[0].whole_lines), every=st.integers(1, 9))
 def test_records_may_be_glued(log: tuple[LogFormat, str, Case, Window], every: int) -> None:
     lines = log[1].splitlines()
@@ -202,7 +202,7 @@ fragments = st.sampled_from(
 ).map(str.encode)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     log=logs,
     estimator=both,
@@ -221,7 +221,7 @@ def test_arbitrary_bytes_never_make_a_number_that_is_none(
     check_sane(measured(content, log, estimator))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(log=logs, estimator=both, data=st.data())
 def test_numbers_of_any_kind_never_make_one_that_is_none(
     log: tuple[LogFormat, str, Case, Window], estimator: Estimator, data: st.DataObject
@@ -244,7 +244,7 @@ def test_numbers_of_any_kind_never_make_one_that_is_none(
     check_sane(measured(b"".join(lines), log, estimator))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(log=logs, estimator=both, data=st.data())
 def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
     log: tuple[LogFormat, str, Case, Window], estimator: Estimator, data: st.DataObject
@@ -257,7 +257,7 @@ def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
         assert run == measured(whole, log, estimator)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
 def test_a_limit_is_where_the_log_ends(
     log: tuple[LogFormat, str, Case, Window],

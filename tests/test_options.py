@@ -370,6 +370,11 @@ def test_no_folder_of_ours_becomes_the_root_unnoticed(
         )
 
 
+def test_a_text_longer_than_any_file_name_is_no_folder(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--help", "--dlperf-reason", "new loader " * 50)
+    assert result.ret == 0
+
+
 def test_help_tells_every_option(pytester: pytest.Pytester) -> None:
     text = " ".join(pytester.runpytest_subprocess("--help").stdout.str().split())
     for option in OPTIONS.values():

@@ -305,7 +305,7 @@ def test_a_family_may_have_a_test_for_each_name(table: Suite, tmp_path: Path) ->
 def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> None:
     chance = NormalDist().cdf
     for members in (1, 62, 310):
-        beyond = 1 - chance(errors_of_family(THRESHOLD_ERRORS, members))
+        beyond = 1 - chance(errors_of_family(members))
         assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)
 
 

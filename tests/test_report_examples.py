@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
+from runpy import run_path
 from types import ModuleType
 from typing import Any
 
@@ -35,12 +35,7 @@ def night() -> Results:
 
 def report(name: str) -> Report:
     """The report that a file of ``examples/`` adds."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    [found] = module.pytest_dlperf_reports()
+    [found] = run_path(str(EXAMPLES / f"{name}.py"))["pytest_dlperf_reports"]()
     assert isinstance(found, Report)
     return found
 

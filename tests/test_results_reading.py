@@ -283,9 +283,7 @@ def sessions(draw: st.DrawFn) -> Results:
 
 @pytest.mark.slow
 @given(results=sessions())
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 def test_what_is_written_obeys_the_schema_and_is_read_back(
     results: Results, tmp_path: Path
 ) -> None:
@@ -599,9 +597,7 @@ ODD: list[Any] = [
 
 
 @given(data=st.data())
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
     content = plain_session()
     for _ in range(data.draw(st.integers(1, 2))):

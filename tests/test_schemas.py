@@ -191,9 +191,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data())
 def test_both_say_the_same_of_any_document(name: str, data: st.DataObject) -> None:
     document = copy.deepcopy(as_json(yaml.safe_load(DOCUMENTS[name])))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -427,7 +427,6 @@ def test_no_value_or_address_gets_out_of_its_argument(name: str, rough: str) -> 
         assert_same_shape(case, rough)
 
 
-@settings(deadline=None)
 @given(
     name=st.sampled_from(SEEDS),
     rough=st.text(st.characters(exclude_characters="\0", codec="utf-8")),

@@ -87,7 +87,7 @@ def test_the_shipped_files_are_sound() -> None:
             (
                 "4: $.repeat: unknown key 'repeat'; allowed: framework, model, unit, log, window, "
                 "cases, flops_per_token, flops_per_sample, metrics, repeats, tolerance_percent, "
-                "marks, launch, extends; did you mean 'repeats'?"
+                "marks, launch, needs, companions, resource, extends; did you mean 'repeats'?"
             ),
         ),
         (

@@ -309,8 +309,9 @@ def test_a_project_without_tests_of_ours_does_not_notice(pytester: pytest.Pytest
 
 @pytest.mark.parametrize("times", [False, True])
 def test_pytest_benchmark_is_seen_where_a_test_uses_it(
-    pytester: pytest.Pytester, times: bool
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, times: bool
 ) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in a worker it saves nothing
     pytester.makepyfile(f"def test_it({'benchmark' * times}): {'benchmark(len, ())' * times or 0}")
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)

@@ -46,6 +46,7 @@ from pytest_dlperf.culprit.journal import (
     note_found,
 )
 from pytest_dlperf.culprit.trial import Trials
+from pytest_dlperf.files.ci import step_summary
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import machines_of, origin_of, runs_of
 from pytest_dlperf.history.series import Series
@@ -340,7 +341,7 @@ def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
     text = words.markdown(answers)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), text)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    summary = step_summary(os.environ)
     if summary:
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)

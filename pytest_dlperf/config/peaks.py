@@ -14,7 +14,7 @@ from msgspec import Struct
 from pytest_dlperf.files.yamlfile import YamlValue, load
 
 _TABLE: Final = Path(__file__).with_name("peaks.yaml")
-_FAR: Final = 0.1
+_MAX_DEVIATION: Final = 0.1
 """A declared peak that differs by a larger part may be of another device, or with sparsity."""
 
 
@@ -39,7 +39,7 @@ def published_peak(device: str | None, precision: str) -> float | None:
 def peak_remark(device: str | None, precision: str, declared: float) -> str | None:
     """Say that a declared peak, in TFLOP/s, is far from a published one; else ``None``."""
     published = published_peak(device, precision)
-    if published is None or abs(declared / published - 1) <= _FAR:
+    if published is None or abs(declared / published - 1) <= _MAX_DEVIATION:
         return None
     return (
         f"peak_tflops of cluster.yaml gives {declared:g} for {precision}, and {published:g} is "

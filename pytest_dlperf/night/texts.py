@@ -19,6 +19,7 @@ _OBEYED: Final = re.compile(
 
 _LOG_ENDS: Final = re.compile(r"; the log of node \d+, (.*), ends with:$")
 """What announces the last lines of a log."""
+_ENDED: Final = " ended with "
 _FEW: Final = 5
 _MAIL_ADDRESS: Final = re.compile(r"\s*<[^<>]*>\s*$")
 # In HTML and Markdown, nothing in it ends a link, or stands in for another address.
@@ -30,7 +31,8 @@ _LONGEST_REASON: Final = 200
 def in_short(reason: str) -> str:
     """Write a reason in one line: of the end of a log, which stands below it, the last line.
 
-    That says most, and comes right behind how the trainer ended.
+    That says most, and comes right behind how the trainer ended; of a run that hung, the last
+    steps say more.
     """
     head, *below = reason.split("\n")
     if not below:
@@ -40,8 +42,9 @@ def in_short(reason: str) -> str:
         shown = below if head.endswith(":") and len(below) <= _FEW else below[-1:]
         return printable(f"{head} {'; '.join(line.strip() for line in shown)}")
     how, _, more = head[: log.start()].partition("; ")
-    parts = (f"{how}: {below[-1].strip()}", more, f"log {log[1]}")
-    return printable("; ".join(filter(None, parts)))
+    last = below[-1].strip()
+    parts = (f"{how}: {last}", more) if _ENDED in how else (how, more, last)
+    return printable("; ".join(filter(None, (*parts, f"log {log[1]}"))))
 
 
 def in_full(reason: str, indent: int) -> str:
