@@ -224,6 +224,20 @@ def test_what_came_with_the_first_bad_night_goes_before_what_came_with_a_further
     assert (found[1].first_bad, found[1].tonight) == (ABSENT, "9")
 
 
+def test_a_second_fault_is_not_blamed_on_what_came_with_the_first() -> None:
+    tuesday = replace(launched(arguments=(*TRAIN, "--delay", "9")), commit="1" * 12)
+    tonight = replace(tuesday, software={**BEFORE.software, "numpy": "2.2"}, commit="2" * 12)
+
+    found = changed(tonight, first_bad=tuesday, before=tuesday)
+
+    assert [(one.name, one.came_with_it, one.came_earlier) for one in found] == [
+        ("numpy", True, False),
+        ("suite", True, False),
+        ("--delay", False, True),
+    ]
+    assert [one.name for one in found if one.changes_nothing] == ["suite"]
+
+
 def test_what_came_with_a_loss_has_not_made_the_gain_after_it() -> None:
     red = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1"})
     tonight = replace(red, software={**red.software, "nccl": "2.28"})

@@ -38,6 +38,8 @@ def verdict_on(level: float, verdict: Verdict) -> Judgement:
 
 
 REGRESSED = verdict_on(BAD, Verdict.REGRESSED)
+FAILED = Judgement(metric=METRIC, verdict=Verdict.FAILED, reason="exit code 7")
+SKIPPED = Judgement(metric=METRIC, verdict=Verdict.SKIPPED, reason="host-3 is gone")
 
 
 @pytest.fixture
@@ -278,11 +280,12 @@ def test_a_slow_loss_is_no_step(file: Path) -> None:
 
 
 def red(number: int, level: float | None, verdict: Verdict, **more: Any) -> Results:
-    """A night whose session was red."""
+    """A night whose session was red; ``more`` is of its fingerprint."""
     result = case_result(CASE, [level] * 3, verdict=verdict)
     fingerprint = Fingerprint(machine={"device": "H200"}, **more)
     measured = result.measurement and replace(result.measurement, fingerprint=fingerprint)
-    return session(number, [replace(result, measurement=measured)])
+    environment = {"commit": f"c{number}"}
+    return session(number, [replace(result, measurement=measured)], environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +317,69 @@ def test_the_commits_of_the_suite_that_came_with_it_are_listed(file: Path) -> No
     assert found is not None
     (listed,) = found.commits
     assert (listed.checkout, [one.name for one in listed.commits]) == ("suite", ["c2", "unknown"])
+
+
+def blamed(file: Path, judgement: Judgement) -> tuple[list[str], list[str], list[str]]:
+    """In the fifth night: what came with it, what came earlier, and the commits that are listed."""
+    names = ("tonights", "between", "c3", "c2", "c1", "c0")
+    commits = tuple(Commit(name=name, at=night(0), author="Ana", title=name) for name in names)
+    found = explained(
+        file,
+        4,
+        judgement,
+        baseline=accepted(0),
+        fingerprint=Fingerprint(machine={"device": "H200"}, software=NEW),
+        checkout=Checkout(commits=commits),
+    )
+    assert found is not None
+    return (
+        [one.name for one in found.differences if one.came_with_it],
+        [one.name for one in found.differences if one.came_earlier],
+        [one.name for these in found.commits for one in these.commits],
+    )
+
+
+OLD = {"torch": "2.9", "nccl": "2.27"}
+SLOW = {"torch": "2.10", "nccl": "2.27"}
+NEW = {"torch": "2.10", "nccl": "2.28"}
+
+
+@pytest.mark.parametrize(
+    ("level", "verdict"),
+    [(320.0, Verdict.REGRESSED), (440.0, Verdict.IMPROVED), (None, Verdict.FAILED)],
+)
+def test_a_second_fault_is_not_blamed_on_those_who_made_the_first(
+    file: Path, level: float | None, verdict: Verdict
+) -> None:
+    add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
+    add(file, *(red(number, BAD, Verdict.REGRESSED, software=SLOW) for number in (2, 3)))
+    judgement = FAILED if level is None else verdict_on(level, verdict)
+    assert blamed(file, judgement) == (["suite", "nccl"], ["torch"], ["tonights", "between"])
+
+
+def test_after_nights_without_a_number_all_since_the_last_good_one_are_suspects(file: Path) -> None:
+    add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
+    add(file, *(red(number, None, Verdict.FAILED, software=SLOW) for number in (2, 3)))
+    came, earlier, commits = blamed(file, REGRESSED)
+    assert (sorted(came), earlier) == (["nccl", "suite", "torch"], [])
+    assert commits == ["tonights", "between", "c3", "c2"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "judgement"),
+    [((378.0, 395.0, 394.0), REGRESSED), ((None, BAD, BAD), FAILED)],
+    ids=["a number that scatters", "a failure that comes again"],
+)
+def test_one_fault_that_is_not_there_every_night_is_no_second_one(
+    file: Path, levels: tuple[float | None, ...], judgement: Judgement
+) -> None:
+    add(file, red(0, GOOD, Verdict.PASS, software=OLD))
+    for number, level in enumerate(levels, 1):
+        verdict = Verdict.FAILED if level is None else Verdict.REGRESSED
+        add(file, red(number, level, verdict, software=SLOW))
+    came, earlier, _ = blamed(file, judgement)
+    assert "torch" in came
+    assert earlier == []
 
 
 def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:
@@ -397,10 +463,6 @@ def test_nights_between_count_as_unmeasured_where_they_come_daily(
 
 
 # --------------------------------------------------------------------- what broke
-
-
-FAILED = Judgement(metric=METRIC, verdict=Verdict.FAILED, reason="exit code 7")
-SKIPPED = Judgement(metric=METRIC, verdict=Verdict.SKIPPED, reason="host-3 is gone")
 
 
 def test_a_failure_is_dated_from_the_last_whole_night(file: Path) -> None:

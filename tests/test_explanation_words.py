@@ -192,6 +192,25 @@ def test_the_since_line_says_days_commits_and_nights(
     assert words.since_line(explanation, TONIGHT) == said
 
 
+@pytest.mark.parametrize(
+    ("median", "was"), [(900.0, "-10.0 %"), (1010.0, "red"), (None, "red")], ids=str
+)
+def test_of_a_second_fault_the_first_one_is_told_by_its_size(
+    median: float | None, was: str
+) -> None:
+    known = replace(
+        TUESDAY,
+        since=PastNight(at=TONIGHT),
+        red_since=PastNight(at="2026-11-17T03:00:00+01:00", median=median),
+        last_good=PastNight(at="2026-11-16T03:00:00+01:00", median=1000.0),
+    )
+    failed = Judgement(metric=make.THROUGHPUT, verdict=Verdict.FAILED)
+    for judgement in (regressed(), failed):
+        said = words.since_line(known, TONIGHT, judgement)
+        assert f"; was {was} since Tuesday 2026-11-17; " in said
+    assert "; was red since" in words.since_line(known, TONIGHT)
+
+
 def test_of_one_day_the_hour_is_told() -> None:
     at = "2026-11-20T00:15:00+00:00"
     known = Explanation(since=PastNight(at=TONIGHT), last_good=PastNight(at=at), nights=0)
@@ -251,6 +270,12 @@ def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
 def test_what_it_came_with_is_the_verdicts(verdict: Verdict, came: str) -> None:
     [line] = lines(DELAY, verdict=verdict)
     assert line.endswith(f"came {came}")
+
+
+def test_what_came_with_an_earlier_fault_is_told_from_what_came_with_this_one() -> None:
+    earlier = replace(DELAY, came_with_it=False, came_earlier=True)
+    [line] = lines(earlier)
+    assert line.endswith("tonight 1000, came earlier, when it turned red")
 
 
 def test_many_differences_are_counted_after_the_first() -> None:

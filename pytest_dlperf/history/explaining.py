@@ -82,8 +82,9 @@ class Subject(Struct, frozen=True, kw_only=True):
 class _Change(NamedTuple):
     """When a number changed: the last good session, the first one after, the dates since.
 
-    ``red`` are the sessions right before ``since`` that were red, the last one first. Of what came
-    little by little, ``last_passed`` is the last session since then that was not.
+    ``red`` are the sessions right before ``since`` that were red, the last one first, and
+    ``before`` is the last of them whose number shows that it was bad in another way. Of what came
+    little by little, ``last_passed`` is the last session since then that was not red.
     """
 
     last_good: SessionPoint | None
@@ -91,6 +92,7 @@ class _Change(NamedTuple):
     dates: frozenset[date] = frozenset()
     is_gradual: bool = False
     red: tuple[SessionPoint, ...] = ()
+    before: SessionPoint | None = None
     last_passed: SessionPoint | None = None
 
 
@@ -226,6 +228,9 @@ class _Search:
             start = start_of_level(known, levels)
         after = [*known[start:], self._now]
         last_good, red = self._before(after[0], good, comparable)
+        measured = [one for one in red if one.measurement_id in comparable]
+        if any(map(levels.is_tonights, measured)):
+            measured = []  # one fault whose numbers scatter
         passed = (one for one in self._judged if one.is_whole and not one.is_red)
         last_passed = next(passed, None) if is_gradual else None
         return _Change(
@@ -235,6 +240,7 @@ class _Search:
             dates=frozenset(one.day for one in after if is_gradual or levels.is_tonights(one)),
             is_gradual=is_gradual,
             red=red,
+            before=next(iter(measured), None),
         )
 
     def _comparable_sessions(self) -> list[SessionPoint]:
@@ -301,7 +307,9 @@ class _Search:
             if is_skipped:
                 return _Change(None, None)
         last_good, red = self._before(since, accepted)
-        return _Change(last_good, since, dates=frozenset(dates), red=red)
+        # Where it broke before as well, that may have been the same.
+        before = red[0] if red and all(one.median is not None for one in red) else None
+        return _Change(last_good, since, dates=frozenset(dates), red=red, before=before)
 
     # ---------------------------------------------------------------- the explanation
 
@@ -326,21 +334,22 @@ class _Search:
             )
         elif since is not None:
             since_night, on_since = self._past_night(since)
-        on_first_red = on_last_red = None
+        on_first_red = on_before = None
+        # What made a number worse before has not made it better.
+        is_gain = self._judgement.verdict is Verdict.IMPROVED
         if red:
             red_night, on_first_red = self._past_night(red[-1])
-            _, on_last_red = self._past_night(red[0])
+        if (before := red[0] if red and is_gain else change.before) is not None:
+            _, on_before = self._past_night(before)
         accepted = None
         if acceptance is not None and baseline is not None:
             accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
         fingerprint = measurement.fingerprint if measurement is not None else None
-        # What made a number worse before has not made it better.
-        is_gain = self._judgement.verdict is Verdict.IMPROVED
         sides = Sides(
             accepted=accepted,
             last_good=on_good,
             first_bad=None if is_gain else on_first_red,
-            before=on_last_red if is_gain else None,
+            before=on_before,
             since=on_since,
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
@@ -356,21 +365,22 @@ class _Search:
             unmeasured_nights=self._unmeasured_nights(change),
             is_gradual=change.is_gradual,
             differences=found,
-            commits=() if change.is_gradual else tuple(self._commits(found)),
+            commits=() if change.is_gradual else tuple(self._commits(found, sides)),
         )
 
-    def _commits(self, differences: Iterable[Difference]) -> Iterator[CommitRange]:
+    def _commits(self, differences: Iterable[Difference], sides: Sides) -> Iterator[CommitRange]:
         """Yield the commits that came with the change, of each checkout."""
         measurement = self._subject.measurement
         checkouts = {
             SUITE: self._tonight.checkout,
             **(measurement.checkouts if measurement else {}),
         }
+        begin, end = (side.all_commits if side else {} for side in (sides.before, sides.since))
         for one in differences:
-            last = one.first_bad or one.tonight
+            first, last = begin.get(one.name) or one.last_good, end.get(one.name) or one.tonight
             is_suspect = one.came_with_it and not one.changes_nothing
-            if one.kind is DifferenceKind.COMMIT and is_suspect and one.last_good and last:
-                found = commits_between(checkouts, one.name, one.last_good, last)
+            if one.kind is DifferenceKind.COMMIT and is_suspect and first and last:
+                found = commits_between(checkouts, one.name, first, last)
                 if found is not None:
                     yield found
 

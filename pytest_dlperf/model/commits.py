@@ -65,9 +65,9 @@ class CommitRange(Struct, frozen=True, kw_only=True):
     checkout: str
     """Its name, as in a difference; ``suite`` is that of the system files."""
     first: str
-    """The commit of the last good night, which is not among them."""
+    """The commit of the last night before the change, which is not among them."""
     last: str
-    """That of the first night that was not."""
+    """That of the first night with it."""
     commits: tuple[Commit, ...] = ()
     """The last one first, at most ``COMMITS_LISTED``; empty where the checkout does not know
     both."""

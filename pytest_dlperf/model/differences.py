@@ -50,6 +50,12 @@ class MeasuredOn(Fingerprint, frozen=True, kw_only=True):
     commit: str | None = None
     """The suite's."""
 
+    @property
+    def all_commits(self) -> dict[str, str]:
+        """The commits of all checkouts, in short; that of the suite is empty where unknown."""
+        every = {SUITE: self.commit or "", **self.commits}
+        return {name: _short(commit) for name, commit in every.items()}
+
     @classmethod
     def of_night(cls, fingerprint: Fingerprint | None, commit: str | None) -> MeasuredOn:
         """Take them from a measurement; ``commit`` is its session's."""
@@ -89,6 +95,12 @@ class _Sides(Struct, frozen=True):
         return is_new and (self._came_first or _differ(self.last_good, self.since))
 
     @property
+    def came_earlier(self) -> bool:
+        """Whether it came with what was wrong before, and explains that alone."""
+        is_new = _differ(self.last_good, self.tonight)
+        return is_new and not self.came_with_it and _differ(self.last_good, self.before)
+
+    @property
     def _came_first(self) -> bool:
         return _differ(self.last_good, self.first_bad)
 
@@ -100,12 +112,14 @@ class _Sides(Struct, frozen=True):
             # A number as good as accepted was once measured with what is there tonight.
             if self.accepted == self.tonight:
                 return 2
-            return 0 if self._came_first else 1
+            return 0 if self._came_first or self.before is not None else 1
+        if self.came_earlier:
+            return 3
         if _differ(self.last_good, self.tonight):
-            return 4  # only after the number had changed
+            return 5  # only after the number had changed
         if from_accepted:
             # What was there on a good night is hardly to blame.
-            return 3 if self.last_good is None else 5
+            return 4 if self.last_good is None else 6
         return None
 
     @property
@@ -133,6 +147,7 @@ class _Sides(Struct, frozen=True):
             first_bad=self.first_bad,
             tonight=self.tonight,
             came_with_it=self.came_with_it,
+            came_earlier=self.came_earlier,
         )
 
 
@@ -143,13 +158,18 @@ class _Innocent(_Sides, frozen=True):
     def came_with_it(self) -> bool:
         return False
 
+    @property
+    def came_earlier(self) -> bool:
+        return False
+
 
 class Sides(Struct, frozen=True, kw_only=True):
     """The nights that are compared; ``None`` where there is none, or nothing is known of it.
 
     ``since`` is the first night at tonight's level, ``first_bad`` the first that was not good:
     another one where the number was bad in another way before; both are tonight where ``None``.
-    ``before`` is the night before a gain, where that was not good.
+    ``before`` is the night before ``since`` where that was not good either, at another level, which
+    what it had explains.
     """
 
     accepted: MeasuredOn | None = None
@@ -170,11 +190,11 @@ class Sides(Struct, frozen=True, kw_only=True):
 def differences_of(sides: Sides, *, hosts_rotate: bool = False) -> tuple[Difference, ...]:
     """Return what differs, the most suspicious first.
 
-    What came with the change comes before what was different before, and what came with the first
-    bad night before what came with a later one; then changes by hand before software, software
-    before machines and these before hosts. Hosts that ``hosts_rotate`` from night to night do not
-    count, and the suite's commit comes last where it is known to change nothing. A fact that a side
-    does not know is not a difference.
+    What came with the change comes before what was different before; of that, where no night
+    before the change tells more, what came with the first bad night before the rest. Then changes
+    by hand come before software, software before machines and these before hosts. Hosts that
+    ``hosts_rotate`` from night to night do not count, and the suite's commit comes last where it is
+    known to change nothing. A fact that a side does not know is not a difference.
     """
     found = [one for one in _things(sides.in_order) if one.suspicion is not None]
     is_idle = _has_idle_suite(sides, found)
@@ -257,10 +277,10 @@ def _or_absent(
 
 def _commits(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
     """Compare commits; a checkout whose commits another has shown before is not shown again."""
-    named = [{SUITE: side.commit or "", **side.commits} for side in sides]
+    named = [side.all_commits for side in sides]
     shown = set()
     for name in _names(named):
-        values = tuple(_short(commits[name]) if commits.get(name) else None for commits in named)
+        values = tuple(commits.get(name) or None for commits in named)
         if values not in shown:
             yield _Sides(DifferenceKind.COMMIT, name, *values)
         shown.add(values)

@@ -243,7 +243,10 @@ class Difference(Struct, frozen=True, kw_only=True):
     tonight: str | None = None
     """How it is."""
     came_with_it: bool = False
-    """Whether it changed between the last good night and the first that was not."""
+    """Whether it changed when the number came to tonight's level: after the last good night, or
+    after the last one that was bad in another way."""
+    came_earlier: bool = False
+    """Whether it changed before that, when the number was bad in another way."""
     changes_nothing: bool = False
     """Whether it is the suite's commit, and changed neither the launch nor code that it runs."""
 

@@ -15,6 +15,7 @@ from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
     CaseStatus,
+    decisive_metric,
     metric_words,
     of_judgement,
     status_of,
@@ -157,8 +158,8 @@ class CaseText(Struct, frozen=True):
     @property
     def commits_title(self) -> str:
         """What ``commits`` are."""
-        first = "better" if status_of(self.result) is CaseStatus.IMPROVED else "bad"
-        return f"Commits between the last good night and the first {first} one"
+        known = decisive_metric(self.result)
+        return f"Commits that {words.came_with(known.judgement if known else None)}"
 
     def commits(self, most: int = words.COMMITS_SHOWN) -> tuple[Text, ...]:
         """Return the commits that came with it, at most so many of each checkout."""

@@ -20,7 +20,7 @@ from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
-from pytest_dlperf.night.figures import difference_percent, lost
+from pytest_dlperf.night.figures import difference_percent, earlier_loss, lost
 from pytest_dlperf.night.pieces import Piece, Text, join, phrase, strong, word
 
 if TYPE_CHECKING:
@@ -163,8 +163,10 @@ def _day(at: str, tonight: str) -> date | None:
 # --------------------------------------------------------------------------- since when
 
 
-def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when and by which commit, when it was good, and what people noted."""
+def since_line(
+    explanation: Explanation | None, tonight: str, judgement: Judgement | None = None
+) -> str:
+    """Say since when, by which commit, when it was good, and what is noted; of a judgement more."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -172,7 +174,9 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
     if since is not None:
         told.append(_since(since, explanation, tonight))
     if explanation.red_since is not None:
-        told.append(red_words(explanation.red_since, tonight))
+        percent = earlier_loss(explanation, judgement)
+        was = "red" if percent is None else numbers.signed_percent(percent)
+        told.append(f"was {was} since {dated(explanation.red_since.at, tonight)}")
     if explanation.last_passed is not None:
         told.append(_last_passed(explanation.last_passed, tonight))
     elif good is not None:
@@ -319,6 +323,7 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
     sides: tuple[str, ...]
     """Those that a line tells: they are known, and do not repeat another."""
     came_with_it: bool
+    came_earlier: bool
     changes_nothing: bool
 
 
@@ -338,6 +343,7 @@ def told_difference(difference: Difference) -> ToldDifference:
         values=dict(zip(SIDES, _shortened(every), strict=True)),
         sides=tuple(compress(SIDES, is_told)),
         came_with_it=difference.came_with_it,
+        came_earlier=difference.came_earlier,
         changes_nothing=difference.came_with_it and difference.changes_nothing,
     )
 
@@ -353,6 +359,8 @@ def blame(told: ToldDifference, judgement: Judgement) -> Piece:
     """Say whether a difference may be the cause; nothing of one that came at another time."""
     if told.changes_nothing:
         return word("changes no setting of the case")
+    if told.came_earlier:
+        return word("came earlier, when it turned red")
     return strong(came_with(judgement) if told.came_with_it else "")
 
 

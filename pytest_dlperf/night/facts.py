@@ -30,7 +30,7 @@ def terms(metric: Metric) -> str:
 def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     """Yield what is known of a metric: since when, its numbers, who accepted it, the rule."""
     judgement, unit = known.judgement, known.metric.unit
-    since = words.since_line(known.explanation, tonight)
+    since = words.since_line(known.explanation, tonight, judgement)
     if since:
         yield "when", since
     if probed := words.probed_line(known.explanation):

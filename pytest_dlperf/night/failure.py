@@ -128,7 +128,7 @@ def why_facts(
     judgement: Judgement, explanation: Explanation | None, tonight: str
 ) -> Iterator[Fact]:
     """Say since when it is so, what probes on its hosts say, and what differs."""
-    since = words.since_line(explanation, tonight)
+    since = words.since_line(explanation, tonight, judgement)
     labels = ("last good", "noted")
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:

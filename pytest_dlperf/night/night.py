@@ -229,7 +229,8 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
     """Put cases that are told together into words; of ``drifts``, only theirs are told."""
     tonight = results.started
     explanation, judgement = group.explanation, group.judgement
-    since = words.since_line(explanation, tonight)
+    # Each of several cases had a loss of its own before.
+    since = words.since_line(explanation, tonight, judgement if len(group.cases) == 1 else None)
     ids = tuple(result.case.id for result in group.cases)
     # What is told as a drift needs no second one beside it.
     is_gradual = explanation is not None and explanation.is_gradual
