@@ -8,8 +8,9 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters.requirements import command
@@ -231,7 +232,7 @@ class Slow(Launcher):
     name = "slow"
     remote = False
 
-    def __init__(self, seconds: dict[str, float]) -> None:
+    def __init__(self, seconds: Mapping[str, float | str]) -> None:
         super().__init__(sys.executable)
         self._seconds = seconds
 
@@ -283,3 +284,50 @@ def test_devices_are_counted_and_have_to_be_free(
     assert host_notes(fewer) == {"127.1.0.1": "4 devices were declared, and it shows 3"}
     assert busy.ret == 1
     assert host_notes(busy)["127.1.0.2"] == "its devices are in use by 4711, python (device 1)"
+
+
+def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their devices are in use; what a host lacks may be asked for since that commit."""
+    TinySystem(suite, devices="gpu", topologies=["1n2g"])
+    monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
+    accelerators(suite.path, 2)
+    (suite.path / ".gitignore").write_text("*\n!bench_tests/**\n", encoding="utf-8")
+    git = ["git", "-C", str(suite.path), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+
+    def explained(*arguments: str) -> dict[str, Any]:
+        """Judge at a new commit, and return what explains the throughput."""
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "More"], check=True)
+        hosts = ["--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.1:2"]
+        _, results = suite.judge(
+            *("-k", "throughput and tiny", *ONCE, *hosts, *arguments), cluster="local"
+        )
+        known: dict[str, Any] = results["cases"][0]["metrics"]["throughput"]["explanation"]
+        return known
+
+    explained()
+    lacking = explained("--dlperf-set", f"{SYSTEM}.python=/no/python")
+    accelerators(suite.path, 2, used_by="GPU-1, 4711, python\\n")
+    busy = explained()
+
+    assert [one["name"] for one in lacking["differences"]] == ["suite"]
+    assert [one["checkout"] for one in lacking["commits"]] == ["suite"]
+    assert busy["last_good"] == lacking["last_good"]
+    assert (busy["differences"], busy["commits"]) == ([], [])
+
+
+@pytest.mark.parametrize("engine", [{}, {"partition": ("no-such",)}], ids=["bare", "options"])
+def test_a_host_without_an_answer_is_silent_unless_something_was_asked_of_it(
+    engine: dict[str, tuple[str, ...]],
+) -> None:
+    [report] = look_at_hosts(
+        Slow({"gone": "0; exit 255"}),
+        [Host(name="gone", address="gone")],
+        Requirements(python=sys.executable, accelerators=False, engine=engine),
+        lock="",
+    ).values()
+    assert report.fault is not None
+    assert report.is_silent is (not engine)

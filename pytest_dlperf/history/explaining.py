@@ -77,6 +77,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     judgement: Judgement
     measurement: Measurement | None
     baseline: Baseline | None
+    has_unfit_hosts: bool = False
+    """Whether hosts that cannot be used are why there is no number, and nothing that differs."""
 
 
 class _Change(NamedTuple):
@@ -353,7 +355,8 @@ class _Search:
             since=on_since,
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
-        found = differences_of(sides, hosts_rotate=self._hosts_rotate(since))
+        is_hosts = self._subject.has_unfit_hosts and self._judgement.verdict.has_no_number
+        found = () if is_hosts else differences_of(sides, hosts_rotate=self._hosts_rotate(since))
         return Explanation(
             since=since_night,
             red_since=red_night,

@@ -18,7 +18,12 @@ from pytest_dlperf.launch.leases import Lease
 from pytest_dlperf.launch.plan import Place, example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.run import run_on_hosts
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
+from pytest_dlperf.model.errors import (
+    BrokenError,
+    CannotMeasureError,
+    DlperfError,
+    UnfitHostsError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -326,7 +331,10 @@ class HostFleet(Fleet):
             fault = "; ".join(dict.fromkeys(faults[host.name]))
             by_fault.setdefault(fault, []).append(host.name)
         listed = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
-        raise BrokenError(
+        # What an answering host lacks may be asked for since tonight.
+        looked_at = [look[host.name] for look in looks for host in broken]
+        is_theirs = all(report.fault is None or report.is_silent for report in looked_at)
+        raise (UnfitHostsError if is_theirs else BrokenError)(
             f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
             f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{listed}"
         )

@@ -77,6 +77,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
 class HostReport(Struct, frozen=True, kw_only=True):
     """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
+    It ``is_silent`` where it gave no answer, though no option or image was asked of it.
     ``devices`` is how many ``accelerators`` it shows, ``None`` if unknown. ``in_use`` are processes
     behind the place of the device that each uses, ``None`` where that may be any. ``versions`` are
     those of the modules that are needed, ``packages`` those of the distributions that the trainer's
@@ -88,6 +89,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
     """
 
     fault: str | None
+    is_silent: bool = False
     devices: int | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
     in_use: tuple[tuple[int | None, str], ...] = ()
@@ -150,10 +152,12 @@ def look_at_hosts(
         # Slurm has its images fetched when a step begins.
         limit_s=LIMIT_S if needed.image is None or inside is not None else FETCH_LIMIT_S,
     )
+    is_plain = not (needed.engine or needed.image)
     for host, answer in found.items():
-        is_fault = isinstance(answer, str)
         reports[host.name] = (
-            HostReport(fault=answer) if is_fault else host_report(host, needed, answer)
+            HostReport(fault=answer, is_silent=is_plain)
+            if isinstance(answer, str)
+            else host_report(host, needed, answer)
         )
     return _with_one_version(reports, (*needed.modules, IMAGE))
 

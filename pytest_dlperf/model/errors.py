@@ -22,5 +22,9 @@ class BrokenError(DlperfError):
     """Something that should work does not: a host, a lock, a disk, a database. The test fails."""
 
 
+class UnfitHostsError(BrokenError):
+    """Hosts do not answer or are in use, whatever is to run there."""
+
+
 class NotStartedError(BrokenError):
     """A probe that a case needs broke on its hosts, so the case itself was not started."""

@@ -10,6 +10,7 @@ from pytest_dlperf.model.errors import (
     BrokenError,
     DlperfError,
     NotStartedError,
+    UnfitHostsError,
     UsageError,
 )
 from pytest_dlperf.model.judgement import Judgement, Verdict
@@ -73,6 +74,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
             for fault in measuring.host_faults:
                 notes.found_host_fault(fault.host, fault.fault)
         # Outside the block above, or the exception would be shown as the cause once more.
+        notes.has_unfit_hosts = isinstance(problem, UnfitHostsError)
         if notes.lacks_reference(case):
             metric = notes.metric
             reason = f"the {metric.name} is not measured, for its reference is not: {problem}"

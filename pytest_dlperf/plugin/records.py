@@ -55,6 +55,8 @@ class TestNotes:
         """The record so far."""
         self.companions: tuple[Companion, ...] = ()
         """Probes that ran on the case's hosts once it was red."""
+        self.has_unfit_hosts = False
+        """Whether hosts are why something could not be measured."""
         self._explained_verdicts: dict[str, Verdict] = {}
         """The verdicts explained so far, by metric."""
 
@@ -229,6 +231,7 @@ class Explainer:
                 judgement=judgement,
                 measurement=notes.record.measurements.get(case.id),
                 baseline=baselines.get(name),
+                has_unfit_hosts=notes.has_unfit_hosts,
             )
             found = explain(history, subject, self._tonight)
             notes.explained(name, found and _with_culprit(found, case.id, name))
