@@ -10,7 +10,16 @@ from explained import DELAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_cas
 from msgspec.structs import replace
 
 from pytest_dlperf.history.series import CaseHistory, Drift
-from pytest_dlperf.model.judgement import Explanation, FoundCulprit, Note, PastNight, Verdict
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import (
+    Explanation,
+    FoundCulprit,
+    Judgement,
+    Note,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.night import night_of
@@ -145,6 +154,30 @@ def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended() -> No
         "run 1: the trainer ended with exit code 2 on node 0: train.py: error: no --fused; "
         "the log holds no step; log /runs/1.log"
     )
+
+
+def test_cases_whose_logs_end_alike_are_told_together() -> None:
+    def broken(number: int, words: str) -> CaseResult:
+        name, folder = case_id(number), f"/runs/new suite/{number}"
+        reason = (
+            f"{name}, run 1: the trainer ended with exit code 2 on node 1; the log of node 1, "
+            f"{folder}/net_1/node1.log, ends with:\nusage: train.py\n{words}"
+        )
+        run = Run(run=1, status=RunStatus.FAILED, log=f"{folder}/net_1.log")
+        judgement = Judgement(metric=make.THROUGHPUT, verdict=Verdict.FAILED, reason=reason)
+        return CaseResult(
+            case=Case.from_id(name),
+            measurement=Measurement(
+                case_id=name, metrics=(make.THROUGHPUT,), estimator=Estimator.STEADY, runs=(run,)
+            ),
+            judgements={"throughput": judgement},
+        )
+
+    lines = ("no --fused", "no --fused", "out of memory")
+    results = make.session(*(broken(number, line) for number, line in enumerate(lines, 1)))
+    together, alone = night_of(results).bad
+    assert (together.case_ids, alone.case_ids) == ((case_id(1), case_id(2)), (case_id(3),))
+    assert str(together.reason).endswith("net_1/node1.log; and 1 more like it")
 
 
 def test_a_drift_is_told_with_the_step_beside_it() -> None:

@@ -39,9 +39,14 @@ def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, st
     )
 
 
-def alike(reason: str, case: Case) -> str:
-    """Return what a reason has in common with that of other cases: all but their names."""
-    return reason.replace(case.id, "").replace(str(case.topology), "")
+def alike(reason: str, result: CaseResult) -> str:
+    """Return what a reason has in common with that of other cases: all but their names and logs."""
+    runs = result.measurement.runs if result.measurement is not None else ()
+    # A node's log lies below the name of the run's.
+    logs = [run.log.removesuffix(".log") for run in runs if run.log]
+    for own in (*logs, result.case.id, str(result.case.topology)):
+        reason = reason.replace(own, "")
+    return reason
 
 
 def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

@@ -148,7 +148,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         judgement.verdict,
         known.metric.name,
         # How far a number has moved is told; what has not has its reason.
-        None if words.moved(judgement) else alike(reason.partition("\n")[0], result.case),
+        None if words.moved(judgement) else alike(texts.in_short(reason), result),
         *(_nights(explanation, tonight) if explanation else ()),
         explanation and explanation.note,
         explanation and explanation.found and explanation.found.said,

@@ -356,7 +356,7 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
     said = phrase("{} {}: {}", counted, word(status.value), cases_named(ids, CASES_NAMED))
     if reasons:
         said = phrase("{}: {}", said, texts.in_short(reasons[0]))
-    different = {alike(reason, result.case) for result in cases for reason in reasons}
+    different = {alike(reason, result) for result in cases for reason in reasons}
     yield phrase("{}; and other reasons", said) if len(different) > 1 else said
 
 

@@ -67,7 +67,7 @@ def absences(
         if status in statuses:
             every = [judged.reason for judged in result.judgements.values() if judged.reason]
             reason = texts.in_short("; ".join(dict.fromkeys(every)))
-            members = found.setdefault((status, alike(reason, result.case)), {})
+            members = found.setdefault((status, alike(reason, result)), {})
             members[result.case.id] = reason.removeprefix(result.case.id).lstrip()
     told = []
     for (status, _), members in sorted(found.items(), key=lambda one: -len(one[1])):
