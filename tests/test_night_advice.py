@@ -67,6 +67,18 @@ def test_a_session_says_what_to_do(case: CaseResult, advice: str) -> None:
     assert said == (f"to do: {advice}" if advice else "")
 
 
+def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric() -> None:
+    why = replace(SINCE_TUESDAY, differences=(DELAY, NEW_TORCH))
+    case = make.measured_case(case_id(1), 1000.0, more={make.MEMORY: [106.0]})
+    grown = make.judged(
+        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
+    )
+    case = replace(make.with_judgement(case, grown), explanations={make.MEMORY.name: why})
+    assert str(night_of(make.session(case, *passing(2))).advice).endswith(
+        f"pytest-dlperf why {case_id(1)} --metric {make.MEMORY.name}"
+    )
+
+
 def test_a_host_that_cannot_be_used_comes_first() -> None:
     faults = {"gpu07": ("GPU 3 is lost",), "gpu03": ("no answer",)}
     results = replace(make.session(lost(DELAY), *passing(2)), unfit_hosts=faults)

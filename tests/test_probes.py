@@ -124,6 +124,11 @@ def test_a_slower_main_number_that_is_better_the_lower_is_red(
     command("check").stdout.fnmatch_lines(["*no faults*"])
     shown = command("history", "show", "disk-*")
     shown.stdout.fnmatch_lines(["latency, cluster local*", "disk-write-1m-1n1g", "*2.4* ms last*"])
+    asked = command("why", CASES[0])
+    asked.stdout.fnmatch_lines([f"{CASES[0]}: what both nights were measured on is not known"])
+    (suite.path / "images").write_text("old\nnew\n")
+    planned = command("bisect", "--case", CASES[0], "--images", "images", "--dry-run")
+    planned.stdout.fnmatch_lines([f"{CASES[0]}, latency*"])
 
 
 @pytest.mark.in_process
@@ -279,6 +284,8 @@ def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
 def test_a_family_is_checked_and_deleted_as_one(table: Suite, command: Command) -> None:
     file = table.path / "baselines/local/nccl-tests.yaml"
     command("check").stdout.fnmatch_lines(["*no faults*"])
+    asked = command("why", ALL_REDUCE, "--metric=busbw")
+    asked.stderr.fnmatch_lines(["*--metric: busbw is a family; name a metric of it*"])
     command("baselines", "delete", "nccl-*", "--metric=busbw/1048576/in", "--cluster=local")
     assert file.read_text().count("busbw/") == 2 * len(SIZES) - 1
     command("baselines", "delete", "nccl-*", "--metric=busbw", "--cluster=local")

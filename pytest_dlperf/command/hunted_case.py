@@ -53,7 +53,7 @@ from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import FoundCulprit
-from pytest_dlperf.model.metric import THROUGHPUT, Better, Metric
+from pytest_dlperf.model.metric import MEMBER, Better, Metric
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
@@ -119,9 +119,8 @@ def add_hunting(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--metric",
         type=text_argument,
-        default=THROUGHPUT,
         metavar="NAME",
-        help="the metric that changed (default: %(default)s)",
+        help="the metric that changed (default: throughput, and the main metric of a probe)",
     )
     parser.add_argument(
         "--certainty",
@@ -213,9 +212,14 @@ def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
         raise UsageError(f"{case_id!r} stands for {len(ids)} cases; name one")
     case = next(case for case in suite.cases if case.id in ids)
     try:
-        metric = suite.metric(case, options.metric)
+        metric = suite.metric(case, options.metric) if options.metric else suite.main_metric(case)
     except ValueError as error:
         raise UsageError(f"--metric: {error}") from error
+    if metric.is_family:
+        raise UsageError(
+            f"--metric: {metric.name} is a family; name a metric of it, such as "
+            f"{metric.name}{MEMBER}NAME"
+        )
     if metric.ratio_of is not None:
         raise UsageError(
             f"--metric: {metric.name} is a ratio of two cases; hunt the {metric.ratio_of} of the "

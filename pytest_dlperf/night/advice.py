@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import DifferenceKind
+from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.case_status import CaseStatus
 from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
@@ -88,6 +89,14 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
         return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:
-        command = f"pytest-dlperf why {group.cases[0].case.id}"
-        return phrase("find out which change it was: {}", code(command))
+        return phrase("find out which change it was: {}", code(_why(group)))
     return phrase("look at {} first", what)
+
+
+def _why(group: Group) -> str:
+    """Write the command that tries the changes apart; a ratio has none of its own."""
+    result, known = group.cases[0], group.known
+    command = f"pytest-dlperf why {result.case.id}"
+    name = (known.metric.ratio_of or known.metric.name) if known is not None else ""
+    is_main = name in ("", next(iter(result.metrics()))) and MEMBER not in name
+    return command if is_main else f"{command} --metric {name}"
