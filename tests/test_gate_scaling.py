@@ -95,8 +95,17 @@ def test_a_loss_has_a_place_from_any_reference_topology(
     assert lost(over, **losses) == told
 
 
+def test_the_only_topology_of_several_nodes_or_devices_has_a_place_alone() -> None:
+    assert (
+        lost(t1n1g=None, t1n2g=None, t1n4g=None, t2n4g=9.0)
+        == "between nodes (from 2 nodes on, lost 9.0 %)"
+    )
+    assert lost(t1n1g=None, t1n8g=9.0) == "inside the node (from 8 devices on, lost 9.0 %)"
+
+
 def test_one_lost_topology_says_nothing_of_the_place() -> None:
-    assert lost(t1n1g=None, t1n8g=None, t4n8g=9.0) is None
+    assert lost(t1n1g=None, t2n8g=None, t4n8g=9.0) is None
+    assert lost(t1n1g=None, t1n2g=None, t1n8g=9.0) is None
     assert lost(t1n1g=9.0) is None
     assert lost() is None
 

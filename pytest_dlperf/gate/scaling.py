@@ -21,17 +21,18 @@ def where_lost(
     """Return where the loss of a training comes from: computing, inside the node or between nodes.
 
     ``losses`` has the loss of every measured topology in percent, or ``None`` where nothing was
-    lost. ``smallest`` is the training's reference topology. ``None`` when fewer than two topologies
-    lost, and when a larger topology did not lose what a smaller one did: such a loss does not
-    follow from the scale.
+    lost. ``smallest`` is the training's reference topology. ``None`` when a larger topology did not
+    lose what a smaller one did: such a loss does not follow from the scale. One that lost alone may
+    be odd, unless it is the only one with several nodes, or with several devices.
     """
     measured = sorted(losses)
     lost = [topology for topology in measured if losses[topology] is not None]
-    if len(lost) < 2:  # noqa: PLR2004 - one topology has nothing to be compared with
+    if not lost or len(measured) < 2:  # noqa: PLR2004 - one has nothing to be compared with
         return None
     first = lost[0]
     smaller = measured[: measured.index(first)]
-    if measured != smaller + lost:
+    like_it = (one.nodes > 1 if first.nodes > 1 else one.devices_per_node > 1 for one in smaller)
+    if measured != smaller + lost or (len(lost) == 1 and any(like_it)):
         return None
     suspects = [] if smaller else ["compute or data"]
     joined = any(topology.devices_per_node > 1 for topology in smaller)
