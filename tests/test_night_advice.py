@@ -47,7 +47,9 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
          f"find out which change it was: pytest-dlperf why {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
          "look at hosts first"),
-        (lost(TORCH), "look at what is not recorded, such as data: nothing else came with it"),
+        (lost(TORCH),
+         ("look at what is not recorded, such as data and inherited variables: "
+          "nothing else came with it")),
         (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
          "act on what the hunt has found"),
         (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),

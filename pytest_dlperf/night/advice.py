@@ -22,6 +22,9 @@ ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
 
 _OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)
+_UNRECORDED: Final = (
+    "look at what is not recorded, such as data and inherited variables: nothing else came with it"
+)
 _BY_STATUS: Final = {
     CaseStatus.LOST: "run it again: a worker was lost",
     CaseStatus.NO_BASELINE: "record the first number: {}",
@@ -70,7 +73,7 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
     if came:
         return _of_suspects(came, explanation, group)
     if group.status is CaseStatus.REGRESSED:
-        return phrase("look at what is not recorded, such as data: nothing else came with it")
+        return phrase(_UNRECORDED)
     measurement = group.cases[0].measurement
     has_log = measurement is not None and any(run.log for run in measurement.broken_runs)
     return phrase("read how the log ends") if has_log else NOTHING
