@@ -137,13 +137,16 @@ def a_gain(known: Known) -> Answer:
 
 
 def no_host(known: Known) -> Answer:
-    """Its sshd has ended."""
+    """Its sshd has ended, in the night after a commit."""
     known.good_nights(ACCEPTED - 1, 1)
+    known.lab.note("dana", 0.4, "Thank the new colleague")
     gone = known.lab.hosts.names[-1]
     known.lab.hosts.stop(gone)
     return Answer(
-        f"the sshd of {gone} has ended: cases of two nodes cannot run",
+        f"the sshd of {gone} has ended: cases of two nodes cannot run; Dana Novak's commit of the "
+        "suite is innocent",
         says=(f"host {gone} cannot be used", known.last_good(1)),
+        never=("Dana Novak", "came with"),
     )
 
 
@@ -300,6 +303,31 @@ def another_kernel(known: Known) -> Answer:
     )
 
 
+def a_second_fault(known: Known) -> Answer:
+    """Red for three nights by a commit to the suite, and then far slower by one to the trainer."""
+    lab = known.lab
+    known.good_nights(ACCEPTED - 1, 4)
+    lab.write_system("encoder", f', "{CHECKPOINTING}=full"')
+    lab.commit(lab.bench, "ben", 3.5, "Make room for longer sequences")
+    _, slow = lab.session("-n", "2")
+    for days_ago in (3, 2, 1):
+        lab.night(slow, days_ago)
+    lab.change_trainer("log.step(", 'time.sleep(0.4 * (given.model == "encoder"))\n    log.step(')
+    commit = lab.commit(lab.models, "dana", 0.4, "Check each sample twice")
+    return Answer(
+        f"Dana Novak's commit {commit} of the trainer, 'Check each sample twice', since tonight; "
+        f"the encoder had been slower for three nights by Ben Okafor's {CHECKPOINTING}=full, which "
+        "explains only that",
+        says=(
+            "Dana Novak: Check each sample twice",
+            rf"was red since \w+ {known.day(3)}",
+            f"{CHECKPOINTING}.*came earlier",
+            known.last_good(4),
+        ),
+        never=("Ben Okafor",),
+    )
+
+
 def half_of_it_broken(known: Known) -> Answer:
     """One training does not start any more, the other is as ever."""
     lab = known.lab
@@ -336,4 +364,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     two_causes,
     another_kernel,
     half_of_it_broken,
+    a_second_fault,
 )

@@ -1,4 +1,4 @@
-"""What a release manager gets after sixteen nights: real sessions, their causes known.
+"""What a release manager gets after seventeen nights: real sessions, their causes known.
 
     python benchmarks/mornings.py [--only 1,4] [--repeats 2] [--into /tmp/mornings]
 

@@ -319,8 +319,8 @@ def test_the_commits_of_the_suite_that_came_with_it_are_listed(file: Path) -> No
     assert (listed.checkout, [one.name for one in listed.commits]) == ("suite", ["c2", "unknown"])
 
 
-def blamed(file: Path, judgement: Judgement) -> tuple[list[str], list[str], list[str]]:
-    """In the fifth night: what came with it, what came earlier, and the commits that are listed."""
+def blamed(file: Path, judgement: Judgement) -> tuple[str | None, list[str], list[str], list[str]]:
+    """In the fifth night: when it began, what came with it, what earlier, the commits listed."""
     names = ("tonights", "between", "c3", "c2", "c1", "c0")
     commits = tuple(Commit(name=name, at=night(0), author="Ana", title=name) for name in names)
     found = explained(
@@ -333,6 +333,7 @@ def blamed(file: Path, judgement: Judgement) -> tuple[list[str], list[str], list
     )
     assert found is not None
     return (
+        found.began and found.began.at,
         [one.name for one in found.differences if one.came_with_it],
         [one.name for one in found.differences if one.came_earlier],
         [one.name for these in found.commits for one in these.commits],
@@ -354,14 +355,15 @@ def test_a_second_fault_is_not_blamed_on_those_who_made_the_first(
     add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
     add(file, *(red(number, BAD, Verdict.REGRESSED, software=SLOW) for number in (2, 3)))
     judgement = FAILED if level is None else verdict_on(level, verdict)
-    assert blamed(file, judgement) == (["suite", "nccl"], ["torch"], ["tonights", "between"])
+    commits = ["tonights", "between"]
+    assert blamed(file, judgement) == (night(4), ["suite", "nccl"], ["torch"], commits)
 
 
 def test_after_nights_without_a_number_all_since_the_last_good_one_are_suspects(file: Path) -> None:
     add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
     add(file, *(red(number, None, Verdict.FAILED, software=SLOW) for number in (2, 3)))
-    came, earlier, commits = blamed(file, REGRESSED)
-    assert (sorted(came), earlier) == (["nccl", "suite", "torch"], [])
+    began, came, earlier, commits = blamed(file, REGRESSED)
+    assert (began, sorted(came), earlier) == (night(2), ["nccl", "suite", "torch"], [])
     assert commits == ["tonights", "between", "c3", "c2"]
 
 
@@ -377,9 +379,9 @@ def test_one_fault_that_is_not_there_every_night_is_no_second_one(
     for number, level in enumerate(levels, 1):
         verdict = Verdict.FAILED if level is None else Verdict.REGRESSED
         add(file, red(number, level, verdict, software=SLOW))
-    came, earlier, _ = blamed(file, judgement)
+    began, came, earlier, _ = blamed(file, judgement)
     assert "torch" in came
-    assert earlier == []
+    assert (began, earlier) == (night(1), [])
 
 
 def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:

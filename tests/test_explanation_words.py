@@ -201,6 +201,7 @@ def test_of_a_second_fault_the_first_one_is_told_by_its_size(
     known = replace(
         TUESDAY,
         since=PastNight(at=TONIGHT),
+        is_further=True,
         red_since=PastNight(at="2026-11-17T03:00:00+01:00", median=median),
         last_good=PastNight(at="2026-11-16T03:00:00+01:00", median=1000.0),
     )
@@ -209,6 +210,8 @@ def test_of_a_second_fault_the_first_one_is_told_by_its_size(
         said = words.since_line(known, TONIGHT, judgement)
         assert f"; was {was} since Tuesday 2026-11-17; " in said
     assert "; was red since" in words.since_line(known, TONIGHT)
+    scattered = replace(known, is_further=False)
+    assert "; was red since" in words.since_line(scattered, TONIGHT, regressed())
 
 
 def test_of_one_day_the_hour_is_told() -> None:

@@ -360,6 +360,7 @@ class _Search:
         return Explanation(
             since=since_night,
             red_since=red_night,
+            is_further=before is not None,
             last_good=good_night,
             last_passed=change.last_passed and self._past_night(change.last_passed)[0],
             nights=days_between(last_good, now) if last_good is not None else None,

@@ -322,6 +322,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     red_since: PastNight | None = None
     """The first of the red nights right before ``since``; of a number that passes again, of those
     before tonight. ``None`` without any."""
+    is_further: bool = False
+    """Whether the last of these was bad in another way, so that what explains it does not explain
+    this."""
     last_good: PastNight | None = None
     """The last night before all of these, which was not red; where the history has none, that of
     the accepted number."""
@@ -349,3 +352,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What `pytest-dlperf why` or `bisect` has found since then."""
     companions: tuple[Companion, ...] = ()
     """Probes that ran on the same hosts once the number was red."""
+
+    @property
+    def began(self) -> PastNight | None:
+        """The first night of the fault: one before may have been of another."""
+        return self.since if self.is_further else self.red_since or self.since

@@ -101,10 +101,10 @@ def lost(judgement: Judgement | None) -> float | None:
 def earlier_loss(explanation: Explanation, judgement: Judgement | None) -> float | None:
     """Return how far the first night that was red before lay off; ``None`` unless it was worse."""
     red, good = explanation.red_since, explanation.last_good
-    if judgement is None or judgement.metric.better is None or red is None:
+    if not explanation.is_further or judgement is None or judgement.metric.better is None:
         return None
     held = judgement.reference or (good.median if good is not None else None)
-    if red.median is None or not held:
+    if red is None or red.median is None or not held:
         return None
     percent = (red.median / held - 1) * 100
     return percent if judgement.metric.better.sign * percent < 0 else None

@@ -259,7 +259,7 @@ def _with_culprit(explanation: Explanation, case_id: str, metric: str) -> Explan
     """Add what a hunt has found since the number is as it is."""
     from pytest_dlperf.culprit.journal import HUNTS, last_found
 
-    since = explanation.red_since or explanation.since
+    since = explanation.began
     if since is None:
         return explanation
     found = last_found(Path(HUNTS), case_id, metric, since=since.at)
