@@ -174,6 +174,17 @@ def test_one_session_far_from_the_others_does_not_count() -> None:
     assert judged(sessions, scaled(0.95) * 2).verdict is Verdict.REGRESSED
 
 
+@pytest.mark.parametrize(("sessions", "runs"), [(4, 5), (5, 4), (5, 5)])
+def test_a_baseline_too_small_without_its_far_session_is_judged_by_the_tolerance(
+    sessions: int, runs: int
+) -> None:
+    known = [scaled(1.0)[:runs]] * (sessions - 1)
+    night = judged([known[0], scaled(0.955)[:runs], *known[1:]], scaled(1.0))
+    assert night.verdict is Verdict.PASS
+    is_enough = sum(map(len, known)) >= 20
+    assert night.rule is (RuleName.SEQUENTIAL if is_enough else RuleName.TOLERANCE)
+
+
 def test_nights_that_differ_evenly_are_no_two_groups() -> None:
     sessions = [scaled(1 + part / 100) for part in (-2, -1, 0, 0, 1, 2)]
     found = Reference.of(sessions, Better.HIGHER)

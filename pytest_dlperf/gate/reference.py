@@ -205,9 +205,14 @@ class Reference(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def counted(self) -> int:
+        """The runs of all sessions that count, whichever group they lie in."""
+        return self.runs + (self.other.runs if self.other else 0)
+
+    @property
     def is_uncertain(self) -> bool:
         """Whether so many runs are gross outliers that the level is uncertain."""
-        return self.gross > _MAX_OUTLIERS * (self.runs + (self.other.runs if self.other else 0))
+        return self.gross > _MAX_OUTLIERS * self.counted
 
     @property
     def distance_of_groups(self) -> float:

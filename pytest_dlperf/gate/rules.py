@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import is_noise_free
-from pytest_dlperf.gate.reference import counted_sessions
+from pytest_dlperf.gate.reference import Reference, counted_sessions
 from pytest_dlperf.gate.scatter import is_scatter_uncertain
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
@@ -269,8 +269,8 @@ def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
     # Sessions of one run or two show little of how nights differ.
     whole = [session for session in sessions if len(session) >= FIRST_LOOK]
     if (
-        sum(map(len, sessions)) >= MIN_BASELINE_RUNS
-        and len(whole) >= MIN_BASELINE_SESSIONS
+        len(whole) >= MIN_BASELINE_SESSIONS
+        and Reference.of(sessions, baseline.better).counted >= MIN_BASELINE_RUNS
         and terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
         and (terms.repeats is None or terms.repeats >= FIRST_LOOK)
         and not _is_quiet(metric, sessions)

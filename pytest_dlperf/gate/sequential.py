@@ -420,9 +420,9 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
 
 def _fault(reference: Reference) -> str | None:
     """Return why nothing can be decided by the runs of a baseline; ``None`` if it can."""
-    if reference.runs < MIN_BASELINE_RUNS and reference.other is None:
+    if reference.counted < MIN_BASELINE_RUNS:
         return (
-            f"the baseline has {numbers.counted(reference.runs, 'run')}, the sequential rule needs "
+            f"the baseline has {numbers.counted(reference.counted, 'run')}, the sequential rule needs "
             f"{MIN_BASELINE_RUNS}; {_HOW_TO_ADD_RUNS} add those that pass"
         )
     if reference.is_uncertain:
@@ -435,7 +435,8 @@ def _fault(reference: Reference) -> str | None:
     if detectable > _MAX_DETECTABLE_LOSS:
         return (
             f"the baseline's runs differ by {numbers.variation(reference.deviation)}: no "
-            f"loss below {100 * detectable:.0f} % would be seen; quieter hosts or a longer window "
-            "settle it, and a tolerance_percent above 10 has the case judged by the tolerance"
+            f"loss below {100 * detectable:.0f} % would be seen; on quieter hosts, or with a longer "
+            f"window, {_HOW_TO_ADD_RUNS} put quiet runs in their place, and a tolerance_percent "
+            "above 10 has the case judged by the tolerance"
         )
     return None
