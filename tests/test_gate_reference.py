@@ -17,7 +17,7 @@ from pytest_dlperf.gate.scatter import needed_tolerance, remedy_for_scatter, why
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.gate.verdicts import GateInput, GateOptions, accept, decide
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
-from pytest_dlperf.model.metric import Better, Metric, RuleName
+from pytest_dlperf.model.metric import Better, Metric, RuleName, Source
 
 TIGHT = (999.0, 999.5, 1000.0, 1000.5, 1001.0)
 """Five runs of one tight mode."""
@@ -220,10 +220,62 @@ def test_a_session_noisier_than_the_baseline_is_not_added() -> None:
     assert why_noisier(one_stray, [one_stray] * 6) is None
 
 
-def test_few_runs_do_not_show_how_much_others_may_differ() -> None:
-    wider = [run + 3 * (run - 1000.0) for run in TIGHT]
-    assert why_noisier(wider, [scaled(1.0)] * 6) is not None
-    assert why_noisier(wider, [scaled(1.0)]) is None
+def test_few_runs_show_less_of_how_much_others_may_differ() -> None:
+    def scattered(times: float) -> list[float]:
+        return [1000.0 + times * (run - 1000.0) for run in EVEN]
+
+    known = list(EVEN)
+    assert why_noisier(scattered(1.8), [known] * 6) is not None
+    assert why_noisier(scattered(1.8), [known]) is None
+    assert why_noisier(scattered(2.2), [known]) is not None
+
+
+MEMORY = replace(TIME, name="memory", unit="GB", source=Source.LOG, tolerance_percent=2.0)
+
+
+def test_a_value_that_one_of_few_runs_shows_is_accepted() -> None:
+    def verdict(known: list[float], metric: Metric = MEMORY, tonight: float = 41.0) -> Verdict:
+        night = measured(*[tonight] * 5, metric=metric)
+        return judge(night, accepted(known, metric=metric), tolerance_percent=2.0).verdict
+
+    assert verdict([40.0, 40.0, 41.0, 40.0, 40.0]) is Verdict.PASS
+    assert verdict([40.0, 40.0, 41.0, 40.0, 40.0], tonight=42.0) is Verdict.REGRESSED
+    assert verdict([40.0] * 5) is Verdict.REGRESSED
+    # Far away, or among runs that differ, it is an accident.
+    assert verdict([40.0, 40.0, 46.0, 40.0, 40.0], tonight=46.0) is Verdict.REGRESSED
+    assert verdict([40.0, 40.1, 41.0, 40.0, 40.0]) is Verdict.REGRESSED
+    assert verdict([40.0, 40.0, 41.0, 40.0, 40.0], TIME) is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize("metric", [METRIC, TIME])
+def test_a_group_of_nights_that_misses_the_accepted_number_is_drift_and_claimed(
+    metric: Metric,
+) -> None:
+    worse = 1 - metric.better.sign * 0.06 if metric.better else 1.0
+    sessions = [scaled(1.0), scaled(worse)] * 3
+    good, bad = (judged(sessions, scaled(part) * 2, metric) for part in (1.0, worse))
+    assert good.verdict is Verdict.PASS
+    assert bad.verdict is Verdict.REGRESSED
+    assert str(bad.reason).startswith("drift")
+    for night in (good, bad):
+        assert night.false_alarm == pytest.approx(0.5, abs=0.05)
+    nearer = judged([scaled(1.0), scaled(0.97)] * 3, scaled(0.97) * 2)
+    assert nearer.verdict is Verdict.PASS
+    assert nearer.false_alarm is not None
+    assert nearer.false_alarm < 0.05
+
+
+@pytest.mark.parametrize(("deviations", "is_told"), [(1.0, False), (2.0, False), (4.0, True)])
+def test_a_tolerance_too_small_for_the_runs_is_told_when_they_are_accepted(
+    deviations: float, *, is_told: bool
+) -> None:
+    runs = [1000.0 + deviations * (run - 1000.0) for run in EVEN]
+    gate_input = GateInput(METRIC, end(measured(*runs)), Terms(tolerance_percent=5.0))
+    done = accept(decide(gate_input), gate_input, GateOptions(creates=True), reference=None)
+    assert done.recorded
+    told = [note for note in done.notes if "more than one in 100 would be a false alarm" in note]
+    assert bool(told) is is_told
+    assert all("such as 'tolerance_percent: " in note for note in told)
 
 
 def test_noisy_sessions_do_not_keep_a_case_undecided() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import (
     MAX_MODE_DISTANCE,
+    are_alike,
     gross_outliers,
     location,
     noise,
@@ -103,6 +104,14 @@ class Groups(Struct, frozen=True):
             return None
         rarer = min(len(groups.low), len(groups.high))
         return groups if rarer >= max(_MIN_RUNS_OF_MODE, _MIN_SHARE_OF_MODE * len(runs)) else None
+
+    @classmethod
+    def of_values(cls, runs: Sequence[float]) -> Groups | None:
+        """Split runs that show two values and nothing between; one run may show the rarer."""
+        groups = cls.of(runs)
+        if groups is None or groups.apart > MAX_MODE_DISTANCE:
+            return None
+        return groups if are_alike(groups.low) and are_alike(groups.high) else None
 
 
 class Reference(Struct, frozen=True, kw_only=True):

@@ -181,6 +181,7 @@ def rule_for(
         baseline=baseline,
         tolerance_percent=tolerance_percent,
         at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
+        is_printed=metric.source is Source.LOG,
         is_noise_free=_is_quiet(metric, sessions),
         members=terms.members,
     )

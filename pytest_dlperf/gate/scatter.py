@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
 from pytest_dlperf.gate.reference import counted_sessions
 from pytest_dlperf.gate.sequential import LAST_LOOK
+from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Source
@@ -37,12 +38,16 @@ _MIN_RUNS_FOR_DEVIATION: Final = 3
 _SURE_DEVIATIONS: Final = 2.576
 """Normal deviations that one night in 200 exceeds."""
 
+_MIN_TOLERANCE_ERRORS: Final = 2.326
+"""Normal deviations that one night in 100 exceeds."""
+
 _MAX_SCATTER: Final = 1.5
 _MAX_SCATTER_OF_NINE: Final = 1.4
-_MAX_SCATTER_OF_FEW: Final = 3.0
+_MAX_SCATTER_OF_FEW: Final = 2.0
 """The scatter of a session over that of the baseline: of many runs, and of fewer than 20.
 
-Nine runs of a session show theirs well enough for a smaller bound.
+Nine runs of a session show theirs well enough for a smaller bound. With a smaller one for few, a
+baseline whose first runs agree by chance would take no other.
 """
 
 _UNLIKELY_GAIN: Final = 10.0
@@ -75,6 +80,20 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
     if 3 * far > len(runs):
         return f"{far} of its {len(runs)} runs lie far from the others"
     return None
+
+
+def note_of_false_alarms(
+    metric: Metric, runs: Sequence[float], *, tolerance_percent: float
+) -> str | None:
+    """Tell that a tolerance is too small for the nights of runs which may be accepted by it."""
+    error = median_error(runs, (), len(runs))
+    if error is None or tolerance_percent / 100 >= _MIN_TOLERANCE_ERRORS * error.value:
+        return None
+    return (
+        f"its runs differ by {numbers.variation(noise(runs))}: of the nights judged by a tolerance "
+        f"of {tolerance_percent:g} %, more than one in 100 would be a false alarm; "
+        f"{remedy_for_scatter(metric, runs)}"
+    )
 
 
 def plausible(decision: Decision, measured: float, baseline: Baseline, metric: Metric) -> Decision:

@@ -269,14 +269,29 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
     def _false_alarm_of_nights(self, last: int, night: Night) -> float:
         """Probability of an alarm because nights differ, as far as the baseline shows that."""
         reference = self.reference
-        if not reference.nights:
-            return reference.false_alarm
         sensitivity = self._sensitivity(last, night.noisier)
+        if not reference.nights:
+            return reference.false_alarm + self._false_alarm_of_groups(last, night)
         nights = reference.nights * math.sqrt(1 + 1 / reference.sessions)
         error = StandardError(
             value=math.hypot(sensitivity.error.value, nights), dof=reference.sessions - 1
         )
         return error.false_alarm(sensitivity.threshold)
+
+    def _false_alarm_of_groups(self, last: int, night: Night) -> float:
+        """Probability of drift because tonight lies in a group that misses the accepted number."""
+        other = self.reference.other
+        if other is None:
+            return 0.0
+        allowed, error = self.drift(night, last).allowed, self._sensitivity(last).error
+        groups = (self.reference, other)
+        nights = sum(group.sessions + 1 for group in groups)
+        return sum(
+            (group.sessions + 1)
+            / nights
+            * error.false_alarm(allowed - self.better.loss(group.level, self.baseline.accepted))
+            for group in groups
+        )
 
     def _is_alarm(
         self, reference: Reference, values: Sequence[float], *, is_last: bool
@@ -315,7 +330,9 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         if look.is_alarm:
             group = self.reference.group_of(night.measured, count)
             if group is not self.reference:
-                return replace(self, reference=group).decide(values, is_last=is_last)
+                beside = replace(self, reference=group).decide(values, is_last=is_last)
+                # A false alarm comes of nights in either group.
+                return beside and replace(beside, false_alarm=self.false_alarm(last, night))
         decision = self._passed(night, last)
         if look.is_drift and not look.is_lost:
             drift = self.drift(night, count)

@@ -48,14 +48,16 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
 
     The noise is that of the last accepted sessions. Where their runs do not differ
     (``is_noise_free``), one run is enough, unless it shows another value. Where they lie in two
-    groups, a median that the tolerance allows of the worse one passes. Of ``members`` that are
-    judged together, the worst may lie as far off as such a worst one seldom does by chance.
+    groups, a median that the tolerance allows of the worse one passes; of a number that logs print
+    (``is_printed``) one of a few runs is a group. Of ``members`` that are judged together, the
+    worst may lie as far off as such a worst one seldom does by chance.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
     baseline: Baseline
     tolerance_percent: float
     at_most: int
+    is_printed: bool = False
     is_noise_free: bool = False
     members: int = 1
 
@@ -109,7 +111,10 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
 
     def _within_groups(self, decision: Decision, measured: float) -> Decision:
         """Pass a median that is no worse than the worse of two groups of accepted runs."""
-        groups = Groups.of_runs(self._accepted_runs)
+        runs = self._accepted_runs
+        groups = Groups.of_runs(runs)
+        if groups is None and self.is_printed and len(runs) < MIN_RUNS_FOR_NOISE:
+            groups = Groups.of_values(runs)
         if groups is None:
             return decision
         worse = self.better.worst((mean(groups.low), mean(groups.high)))
