@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from simulated_accepting import Recording, extended, recorded
 from simulated_gate import (
     CONFIRMED,
     CONTROLLED,
+    FAR_NIGHT_MODES,
     ITSELF,
     MEMORY_BESIDE_RATE,
     MEMORY_GATE,
@@ -30,10 +32,9 @@ from simulated_gate import (
     RUN_MODES,
     SPEEDUP,
     TOLERANCES,
+    YOUNG,
+    YOUNG_MEMORY,
     Cell,
-    Recording,
-    extended,
-    recorded,
     simulate,
 )
 
@@ -42,7 +43,8 @@ from pytest_dlperf.model.metric import Better
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from simulated_gate import Extension, Gate, Outcome
+    from simulated_accepting import Extension
+    from simulated_gate import Gate, Outcome
 
 # ------------------------------------------------------------------------------- tables
 
@@ -68,13 +70,17 @@ CONTROL_LOSSES: Final = (0.0, 0.015, 0.02, 0.03, 0.05)
 KIND_CELLS: Final = (
     *(Cell(ITSELF, noise, 0.0) for noise in ("cv 1", *OTHER_SHAPES, *RUN_MODES, *RARE_MODES)),
     Cell(SPEEDUP, "modes 2.6", 0.0),
-    Cell(MEMORY_GATE, "two values", 0.0),
+    *(Cell(gate, "two values", 0.0) for gate in (MEMORY_GATE, YOUNG_MEMORY)),
     *(
         Cell(gate, "one value", 0.0, tonight="30 % at +3 %")
         for gate in (MEMORY_GATE, MEMORY_BESIDE_RATE)
     ),
-    *(Cell(gate, noise, 0.0) for noise in NIGHT_MODES for gate in (ITSELF, CONFIRMED)),
-    Cell(ITSELF, "slow session", 0.0),
+    *(
+        Cell(gate, noise, 0.0)
+        for noise in (*NIGHT_MODES, *FAR_NIGHT_MODES)
+        for gate in (ITSELF, CONFIRMED)
+    ),
+    *(Cell(gate, "slow session", 0.0) for gate in (ITSELF, *YOUNG)),
     *(Cell(gate, "walk, 30 missing", 0.0) for gate in (ITSELF, CONFIRMED)),
 )
 """Noise of other kinds than normal."""
@@ -208,12 +214,24 @@ def control_table(gate: Gate, outcomes: dict[Cell, Outcome]) -> Iterable[str]:
 
 
 SKEWED: Final = ("skewed 30", "skewed 80")
+NEAR_TOLERANCE: Final = ("cv 5", "cv 8", "cv 12")
+RECORDED: Final = (*SKEWED, "cv 1", "cv 2.5", *NEAR_TOLERANCE)
 MIN_TOLD: Final = 0.95
+MIN_TOLD_NEAR: Final = 0.8
+MIN_UNTOLD: Final = 0.95
+MAX_UNTOLD_ALARMS: Final = 0.02
 MAX_ALARMS: Final = 0.01
 MAX_SCATTERED: Final = 0.02
 MIN_QUIET_JOINED: Final = 0.8
 NOISY_NIGHTS: Final = ("cv 3", "cv 5", "a third strays")
-MAX_JOINED: Final = {"cv 3": 0.03, "a third strays": 0.08}
+YOUNG_NIGHTS: Final = {f"{noise}, 1 session": noise for noise in ("cv 3", "cv 5")}
+"""One noisy night beside a baseline of five runs."""
+MAX_JOINED: Final = {
+    "cv 3": 0.03,
+    "a third strays": 0.08,
+    "cv 3, 1 session": 0.26,
+    "cv 5, 1 session": 0.07,
+}
 """Nine runs cannot do much better: an F-test beside 30 runs that refuses one quiet night in ten
 lets 1.4 % with three times the scatter pass. A night of which no run is a stray is a quiet one, by
 whatever test: 4 % of those of nine runs, 17 % of those of five."""
@@ -221,7 +239,8 @@ whatever test: 4 % of those of nine runs, 17 % of those of five."""
 
 def extension_table(extensions: dict[str, Extension]) -> Iterable[str]:
     """Which nights join a baseline whose runs differ by 1 %."""
-    yield "Seven noisy nights with --dlperf-extend-baselines, then four quiet ones: in %"
+    yield "Seven noisy nights with --dlperf-extend-baselines, or one beside one accepted session,"
+    yield "then four quiet ones: in %"
     yield ""
     heads = ("joined", "too scattered", "quiet: joined", "runs", "stuck")
     yield f"{'noise of the noisy':<26}" + "".join(f"{head:>14}" for head in heads)
@@ -236,24 +255,38 @@ def extension_table(extensions: dict[str, Extension]) -> Iterable[str]:
 
 def recording_table(recordings: dict[str, Recording]) -> Iterable[str]:
     """What becomes of times that no usual tolerance fits."""
-    yield "Skewed times: told when recorded; by the tolerance that is told then: in %"
+    yield "Recorded by a tolerance of 5 %: refused, told that it takes more, false alarms of what"
+    yield "is recorded and of what was not told; by the tolerance that is told: in %"
     yield ""
-    yield f"{'noise':<26}" + "".join(f"{head:>14}" for head in ("told", "false alarms", "found"))
+    heads = ("refused", "told", "false alarms", "not told", "then false", "then found")
+    yield f"{'noise':<26}" + "".join(f"{head:>14}" for head in heads)
     for noise, found in recordings.items():
-        shown = (found.told, found.alarms, found.found)
+        shown = (
+            *(found.refused, found.noted, found.alarms, found.untold),
+            *(found.alarms_then, found.found),
+        )
         yield f"{noise:<26}" + "".join(f"{percent(part):>14}" for part in shown)
 
 
 def missed_of(noise: str, found: Extension | Recording) -> Iterable[str]:
     """What does not hold of them."""
     if isinstance(found, Recording):
-        if found.told < MIN_TOLD or found.found < MIN_TOLD:
-            yield f"missed  told and found in 95 %, {noise}"
-        if found.alarms > MAX_ALARMS:
+        if noise not in (*SKEWED, *NEAR_TOLERANCE):
+            if noise == "cv 1" and found.told > 1 - MIN_UNTOLD:
+                yield f"missed  quiet numbers are recorded without a word, {noise}"
+            return
+        if found.told < (MIN_TOLD if noise in SKEWED else MIN_TOLD_NEAR):
+            yield f"missed  what a number takes is told, {noise}: {percent(found.told)} %"
+        if found.untold > MAX_UNTOLD_ALARMS:
+            yield f"missed  at most 2 % false alarms that were not told, {noise}"
+        if found.found < MIN_TOLD:
+            yield f"missed  found in 95 % by what is told, {noise}"
+        if found.alarms_then > MAX_ALARMS:
             yield f"missed  at most 1 % false alarms by what is told, {noise}"
         return
     most = MAX_JOINED.get(noise, MAX_SCATTERED)
-    if max(found.noisy_joined - most, found.scattered - MAX_SCATTERED) > 0 or found.stuck:
+    most_scattered = most if noise in YOUNG_NIGHTS else MAX_SCATTERED
+    if max(found.noisy_joined - most, found.scattered - most_scattered) > 0 or found.stuck:
         yield f"missed  noisy nights do not join, no case is stuck, {noise}"
     if found.quiet_joined < MIN_QUIET_JOINED:
         yield f"missed  quiet nights join after {noise}: {percent(found.quiet_joined)} %"
@@ -342,8 +375,21 @@ ONE_WAY: Final = (
         for noise in NIGHT_MODES
     ),
     *(
+        Target(f"claimed as such, {noise}", Cell(ITSELF, noise, 0.0), is_claimed=True)
+        for noise in FAR_NIGHT_MODES
+    ),
+    *(
         Target(f"at most 1 % confirmed, {noise}", Cell(CONFIRMED, noise, 0.0), at_most=0.01)
-        for noise in NIGHT_MODES
+        for noise in (*NIGHT_MODES, *FAR_NIGHT_MODES)
+    ),
+    *(
+        Target(
+            f"a slow one of {gate.name}: no alarm, a verdict",
+            Cell(gate, "slow session", 0.0),
+            at_most=0.005,
+            most_undecided=0.05,
+        )
+        for gate in YOUNG
     ),
     Target(
         "at most 2 % confirmed after a gap", Cell(CONFIRMED, "walk, 30 missing", 0.0), at_most=0.02
@@ -367,6 +413,15 @@ TARGETS: Final = (
         for target in ONE_WAY
     ),
     Target("at most 1 % of false alarms, two values", Cell(MEMORY_GATE, "two values", 0.0), 0.01),
+    Target("at most 4 %, two values, 1 session", Cell(YOUNG_MEMORY, "two values", 0.0), 0.04),
+    *(
+        Target(
+            f"30 % of the runs worse, found in {least:.0%}, {gate.name}",
+            Cell(gate, "one value", 0.0, tonight="30 % at +3 %"),
+            at_least=least,
+        )
+        for gate, least in ((MEMORY_GATE, 0.2), (MEMORY_BESIDE_RATE, 0.44))
+    ),
 )
 
 
@@ -400,10 +455,15 @@ def main() -> int:
         print(line)
     lines, holds = check_targets(outcomes)
     # Seven nights and four of each case.
-    extensions = {noise: extended(noise, max(options.trials // 10, 40)) for noise in NOISY_NIGHTS}
+    cases = max(options.trials // 10, 40)
+    extensions = {noise: extended(noise, cases) for noise in NOISY_NIGHTS}
+    extensions |= {
+        name: extended(noise, 10 * cases, sessions=1, noisy_nights=1)
+        for name, noise in YOUNG_NIGHTS.items()
+    }
     print("", *extension_table(extensions), sep="\n")
     missed = [line for noise, found in extensions.items() for line in missed_of(noise, found)]
-    recordings = {noise: recorded(noise, max(options.trials, 200)) for noise in SKEWED}
+    recordings = {noise: recorded(noise, max(options.trials, 200)) for noise in RECORDED}
     print("", *recording_table(recordings), sep="\n")
     missed += [line for noise, found in recordings.items() for line in missed_of(noise, found)]
     lines, holds = [*lines, *missed], holds and not missed

@@ -12,27 +12,23 @@ import random
 import zlib
 from collections import Counter
 from itertools import islice
-from statistics import median, stdev
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
-from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.rules import Terms, rule_for
 from pytest_dlperf.gate.scatter import (
     is_scatter_uncertain,
-    needed_tolerance,
-    why_too_scattered,
 )
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 from pytest_dlperf.gate.verdicts import (
     GateInput,
     MeasuredCase,
     decide,
-    why_not_added,
 )
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
@@ -89,6 +85,11 @@ NIGHT_MODES: Final = {
     f"night modes 3, cv {100 * cv:g}": Noise(deviation=cv, night_modes=0.03)
     for cv in (0.001, 0.003, 0.01)
 }
+FAR_NIGHT_MODES: Final = {
+    f"night modes 6, {share:.0%} worse": Noise(deviation=0.003, night_modes=0.06, worse_share=share)
+    for share in (0.3, 0.5)
+}
+"""Further apart than the tolerance."""
 OTHERS: Final = {
     "two values": Noise(deviation=0.0, modes=0.025),
     "one value": Noise(deviation=0.0),
@@ -96,8 +97,7 @@ OTHERS: Final = {
     "slow session": Noise(deviation=0.01, slow_session=0.05),
     "skewed 30": Noise(deviation=0.3, shape="skewed"),
     "skewed 80": Noise(deviation=0.8, shape="skewed"),
-    "cv 3": Noise(deviation=0.03),
-    "cv 5": Noise(deviation=0.05),
+    **{f"cv {cv:g}": Noise(deviation=cv / 100) for cv in (3, 5, 8, 12)},
     "a third strays": Noise(deviation=0.01, strays=0.3),
     "walk, 30 missing": Noise(deviation=0.01, walk=0.002, gap=31),
 }
@@ -109,6 +109,7 @@ NOISES: Final = {
     **RUN_MODES,
     **RARE_MODES,
     **NIGHT_MODES,
+    **FAR_NIGHT_MODES,
     **OTHERS,
 }
 MEMORY: Final = Metric(
@@ -158,6 +159,17 @@ SPEEDUP: Final = replace(ITSELF, name="  its speedup", speedup=True)
 MEMORY_GATE: Final = replace(
     ITSELF, name="memory", is_memory=True, tolerance_percent=2.0, better=Better.LOWER
 )
+YOUNG: Final = tuple(
+    replace(
+        ITSELF,
+        name=f"{sessions} sessions of {runs}",
+        baseline_sessions=sessions,
+        baseline_runs=runs,
+    )
+    for sessions, runs in ((4, 5), (5, 4))
+)
+"""Just as many runs as the sequential rule needs."""
+YOUNG_MEMORY: Final = replace(MEMORY_GATE, name="memory, 1 session of 5", baseline_sessions=1)
 MEMORY_BESIDE_RATE: Final = replace(MEMORY_GATE, name="memory, 3 runs at least", at_least=3)
 TOLERANCES: Final = tuple(
     Gate(f"median of 5, -{percent:g} %, of {runs}", RuleName.TOLERANCE, percent, baseline_runs=runs)
@@ -425,86 +437,6 @@ def nights(
         visible += night.visible_percent
         claimed += night.claimed
     return Outcome(trials, first, final, taken, visible, claimed)
-
-
-class Extension(Struct, frozen=True):
-    """What became of nights whose runs were to join the baseline, as parts of them.
-
-    ``scattered`` are those that joined although their runs differ by more than twice the quiet
-    noise. ``stuck`` is the part of cases of which a quiet night is ``inconclusive`` at the end.
-    ``quiet_runs`` are the runs that a quiet night took.
-    """
-
-    noisy_joined: float
-    scattered: float
-    quiet_joined: float
-    stuck: float
-    quiet_runs: float
-
-
-def extended(noise: str, trials: int, *, noisy_nights: int = 7, quiet_nights: int = 3) -> Extension:
-    """Add nights to a quiet baseline by --dlperf-extend-baselines: noisy ones, then quiet ones."""
-    choose = random.Random(zlib.crc32(noise.encode()))  # noqa: S311 - a simulation
-    gate = replace(ITSELF, at_least=ADDED_RUNS)
-    quiet, metric = NOISES["cv 1"], gate.metric
-    joined: Counter[str] = Counter()
-    scattered = stuck = taken = 0
-    for _ in range(trials):
-        baseline = baseline_of(metric, sessions_of(gate, quiet, [LEVEL] * SESSIONS, choose))
-        for tonight in [noise] * noisy_nights + ["cv 1"] * (quiet_nights + 1):
-            rule = rule_for(metric, baseline, gate.terms)
-            joins = baseline.rolling
-            runs, _ = series(
-                rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS, joined=joins
-            )
-            taken += len(runs) * (tonight == "cv 1")
-            gate_input = GateInput(metric, end(gate, runs, baseline), gate.terms)
-            judgement = decide(gate_input)
-            if judgement.verdict.passes and why_not_added(judgement, gate_input) is None:
-                joined[tonight] += 1
-                scattered += stdev(runs) > 2 * quiet.deviation * LEVEL
-                session = AcceptedSession(at="", runs=tuple(runs))
-                baseline = replace(baseline, sessions=(*baseline.sessions, session)[-SESSIONS:])
-        stuck += judgement.verdict is Verdict.INCONCLUSIVE
-    return Extension(
-        noisy_joined=joined[noise] / trials / noisy_nights,
-        scattered=scattered / trials / noisy_nights,
-        quiet_joined=joined["cv 1"] / trials / (quiet_nights + 1),
-        stuck=stuck / trials,
-        quiet_runs=taken / trials / (quiet_nights + 1),
-    )
-
-
-class Recording(Struct, frozen=True):
-    """What became of numbers that differ too much for the usual tolerance, as parts of them.
-
-    ``told`` were refused when they were to be accepted, with the tolerance that they take. The
-    others are nights judged by that: ``alarms`` without a loss, ``found`` after one of twice it.
-    """
-
-    told: float
-    alarms: float
-    found: float
-
-
-def recorded(noise: str, trials: int) -> Recording:
-    """Record a time that is skewed, and judge a night of it by the tolerance that is told."""
-    choose = random.Random(zlib.crc32(noise.encode()))  # noqa: S311 - a simulation
-    metric = replace(METRICS[Better.LOWER], unit="s")
-    told = alarms = found = 0
-    for _ in range(trials):
-        accepted, tonight = (
-            NOISES[noise].session(LEVEL, -1, RUNS_PER_SESSION, choose) for _ in range(2)
-        )
-        told += why_too_scattered(accepted, tolerance_percent=TOLERANCE_PERCENT) is not None
-        floor = (needed_tolerance(accepted, Better.LOWER) or 0.0) * median(accepted)
-        terms = Terms(tolerance_percent=TOLERANCE_PERCENT, tolerance_at_least=floor)
-        rule = rule_for(metric, baseline_of(metric, [accepted]), terms)
-        for lost in (0.0, 2 * floor):
-            decision = rule.decide([run + lost for run in tonight], is_last=True)
-            is_alarm = decision is not None and decision.verdict is Verdict.REGRESSED
-            alarms, found = (alarms, found + is_alarm) if lost else (alarms + is_alarm, found)
-    return Recording(told / trials, alarms / trials, found / trials)
 
 
 def _chunk(task: tuple[Cell, int, str]) -> tuple[Cell, Outcome]:

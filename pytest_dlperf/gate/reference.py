@@ -27,6 +27,7 @@ from pytest_dlperf.model.statistics import mean, sample_standard_deviation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.gate.noise import StandardError
     from pytest_dlperf.model.metric import Better
 
     Session = Sequence[float]
@@ -227,6 +228,17 @@ class Reference(Struct, frozen=True, kw_only=True):
     def distance_of_groups(self) -> float:
         """As a part of the level: a loss of that size looks like a night of the other group."""
         return abs(self.other.level / self.level - 1) if self.other else 0.0
+
+    def chance_beyond(self, worst: float, better: Better, error: StandardError) -> float:
+        """Probability that a night of one of two groups is worse than this number."""
+        if self.other is None:
+            return 0.0
+        groups = (self, self.other)
+        nights = sum(group.sessions + 1 for group in groups)
+        return math.fsum(
+            (group.sessions + 1) / nights * error.false_alarm(better.loss(worst, group.level))
+            for group in groups
+        )
 
     def group_of(self, measured: float, count: int) -> Reference:
         """Return the group that a night of ``count`` runs lies in: the other one, or this."""

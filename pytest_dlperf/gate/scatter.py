@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
-from pytest_dlperf.gate.reference import counted_sessions
+from pytest_dlperf.gate.reference import counted_sessions, groups_of_few
 from pytest_dlperf.gate.sequential import LAST_LOOK
 from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model import numbers
@@ -82,18 +82,23 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
     return None
 
 
-def note_of_false_alarms(
+def notes_of_accepted(
     metric: Metric, runs: Sequence[float], *, tolerance_percent: float
-) -> str | None:
-    """Tell that a tolerance is too small for the nights of runs which may be accepted by it."""
-    error = median_error(runs, (), len(runs))
+) -> tuple[str, ...]:
+    """Note that runs to accept lie in two modes, or have nights that a tolerance is too small for."""
+    groups = groups_of_few(runs)
+    if groups is not None:
+        return (groups.note("runs"),)
+    # That of a ratio has the noise of both ends.
+    error = median_error(runs, (), len(runs)) if metric.ratio_of is None else None
     if error is None or tolerance_percent / 100 >= _MIN_TOLERANCE_ERRORS * error.value:
-        return None
-    return (
+        return ()
+    note = (
         f"its runs differ by {numbers.variation(noise(runs))}: of the nights judged by a tolerance "
         f"of {tolerance_percent:g} %, more than one in 100 would be a false alarm; "
         f"{remedy_for_scatter(metric, runs)}"
     )
+    return (note,)
 
 
 def plausible(decision: Decision, measured: float, baseline: Baseline, metric: Metric) -> Decision:

@@ -271,27 +271,14 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         reference = self.reference
         sensitivity = self._sensitivity(last, night.noisier)
         if not reference.nights:
-            return reference.false_alarm + self._false_alarm_of_groups(last, night)
+            worst = self.better.changed(self.baseline.accepted, -self.drift(night, last).allowed)
+            beyond = reference.chance_beyond(worst, self.better, sensitivity.error)
+            return reference.false_alarm + beyond
         nights = reference.nights * math.sqrt(1 + 1 / reference.sessions)
         error = StandardError(
             value=math.hypot(sensitivity.error.value, nights), dof=reference.sessions - 1
         )
         return error.false_alarm(sensitivity.threshold)
-
-    def _false_alarm_of_groups(self, last: int, night: Night) -> float:
-        """Probability of drift because tonight lies in a group that misses the accepted number."""
-        other = self.reference.other
-        if other is None:
-            return 0.0
-        allowed, error = self.drift(night, last).allowed, self._sensitivity(last).error
-        groups = (self.reference, other)
-        nights = sum(group.sessions + 1 for group in groups)
-        return sum(
-            (group.sessions + 1)
-            / nights
-            * error.false_alarm(allowed - self.better.loss(group.level, self.baseline.accepted))
-            for group in groups
-        )
 
     def _is_alarm(
         self, reference: Reference, values: Sequence[float], *, is_last: bool
@@ -437,9 +424,10 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
 
 def _fault(reference: Reference) -> str | None:
     """Return why nothing can be decided by the runs of a baseline; ``None`` if it can."""
-    if reference.counted < MIN_BASELINE_RUNS:
+    runs = reference.counted
+    if runs < MIN_BASELINE_RUNS:
         return (
-            f"the baseline has {numbers.counted(reference.counted, 'run')}, the sequential rule needs "
+            f"the baseline has {numbers.counted(runs, 'run')}, the sequential rule needs "
             f"{MIN_BASELINE_RUNS}; {_HOW_TO_ADD_RUNS} add those that pass"
         )
     if reference.is_uncertain:
@@ -452,8 +440,8 @@ def _fault(reference: Reference) -> str | None:
     if detectable > _MAX_DETECTABLE_LOSS:
         return (
             f"the baseline's runs differ by {numbers.variation(reference.deviation)}: no "
-            f"loss below {100 * detectable:.0f} % would be seen; on quieter hosts, or with a longer "
-            f"window, {_HOW_TO_ADD_RUNS} put quiet runs in their place, and a tolerance_percent "
-            "above 10 has the case judged by the tolerance"
+            f"loss below {100 * detectable:.0f} % would be seen; on quieter hosts, or with a "
+            f"longer window, {_HOW_TO_ADD_RUNS} put quiet runs in their place, and a "
+            "tolerance_percent above 10 has the case judged by the tolerance"
         )
     return None

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
-from pytest_dlperf.gate.reference import groups_of_few, note_of_new_groups
+from pytest_dlperf.gate.reference import note_of_new_groups
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.scatter import (
     is_unlikely_gain,
-    note_of_false_alarms,
+    notes_of_accepted,
     plausible,
     remedy_for_scatter,
     why_noisier,
@@ -32,7 +32,7 @@ from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
@@ -291,7 +291,8 @@ def accept(
     if problem is None and options.reason is None and _worsens(judgement, gate_input.baseline):
         problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is None:
-        judgement = replace(judgement, notes=(*judgement.notes, *_notes_of_runs(gate_input, runs)))
+        of_runs = notes_of_accepted(gate_input.metric, runs, tolerance_percent=tolerance_percent)
+        judgement = replace(judgement, notes=(*judgement.notes, *of_runs))
     if problem is not None:
         refusal = f"not accepted: {problem}"
         if problem is scatter:
@@ -303,18 +304,6 @@ def accept(
         notes = (*judgement.notes, *filter(None, [judgement.reason]))
         return replace(judgement, verdict=Verdict.PASS, reason=None, notes=notes, recorded=True)
     return replace(judgement, recorded=True)
-
-
-def _notes_of_runs(gate_input: GateInput, runs: Sequence[float]) -> Iterable[str]:
-    """Note what the runs of an accepted number show."""
-    groups = groups_of_few(runs)
-    if groups is not None:
-        return [groups.note("runs")]
-    if gate_input.reference is not None:
-        return ()
-    tolerance = gate_input.tolerance_percent
-    note = note_of_false_alarms(gate_input.metric, runs, tolerance_percent=tolerance)
-    return filter(None, [note])
 
 
 def withdraw(judgement: Judgement) -> Judgement:
