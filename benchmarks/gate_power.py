@@ -219,7 +219,7 @@ RECORDED: Final = (*SKEWED, "cv 1", "cv 2.5", *NEAR_TOLERANCE)
 MIN_TOLD: Final = 0.95
 MIN_TOLD_NEAR: Final = 0.8
 MIN_UNTOLD: Final = 0.95
-MAX_UNTOLD_ALARMS: Final = 0.02
+MAX_UNTOLD_ALARMS: Final = 0.03
 MAX_ALARMS: Final = 0.01
 MAX_SCATTERED: Final = 0.02
 MIN_QUIET_JOINED: Final = 0.8
@@ -229,8 +229,8 @@ YOUNG_NIGHTS: Final = {f"{noise}, 1 session": noise for noise in ("cv 3", "cv 5"
 MAX_JOINED: Final = {
     "cv 3": 0.03,
     "a third strays": 0.08,
-    "cv 3, 1 session": 0.26,
-    "cv 5, 1 session": 0.07,
+    "cv 3, 1 session": 0.28,
+    "cv 5, 1 session": 0.09,
 }
 """Nine runs cannot do much better: an F-test beside 30 runs that refuses one quiet night in ten
 lets 1.4 % with three times the scatter pass. A night of which no run is a stray is a quiet one, by
@@ -278,7 +278,7 @@ def missed_of(noise: str, found: Extension | Recording) -> Iterable[str]:
         if found.told < (MIN_TOLD if noise in SKEWED else MIN_TOLD_NEAR):
             yield f"missed  what a number takes is told, {noise}: {percent(found.told)} %"
         if found.untold > MAX_UNTOLD_ALARMS:
-            yield f"missed  at most 2 % false alarms that were not told, {noise}"
+            yield f"missed  at most 3 % false alarms that were not told, {noise}"
         if found.found < MIN_TOLD:
             yield f"missed  found in 95 % by what is told, {noise}"
         if found.alarms_then > MAX_ALARMS:

@@ -193,12 +193,20 @@ class RecordedHost:
                 file.write_text(text, encoding="utf-8")
         return self
 
-    def kfd(
-        self, number: int, *, target: int, device: int, count: int = 2, shown: int | None = None
+    def kfd(  # noqa: PLR0913 - what the kernel shows, by name
+        self,
+        number: int,
+        *,
+        target: int,
+        device: int,
+        count: int = 2,
+        shown: int | None = None,
+        buses: Sequence[int] = (),
     ) -> RecordedHost:
         """Add devices as AMD's kernel driver shows them, joined by XGMI, behind a processor.
 
         Of ``count`` only the first that are ``shown`` have a file below /dev, as in a container.
+        ``buses`` are the numbers of those that they are on: parts of a device share one.
         """
         nodes = "sys/class/kfd/kfd/topology/nodes"
         self.files({f"{nodes}/0/gpu_id": "0\n", f"{nodes}/0/properties": "simd_count 0\n"})
@@ -208,6 +216,10 @@ class RecordedHost:
                 f"simd_count 1216\ngfx_target_version {target}\nvendor_id 4098\n"
                 f"device_id {device}\ndrm_render_minor {minor}\nhive_id 1\nnum_xcc 8\n"
             )
+            if buses:
+                bus = buses[node - 1]
+                part = buses[: node - 1].count(bus)
+                properties += f"domain 0\nlocation_id {part << 28 | bus << 8}\nunique_id {bus}\n"
             other = node % count + 1
             self.files(
                 {
@@ -220,6 +232,19 @@ class RecordedHost:
             if shown is None or node <= shown:
                 self.files({f"dev/dri/renderD{minor}": ""})
         return self
+
+    def amd_settings(
+        self, bus: int, *, compute: str, memory: str = "NPS1", cap_w: int = 750
+    ) -> RecordedHost:
+        """Split the device on a bus into parts, and cap it."""
+        folder = f"sys/bus/pci/devices/0000:{bus:02x}:00.0"
+        return self.files(
+            {
+                f"{folder}/current_compute_partition": f"{compute}\n",
+                f"{folder}/current_memory_partition": f"{memory}\n",
+                f"{folder}/hwmon/hwmon3/power1_cap": f"{cap_w}000000\n",
+            }
+        )
 
     def pci(self, **devices: tuple[str, str]) -> RecordedHost:
         """Add devices of the bus: vendor and device by a name of one's own."""
@@ -244,7 +269,14 @@ _FIELDS = (
     "persistence_mode"
 )
 NVIDIA_FIELDS = NVIDIA_QUERY.format(_FIELDS + ",mig.mode.current")
-NVIDIA_FIELDS_OF_OLD_TOOLS = NVIDIA_QUERY.format(_FIELDS), NVIDIA_QUERY.format("driver_version")
+NVML_ERROR = "Failed to initialize NVML: Unknown Error"
+NVIDIA_SMI_MIG = """\
+| GPU  GI  CI  MIG |         Memory-Usage |        Vol|      Shared           |
+|      ID  ID  Dev |           BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |
+|==================+======================+===========+=======================|
+|  0    1   0   1  |     19MiB / 20096MiB | 56      0 |  4   0    2    0    0 |
+|  0    2   0   0  |     10MiB / 20096MiB | 42      0 |  3   0    2    0    0 |
+"""
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 LOST = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost."
 NVIDIA_USERS = "--query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader"
@@ -262,12 +294,48 @@ def nvidia_listed(*devices: str, slices: Mapping[int, Sequence[str]] | None = No
     return "".join(lines)
 
 
+def nvidia_query(listed: str, fields: str, unknown: Sequence[str], *, is_silent: bool) -> str:
+    """A script of an ``nvidia-smi`` that refuses some fields, and names the first of them or not.
+
+    ``fields`` are those of each device behind its number and driver.
+    """
+    names = [*_FIELDS.split(","), "mig.mode.current"]
+    known = dict(zip(names, ["550.54.15", *fields.split(", ")], strict=True))
+    said = f"printf '%s' '{listed}'"
+    refused = (
+        "exit 2"
+        if is_silent
+        else """echo "Field \\"$field\\" is not a valid field to query."; exit 2"""
+    )
+    values = "".join(f"{name}) value='{value}' ;;\n" for name, value in known.items())
+    return f"""\
+case "$*" in
+-L) {said}; exit ;;
+--query-gpu=*--format=csv,noheader) ;;
+*) exit 2 ;;
+esac
+asked=${{1#--query-gpu=}}
+for field in $(echo "$asked" | tr , ' '); do
+case " {" ".join(unknown)} " in *" $field "*) {refused} ;; esac
+done
+for device in 0 1; do
+row=
+for field in $(echo "$asked" | tr , ' '); do
+case "$field" in
+index) value=$device ;;
+{values}esac
+row="$row, $value"
+done
+echo "${{row#, }}"
+done
+"""
+
+
 def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
     """Make hosts whose NVIDIA devices are sliced, mixed, capped, shared or broken; by name."""
 
     def told(name: str, listed: str, **outputs: str) -> RecordedHost:
-        older, oldest = NVIDIA_FIELDS_OF_OLD_TOOLS
-        names = {"fields": NVIDIA_FIELDS, "older": older, "oldest": oldest, "users": NVIDIA_USERS}
+        names = {"fields": NVIDIA_FIELDS, "users": NVIDIA_USERS}
         printed = {names[kind]: text for kind, text in outputs.items()}
         return RecordedHost(folder / name).tool("nvidia-smi", {"-L": listed, **printed})
 
@@ -291,6 +359,7 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
         "mig_empty": told("mig_empty", nvidia_listed(A100), fields=fields(in_mig_mode)),
         "mig_empty_beside": told("mig_empty_beside", two, fields=fields(in_mig_mode, usual)),
         "mig_chosen": told("mig_chosen", sliced),
+        "mig_old_name": RecordedHost(folder / "mig_old_name"),
         "mig_container": told("mig_container", seven),
         "mig_beside": told("mig_beside", beside),
         "mig_by_number": told("mig_by_number", seven),
@@ -313,8 +382,6 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
             two,
             fields=fields("[Insufficient Permissions], [N/A], Default, N/A, Enabled, [N/A]"),
         ),
-        "older_tool": told("older_tool", two, older=fields(*[usual[: usual.rindex(",")]] * 2)),
-        "oldest_tool": told("oldest_tool", two, oldest="0, 418.87.00\n1, 418.87.00\n"),
         "without_names": told("without_names", nvidia_listed("[N/A]")),
         "nvidia_files": RecordedHost(folder / "nvidia_files").files(eight),
         "nvidia_all": told("nvidia_all", two),
@@ -347,7 +414,21 @@ def nvidia_hosts(folder: Path) -> dict[str, RecordedHost]:
         "lost": failed("lost", f"{LOST}\n{two}", 15, 8),
         "lost_0": failed("lost_0", f"{two}{LOST}", 0, 8),
         "no_driver": failed("no_driver", "NVIDIA-SMI has failed", 9, 0),
+        "no_library": failed("no_library", NVML_ERROR, 255, 0),
+        "no_driver_beside_amd": failed("no_driver_beside_amd", NVML_ERROR, 255, 0),
     }
+    hosts["no_driver_beside_amd"].kfd(1, target=90402, device=0x74A1)
+    hosts["mig_old_name"].tool("nvidia-smi", {"-L": sliced, "": NVIDIA_SMI_MIG})
+    for name, unknown in {
+        "older_tool": ("mig.mode.current",),
+        "newer_tool": ("clocks.applications.graphics",),
+        "oldest_tool": ("power.limit", "persistence_mode", "compute_mode", "mig.mode.current"),
+        "silent_tool": ("persistence_mode",),
+    }.items():
+        is_silent = name == "silent_tool"
+        hosts[name] = RecordedHost(folder / name).program(
+            "nvidia-smi", nvidia_query(two, usual, unknown, is_silent=is_silent)
+        )
     hosts["lost_beside_amd"] = failed("lost_beside_amd", "GPU is lost", 15, 1).kfd(
         1, target=90402, device=0x74A1
     )
@@ -390,7 +471,9 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
             *("amd_laptop", "amd_slurm", "ascend", "ascend_no_tool", "tpu", "tpu_vfio", "tpu_v3"),
             *("tpu_container", "intel", "intel_cards", "intel_no_tool", "gaudi", "gaudi_no_tool"),
             *("nvidia_single", "two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
+            *("hanging_no_files", "intel_tile_used", "amd_hidden_user"),
             *("amd_parts", "amd_warning", "ascend_plain", "intel_selected"),
+            *("amd_mixed_parts", "amd_hidden_parts", "amd_uuid"),
             *("amd_whole", "amd_chosen", "ascend_chosen", "tpu_chosen", "tpu_new", "intel_gpus"),
             *("intel_tile", "gaudi_chosen"),
         )
@@ -410,14 +493,19 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     hosts["amd_rocm_7"].tool(
         "amd-smi", {"static --asic --driver --json": warned + AMD_SMI_OF_ROCM_7}
     )
-    modes = {"current_compute_partition": "CPX\n", "current_memory_partition": "NPS4\n"}
-    hosts["amd_parts"].kfd(1, target=90402, device=0x74A1, count=8).tool("amd-smi", amd_smi).files(
-        {f"sys/class/drm/card0/device/{name}": mode for name, mode in modes.items()}
-    )
-    modes = {"current_compute_partition": "SPX\n", "current_memory_partition": "NPS1\n"}
-    hosts["amd_whole"].kfd(1, target=90402, device=0x74A1).tool("amd-smi", amd_smi).files(
-        {f"sys/class/drm/card0/device/{name}": mode for name, mode in modes.items()}
-    )
+    mi300x = {"target": 90402, "device": 0x74A1}
+    hosts["amd_parts"].kfd(1, **mi300x, count=8, buses=[5] * 8).tool(
+        "amd-smi", amd_smi
+    ).amd_settings(5, compute="CPX", memory="NPS4")
+    hosts["amd_whole"].kfd(1, **mi300x, buses=[5, 6]).tool("amd-smi", amd_smi).amd_settings(
+        5, compute="SPX"
+    ).amd_settings(6, compute="SPX", cap_w=500)
+    for name in ("amd_mixed_parts", "amd_hidden_parts", "amd_uuid", "amd_hidden_user"):
+        hosts[name].kfd(1, **mi300x, count=5, buses=[5, 5, 5, 5, 6]).amd_settings(
+            5, compute="DPX"
+        ).amd_settings(6, compute="SPX", cap_w=500).files(
+            {"sys/class/kfd/kfd/proc/812/vram_6": "1\n", "proc/812/comm": "python3\n"}
+        )
     hosts["amd_chosen"].kfd(1, target=90402, device=0x74A1, count=4)
     warned = f"[WARNING] no access to gpu 3\n{AMD_SMI}\nWARNING: old\n"
     hosts["amd_warning"].tool("amd-smi", {"static --asic --driver --json": warned})
@@ -467,6 +555,7 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     }
     hosts["intel"].tool("xpu-smi", xpu_smi)
     hosts["intel_cards"].tool("xpu-smi", xpu_smi)
+    hosts["intel_tile_used"].tool("xpu-smi", xpu_smi)
     for minor, place, device in ((128, "0000:00:02.0", "0x4680"), (129, "0000:29:00.0", "0x0bd5")):
         hosts["intel_no_tool"].files(
             {
@@ -498,11 +587,17 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     ).program("xpu-smi", "echo null\n").program("hl-smi", "echo module_id, name; echo 1\n")
     for name in ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi", "xpu-smi", "hl-smi", "neuron-ls"):
         hosts["hanging"].program(name, "trap '' TERM\necho $0 >> $RECORDED/asked\nexec sleep 600\n")
+    hosts["hanging_no_files"].program("nvidia-smi", "exec sleep 600\n")
     hosts["hanging"].files({f"dev/nvidia{number}": "" for number in range(2)})
     return hosts
 
 
 VARIABLES = {
+    "mig_old_name": {"CUDA_VISIBLE_DEVICES": "MIG-GPU-0aaa/1/0"},
+    "amd_hidden_parts": {"ROCR_VISIBLE_DEVICES": "3,4", "HIP_VISIBLE_DEVICES": "1"},
+    "amd_hidden_user": {"ROCR_VISIBLE_DEVICES": "0,1"},
+    "intel_tile_used": {"ZE_AFFINITY_MASK": "0.1", "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"},
+    "amd_uuid": {"ROCR_VISIBLE_DEVICES": f"GPU-{6:016x}"},
     "amd_slurm": {"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
     "intel_cards": {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"},
     "tpu_v3": {"TPU_ACCELERATOR_TYPE": "v3-8"},

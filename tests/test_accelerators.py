@@ -16,6 +16,7 @@ from accelerator_hosts import (
     HL_SMI,
     LOST,
     MISMATCH,
+    NVML_ERROR,
     T400,
     VARIABLES,
     RecordedHost,
@@ -31,6 +32,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
 from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.measurement import Fingerprint, differences
 from pytest_dlperf.node import host_tools
 from pytest_dlperf.node.accelerators import confined
@@ -57,7 +59,7 @@ class RecordedHosts(Launcher):
         set_there = VARIABLES.get(host.name, {})
         return [
             *("env", "-i", f"PATH={there.tools}:/usr/bin:/bin", f"RECORDED={there.root}"),
-            f"TOOL_LIMIT_S={HANGING_S if host.name == 'hanging' else LONG_S}",
+            f"TOOL_LIMIT_S={HANGING_S if host.name.startswith('hanging') else LONG_S}",
             *(f"{name}={value}" for name, value in set_there.items()),
             *program,
         ]
@@ -97,9 +99,20 @@ NVIDIA_SETTINGS: Final = {
     "compute_mode": "Default",
     "ecc": "Enabled",
     "persistence": "Enabled",
+    "mig": "Disabled",
 }
+
+
+def settings_without(*unknown: str) -> dict[str, str]:
+    """What is told by a tool that refuses some fields."""
+    known = {name: said for name, said in NVIDIA_SETTINGS.items() if name not in unknown}
+    return {"device": A100, **known}
+
+
 MAKE_SOME: Final = "make some (nvidia-smi mig -cgi PROFILE -C), or disable it (nvidia-smi -mig 0)"
+NONE_FOUND: Final = "8 devices were declared, and none is found"
 TOO_FEW: Final = "8 devices were declared, and it shows 2"
+GFX942: Final = "AMD gfx942 (0x74a1)"
 MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
 
 
@@ -155,21 +168,49 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("nonsense", None, "", {}),
         ("hanging", "nvidia", "01", {}),
         ("none", None, "", {}),
-        ("amd_parts", "amd", "01234567", {"device": f"{MI300X} CPX/NPS4", **AMD_LINKED}),
+        (
+            *("amd_parts", "amd", "01234567"),
+            {"device": f"{MI300X} CPX/NPS4", "power_limit": "750 W", **AMD_LINKED},
+        ),
         ("amd_warning", "amd", "01", {"device": MI300X, "driver": "6.10.5"}),
         ("ascend_plain", "ascend", "01", {"device": "Ascend 910B3"}),
         (
             *("mig", "nvidia", ["MIG-0-0-3g.20gb"]),
-            {"device": f"{A100} MIG 3g.20gb", **NVIDIA_SETTINGS},
+            {"device": f"{A100} MIG 3g.20gb", **NVIDIA_SETTINGS, "mig": "Enabled"},
         ),
+        ("mig_old_name", "nvidia", ["MIG-0-1-4g.20gb"], {"device": f"{A100} MIG 4g.20gb"}),
         ("mig_empty_beside", "nvidia", ["GPU-1aaa"], {"device": A100, **NVIDIA_SETTINGS}),
-        ("older_tool", "nvidia", "01", {"device": A100, **NVIDIA_SETTINGS}),
-        ("oldest_tool", "nvidia", "01", {"device": A100, "driver": "418.87.00"}),
+        ("older_tool", "nvidia", "01", settings_without("mig")),
+        ("newer_tool", "nvidia", "01", settings_without("application_clock")),
+        (
+            *("oldest_tool", "nvidia", "01"),
+            settings_without("power_limit", "persistence", "compute_mode", "mig"),
+        ),
+        ("silent_tool", "nvidia", "01", settings_without("persistence")),
         ("nvidia_files", "nvidia", "01234567", {}),
         ("nvidia_all", "nvidia", "01", {"device": A100}),
         ("nvidia_hidden_by_minus_1", "nvidia", "", {}),
         ("of_two_such_uuids", "nvidia", "", {}),
-        ("amd_whole", "amd", "01", {"device": MI300X, **AMD_LINKED}),
+        (
+            *("amd_whole", "amd", "01"),
+            {"device": MI300X, "power_limit": "500 W + 750 W", **AMD_LINKED},
+        ),
+        (
+            *("amd_mixed_parts", "amd", "01234"),
+            {
+                "device": f"{GFX942} + {GFX942} DPX/NPS1",
+                "power_limit": "500 W + 750 W",
+                "interconnect": "xgmi",
+            },
+        ),
+        (
+            *("amd_hidden_parts", "amd", "1"),
+            {"device": GFX942, "power_limit": "500 W", "interconnect": "xgmi"},
+        ),
+        (
+            *("amd_uuid", "amd", "0"),
+            {"device": GFX942, "power_limit": "500 W", "interconnect": "xgmi"},
+        ),
         ("amd_chosen", "amd", "31", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
         ("ascend_chosen", "ascend", "1", {"device": "Ascend 910B3"}),
         ("tpu_chosen", "tpu", "01", {"device": "TPU v5e"}),
@@ -204,6 +245,10 @@ MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
         ("without_names", "nvidia", "0", {}),
         ("served", "nvidia", "01", {"device": A100}),
         ("no_driver", None, "", {}),
+        (
+            *("no_driver_beside_amd", "amd", "01"),
+            {"device": GFX942, "interconnect": "xgmi"},
+        ),
         (
             *("lost_beside_amd", "amd", "01"),
             {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"},
@@ -253,6 +298,7 @@ def test_a_run_is_told_the_devices_that_it_uses(reports: dict[str, HostReport]) 
         "compute_mode": "Exclusive_Process",
         "ecc": "Disabled",
         "persistence": "Disabled",
+        "mig": "Disabled",
     }
     assert {name: other[name] for name in NVIDIA_SETTINGS} == NVIDIA_SETTINGS
 
@@ -268,6 +314,48 @@ def test_users_of_other_devices_are_let_work(reports: dict[str, HostReport]) -> 
     served = reports["served_to_a_client"]
     assert "in use by 91, python (device 0)" in (served.fault_of([0]) or "")
     assert served.fault_of([1]) == TOO_FEW
+
+
+@pytest.mark.parametrize(
+    ("host", "used", "free", "user"),
+    [
+        ("amd", 0, 1, "812, python3 (device 0)"),
+        # Place 0 of what is left is device 4 of the host.
+        ("amd_uuid", 0, None, "812, python3 (device 0)"),
+        ("amd_mixed_parts", 4, 0, "812, python3 (device 4)"),
+        ("amd_hidden_parts", 0, None, "812, python3 (device 0)"),
+        ("ascend", 0, 1, "124528, python3.8 (device 0)"),
+        ("intel", 1, 2, "768707, python (device 1)"),
+        ("intel_cards", 0, 1, "768707, python (device 0)"),
+        ("intel_tile_used", 0, None, "768707, python (device 0)"),
+    ],
+)
+def test_users_of_other_vendors_devices_are_known_by_device(
+    reports: dict[str, HostReport], host: str, used: int, free: int | None, user: str
+) -> None:
+    report = reports[host]
+    assert user in (report.fault_of([used]) or "")
+    if free is not None:
+        assert "in use" not in (report.fault_of([free]) or "")
+
+
+def test_users_of_hidden_devices_are_let_work(reports: dict[str, HostReport]) -> None:
+    assert reports["amd_hidden_user"].fault_of(None) == (
+        "8 devices were declared, and it shows 2 (ROCR_VISIBLE_DEVICES=0,1 is set there)"
+    )
+
+
+def test_a_cap_is_told_as_what_differs(reports: dict[str, HostReport]) -> None:
+    """One run on the device that is capped, the other beside it."""
+    for host, shown in (
+        ("capped", ("power_limit", "300 W", "400 W")),
+        ("amd_whole", ("power_limit", "750 W", "500 W")),
+    ):
+        accepted, tonight = (
+            MeasuredOn.of_night(fingerprint(reports[host], [place]), None) for place in (0, 1)
+        )
+        differing = differences_of(Sides(accepted=accepted, tonight=tonight))
+        assert shown in [(one.name, one.accepted, one.tonight) for one in differing]
 
 
 def test_users_of_a_neuron_chip_keep_others_from_its_cores(
@@ -298,15 +386,15 @@ def test_the_document_counts_the_recorded_hosts(reports: dict[str, HostReport]) 
 @pytest.mark.parametrize(
     ("host", "fault"),
     [
-        ("amd", "8 devices were declared, and it shows 2; its devices are in use by 812, python3"),
+        ("amd", f"{TOO_FEW}; its devices are in use by 812, python3 (device 0)"),
         (
             "ascend",
-            "8 devices were declared, and it shows 2; its devices are in use by 124528, python3.8",
+            f"{TOO_FEW}; its devices are in use by 124528, python3.8 (device 0)",
         ),
         ("tpu", "8 devices were declared, and it shows 4; its devices are in use by 77, python3"),
         (
             "intel",
-            "8 devices were declared, and it shows 4; its devices are in use by 768707, python",
+            f"{TOO_FEW[:-1]}4; its devices are in use by 768707, python (devices 0, 1)",
         ),
         ("gaudi", "8 devices were declared, and it shows 3"),
         ("gaudi_no_tool", None),
@@ -323,7 +411,10 @@ def test_the_document_counts_the_recorded_hosts(reports: dict[str, HostReport]) 
             "8 devices were declared, and it shows 2 (ROCR_VISIBLE_DEVICES=2,3 is set there)",
         ),
         ("none", None),  # its kind may be unknown here
-        ("no_driver", None),
+        ("no_driver", f"nvidia-smi: NVIDIA-SMI has failed; {NONE_FOUND}"),
+        ("no_library", f"nvidia-smi: {NVML_ERROR}; {NONE_FOUND}"),
+        ("hanging_no_files", f"nvidia-smi: no answer; {NONE_FOUND}"),
+        ("no_driver_beside_amd", TOO_FEW),
         ("no_devices", "nvidia-smi: No devices were found"),
         ("no_devices_0", "nvidia-smi: No devices were found"),
         (

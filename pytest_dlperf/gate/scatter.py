@@ -85,7 +85,7 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
 def notes_of_accepted(
     metric: Metric, runs: Sequence[float], *, tolerance_percent: float
 ) -> tuple[str, ...]:
-    """Note that runs to accept lie in two modes, or have nights that a tolerance is too small for."""
+    """Note that runs to accept lie in two modes, or that nights of them need a wider tolerance."""
     groups = groups_of_few(runs)
     if groups is not None:
         return (groups.note("runs"),)

@@ -101,12 +101,15 @@ class HostReport(Struct, frozen=True, kw_only=True):
 
     def fault_of(self, places: Collection[int] | None) -> str | None:
         """Say why a run on the devices at these places cannot use the host; ``None`` for all."""
-        users = [
-            process if place is None else f"{process} (device {place})"
-            for place, process in self.in_use
-            if place is None or places is None or place in places
+        users: dict[str, list[str]] = {}
+        for place, process in self.in_use:
+            if place is None or places is None or place in places:
+                users.setdefault(process, []).extend([] if place is None else [str(place)])
+        shown = [
+            f"{process} (device{'s' if used[1:] else ''} {', '.join(used)})" if used else process
+            for process, used in users.items()
         ]
-        in_use = f"its devices are in use by {', '.join(users)}" if users else None
+        in_use = f"its devices are in use by {', '.join(shown)}" if shown else None
         return "; ".join(filter(None, (self.fault, in_use))) or None
 
 
@@ -224,6 +227,8 @@ def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Itera
             yield f"{declared} devices were declared, and it shows {shown}{hidden}"
         if found["refused"] is not None:
             yield found["refused"]
+        if declared and not shown and found["failed"] is not None:
+            yield f"{found['failed']}; {declared} devices were declared, and none is found"
 
 
 def _with_one_version(

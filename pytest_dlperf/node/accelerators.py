@@ -11,7 +11,7 @@ import re
 import threading
 import time
 
-from pytest_dlperf.node.host_tools import DeviceError, first_ids
+from pytest_dlperf.node.host_tools import DeviceError, NoDeviceError, first_ids
 from pytest_dlperf.node.vendors import KINDS
 
 TYPE_CHECKING = False  # typing's own would cost its import
@@ -35,6 +35,7 @@ NOTHING = {
     "mixed": False,
     "used_by": [],
     "refused": None,
+    "failed": None,
 }  # type: dict[str, Any]
 """What is found where no device is."""
 
@@ -59,7 +60,7 @@ class Look:
         whether all, hidden ones too, are ``mixed``: of several models;
         ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
         what a tool says of devices that cannot be used. Of two kinds that of which there are more
-        is meant, or which comes first in the table.
+        is meant, or which comes first in the table. ``failed`` is what a tool says that finds none.
         """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -72,14 +73,14 @@ class Look:
                 continue
             by_id = {n: fact for n, fact in found["facts"].items() if not isinstance(fact, str)}
             uuids = dict(by_id.pop("uuid", {}))
-            numbers = {number: one for one, number in by_id.pop("number", {}).items()}
-            visible, hidden = _visible(kind, ids, uuids, numbers)
+            names = dict(by_id.pop("names", {}))
+            visible, origins, hidden = _visible(kind, ids, uuids, names)
             if visible and visible[0].startswith("MIG-"):
                 visible = visible[:1]  # CUDA shows a process one slice
             if best["kind"] is None or len(visible) > len(best["ids"]):
                 each = [
                     {name: fact[one] for name, fact in by_id.items() if fact.get(one)}
-                    for one in visible
+                    for one in origins[: len(visible)]
                 ]
                 facts = {n: f for n, f in found["facts"].items() if f and isinstance(f, str)}
                 best = {
@@ -89,10 +90,14 @@ class Look:
                     "facts": facts,
                     "each": each,
                     "mixed": len(set(by_id.get("device", {}).values())) > 1,
-                    "used_by": _used(found.get("used_by", []), visible, uuids),
+                    "used_by": _used(found.get("used_by", []), origins[: len(visible)], ids, uuids),
                     "refused": None,
+                    "failed": None,
                 }
-        return best if best["ids"] or not refused else dict(NOTHING, refused=refused)
+        failed = next((found["failed"] for _, found in self._found if "failed" in found), None)
+        if best["ids"]:
+            return best
+        return dict(NOTHING if refused else best, refused=refused, failed=failed)
 
 
 def confined(
@@ -130,6 +135,9 @@ def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
         except DeviceError as error:
             found["refused"] = str(error)[:_MAX_MESSAGE]
             return
+        except NoDeviceError as error:
+            found["failed"] = str(error)[:_MAX_MESSAGE]
+            return
         found["facts"] = dict(found["facts"], **{n: fact for n, fact in facts.items() if fact})
         if listed is not None:
             found["ids"] = listed
@@ -139,36 +147,50 @@ def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
 
 
 def _used(
-    users: "Sequence[Any]", visible: "Sequence[str]", uuids: "Mapping[str, str]"
+    users: "Sequence[Any]",
+    visible: "Sequence[str]",
+    ids: "Sequence[str]",
+    uuids: "Mapping[str, str]",
 ) -> "list[tuple[int | None, str]]":
     """Keep the processes that use what is visible, or something that is not said."""
-    places = {uuids.get(one, one): place for place, one in enumerate(visible)}
     found = []  # type: list[tuple[int | None, str]]
     for user in users:
         if isinstance(user, str):
             found.append((None, user))
-        elif user[0] in places:
-            found.append((places[user[0]], user[1]))
-    return found
+            continue
+        for place, one in enumerate(visible):
+            whole = one if one in ids else one.partition(".")[0]  # a tile's card
+            if user[0] in (one, whole, uuids.get(one)):
+                found.append((place, user[1]))
+            elif whole not in ids:
+                found.append((None, user[1]))  # it may be named in another way
+    return list(dict.fromkeys(found))
 
 
 def _visible(
-    kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]", numbers: "Mapping[str, str]"
-) -> "tuple[list[str], str]":
-    """Leave out what the environment hides; say by what. ``numbers`` are of ids that are UUIDs."""
+    kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]", names: "Mapping[str, str]"
+) -> "tuple[list[str], list[str], str]":
+    """Leave out what the environment hides; say which these are among all, and what hides.
+
+    ``names`` are others of ids.
+    """
     hidden = []
     variables = kind.variables
+    origins = {}  # type: dict[str, str]
     if kind.outer in os.environ:
         hidden.append(kind.outer)
-        ids = first_ids(len(_named(ids, os.environ[kind.outer], uuids, numbers)))
+        left = _named(ids, os.environ[kind.outer], uuids, names)
+        ids = first_ids(len(left))
+        origins = {str(number): one for number, one in enumerate(left)}
         variables = variables[:1]
     for variable in variables:
         if variable in os.environ:
             said = os.environ[variable]
-            ids = _named(ids, _listed(said) if kind.ranges else said, uuids, numbers)
+            ids = _named(ids, _listed(said) if kind.ranges else said, uuids, names)
             hidden.append(variable)
             break
-    return ids, ", ".join(f"{name}={os.environ[name]}" for name in hidden)
+    by = ", ".join(f"{name}={os.environ[name]}" for name in hidden)
+    return ids, [origins.get(one, one) for one in ids], by
 
 
 def _listed(said: str) -> str:
@@ -178,14 +200,14 @@ def _listed(said: str) -> str:
 
 
 def _named(
-    ids: "list[str]", said: str, uuids: "Mapping[str, str]", numbers: "Mapping[str, str]"
+    ids: "list[str]", said: str, uuids: "Mapping[str, str]", names: "Mapping[str, str]"
 ) -> "list[str]":
     """Keep what a list names, up to what is no device or there twice, as the libraries do."""
     if said.strip().lower() == "all":
         return ids
     found = []  # type: list[str]
     for word in (part.strip() for part in said.split(",")):
-        one = numbers.get(word, word)
+        one = names.get(word, word)
         if one not in ids and one not in uuids:
             # The beginning of a UUID does, as far as it is one device's.
             meant = [one for one, uuid in uuids.items() if uuid.startswith(word)]

@@ -12,10 +12,13 @@ import time
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    Fact = str | Mapping[str, str]
+
 TOOL_LIMIT_S = 8.0
+NO_ANSWER = -signal.SIGKILL
 _EXIT_LIMIT_S = 1.0
 _MOST_BYTES = 1 << 20  # of what a tool prints
 ROOT = ""
@@ -26,6 +29,10 @@ class DeviceError(Exception):
     """Devices of this host cannot be used; the message is what the vendor's tool says of them."""
 
 
+class NoDeviceError(Exception):
+    """A vendor's tool is there and fails, and so do its devices if this host has some."""
+
+
 def output(*command: str) -> "list[str] | None":
     """Return the lines that a command prints; ``None`` where it is not there or fails."""
     code, lines = answered(*command)
@@ -33,7 +40,10 @@ def output(*command: str) -> "list[str] | None":
 
 
 def answered(*command: str) -> "tuple[int | None, list[str]]":
-    """Return a command's exit code and lines; ``None`` where it is not there or gives no answer."""
+    """Return a command's exit code and lines; ``None`` where it is not there.
+
+    The code is ``NO_ANSWER`` where it does not end, or prints without end.
+    """
     try:
         process = subprocess.Popen(  # noqa: S603 - tools of the system
             command,
@@ -55,9 +65,9 @@ def answered(*command: str) -> "tuple[int | None, list[str]]":
     try:
         code = process.wait(_EXIT_LIMIT_S)
     except subprocess.TimeoutExpired:
-        return None, []  # nothing ends what is stuck in a driver
+        return NO_ANSWER, []  # nothing ends what is stuck in a driver
     if printed is None:
-        return None, []
+        return NO_ANSWER, []
     lines = printed.decode("utf-8", "replace").split("\n")
     return code, [line for line in lines if line.strip()]
 

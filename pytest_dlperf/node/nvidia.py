@@ -4,7 +4,9 @@ import re
 
 from pytest_dlperf.node.host_tools import (
     DEV,
+    NO_ANSWER,
     DeviceError,
+    NoDeviceError,
     answered,
     first_ids,
     numbered,
@@ -15,22 +17,23 @@ TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Fact = str | Mapping[str, str]
+    from pytest_dlperf.node.host_tools import Fact
 
 _GPU = re.compile(r"GPU (\d+): (.*?) *\(UUID: ([^\s)]+)\)")
-_SLICE = re.compile(r"\s+MIG (\S+) +Device +\d+: \(UUID: ([^\s)]+)\)")
+_SLICE = re.compile(r"\s+MIG (\S+) +Device +(\d+): \(UUID: ([^\s)]+)\)")
+_INSTANCE = re.compile(r"\| +(\d+) +(\d+) +(\d+) +(\d+) +\|")  # GPU, GI, CI, device
 _REFUSALS = ("No devices were found", "Unable to determine the device handle")
 _DEVICE_LOST, _OTHER_DRIVER = 15, 18  # exit codes
 _UNKNOWN = re.compile(r"\[.*\]$|N/A$|Not Supported$")
 _BROKEN = re.compile(r"\[?(ERR!|(Unknown Error|GPU is lost|GPU requires reset)\]?$)", re.IGNORECASE)
-_PLAIN = {"driver": "driver_version"}
-_MIG = {"mig": "mig.mode.current"}
+_REFUSED_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 CAPS = {
     "power_limit": "power.limit",
     "application_clock": "clocks.applications.graphics",
     "compute_mode": "compute_mode",
     "ecc": "ecc.mode.current",
     "persistence": "persistence_mode",
+    "mig": "mig.mode.current",
 }
 """What an administrator sets that makes a device slower, by the name of the fact."""
 _SHARES = "nvidia-cuda-mps-server"
@@ -49,24 +52,27 @@ def nvidia_from_tool() -> "tuple[list[str] | None, dict[str, Fact]]":
 
     Raises:
         DeviceError: The tool finds devices, or a driver, that cannot be used.
+        NoDeviceError: It finds nothing, nor do files show devices.
     """
     code, lines = answered("nvidia-smi", "-L")
-    if code is None:
+    has_files = bool(numbered(DEV + "/nvidia*"))
+    if code is None or (code == NO_ANSWER and has_files):
         return None, {}
     rows = [_GPU.match(line) for line in lines]
     gpus = {row.group(1): (row.group(2), row.group(3)) for row in rows if row}
     refusals = [line for line in lines if line.startswith(_REFUSALS)]
-    is_broken = code in (_DEVICE_LOST, _OTHER_DRIVER) or (code != 0 and numbered(DEV + "/nvidia*"))
-    if refusals or is_broken:
+    is_broken = code in (_DEVICE_LOST, _OTHER_DRIVER) or (code != 0 and has_files)
+    if refusals or code != 0:
         others = [line for line in lines if not _GPU.match(line) and not _SLICE.match(line)]
         said = "; ".join(line.strip() for line in refusals or others)
-        raise DeviceError("nvidia-smi: " + (said or f"exit code {code}"))
-    if code != 0 or not gpus:
+        said = said or ("no answer" if code == NO_ANSWER else f"exit code {code}")
+        raise (DeviceError if refusals or is_broken else NoDeviceError)("nvidia-smi: " + said)
+    if not gpus:
         return None, {}
     slices = _slices(lines)
     facts = _facts(gpus)
-    sliced = {number for number, mode in facts.pop("mig").items() if mode == "Enabled"}
-    sliced.update(number for number, _ in slices.values())
+    sliced = {number for number, mode in facts["mig"].items() if mode == "Enabled"}
+    sliced.update(number for number, _, _ in slices.values())
     if sliced.issuperset(gpus) and not slices:
         raise DeviceError(
             "nvidia-smi: No MIG devices found, and MIG mode is enabled; make some "
@@ -79,18 +85,23 @@ def nvidia_from_tool() -> "tuple[list[str] | None, dict[str, Fact]]":
         name: {whole[number]: fact[number] for number in whole if number in fact}
         for name, fact in facts.items()
     }
-    for uuid, (number, profile) in slices.items():
+    for uuid, (number, _, profile) in slices.items():
         of_slice = {name: fact[number] for name, fact in facts.items() if number in fact}
         of_slice["device"] = "{} MIG {}".format(of_slice.get("device", "GPU"), profile)
         of_slice["uuid"] = uuid
         for name, text in of_slice.items():
             by_id[name][uuid] = text
+    shown = output("nvidia-smi") or []
     if sliced:
-        named = dict(
-            {number: uuid for uuid, (number, _) in reversed(list(slices.items()))}, **whole
-        )
-        by_id["number"] = {one: number for number, one in named.items()}
-    return list(whole.values()) or list(slices), dict(by_id, **_host_facts())
+        by_place = {(number, place): uuid for uuid, (number, place, _) in slices.items()}
+        first = {number: uuid for (number, _), uuid in reversed(list(by_place.items()))}
+        by_id["names"] = dict(first, **whole)
+        for gpu, instance, part, place in _INSTANCE.findall("\n".join(shown)):
+            if (gpu, place) in by_place:
+                # As CUDA named slices before drivers gave them UUIDs, and still may.
+                old = f"MIG-{gpus[gpu][1]}/{instance}/{part}"
+                by_id["names"][old] = by_place[gpu, place]
+    return list(whole.values()) or list(slices), dict(by_id, **_host_facts(shown))
 
 
 def nvidia_users() -> "list[tuple[str, str]]":
@@ -104,8 +115,8 @@ def nvidia_users() -> "list[tuple[str, str]]":
     return [(uuid, process) for uuid, process in found if not process.endswith(_SHARES)]
 
 
-def _slices(lines: "list[str]") -> "dict[str, tuple[str, str]]":
-    """List slices by UUID: the number of the device that each is of, and its profile."""
+def _slices(lines: "list[str]") -> "dict[str, tuple[str, str, str]]":
+    """List slices by UUID: the number of the device that each is of, that there, its profile."""
     found = {}
     number = ""
     for line in lines:
@@ -113,27 +124,34 @@ def _slices(lines: "list[str]") -> "dict[str, tuple[str, str]]":
         if gpu is not None:
             number = gpu.group(1)
         elif part is not None:
-            found[part.group(2)] = (number, part.group(1))
+            found[part.group(3)] = (number, part.group(2), part.group(1))
     return found
 
 
 def _facts(gpus: "Mapping[str, tuple[str, str]]") -> "dict[str, dict[str, str]]":
     """Find the facts of each device, by name and number."""
-    found = {
-        "device": {number: _known(number, name) for number, (name, _) in gpus.items()},
-        "uuid": {number: uuid for number, (_, uuid) in gpus.items()},
-        "mig": {},
-    }  # type: dict[str, dict[str, str]]
-    # An old tool knows fewer, and refuses the rest.
-    for asked in (dict(_PLAIN, **CAPS, **_MIG), dict(_PLAIN, **CAPS), _PLAIN):
-        query = ",".join(["index", *asked.values()])
-        lines = output("nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader")
-        rows = [[word.strip() for word in line.split(",")] for line in lines or []]
-        rows = [row for row in rows if len(row) == len(asked) + 1 and row[0] in gpus]
-        for place, name in enumerate(asked, 1):
-            found[name] = {row[0]: _known(row[0], row[place]) for row in rows}
-        if rows:
+    fields = dict({"driver": "driver_version"}, **CAPS)
+    found = {name: {} for name in fields}  # type: dict[str, dict[str, str]]
+    found["device"] = {number: _known(number, name) for number, (name, _) in gpus.items()}
+    found["uuid"] = {number: uuid for number, (_, uuid) in gpus.items()}
+    asked = [list(fields)]  # in one question; each alone where the tool refuses that
+    while asked:
+        names = asked.pop()
+        query = ",".join(["index", *(fields[name] for name in names)])
+        code, lines = answered("nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader")
+        if code == NO_ANSWER:
             break
+        refused = set(_REFUSED_FIELD.findall("\n".join(lines)))
+        known = [name for name in names if fields[name] not in refused]
+        if code != 0 and names[1:]:
+            # A tool names the first field that it does not know.
+            asked = [known] if len(known) < len(names) else [[name] for name in names]
+            continue
+        rows = [[word.strip() for word in line.split(",")] for line in lines]
+        for row in rows:
+            if code == 0 and len(row) == len(names) + 1 and row[0] in gpus:
+                for place, name in enumerate(names, 1):
+                    found[name][row[0]] = _known(row[0], row[place])
     return {
         name: {number: text for number, text in fact.items() if text}
         for name, fact in found.items()
@@ -147,9 +165,9 @@ def _known(number: str, said: str) -> str:
     return "" if _UNKNOWN.match(said) else re.sub(r"\.0+(?= )", "", said)
 
 
-def _host_facts() -> "dict[str, str]":
+def _host_facts(shown: "list[str]") -> "dict[str, str]":
     facts = {}
-    for line in output("nvidia-smi") or []:
+    for line in shown:
         version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
         if version is not None:
             facts["cuda"] = version.group(1)

@@ -182,6 +182,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         "each": found["each"],
         "mixed": found["mixed"],
         "refused": found["refused"],
+        "failed": found["failed"],
         # By another run of this tool, it may be: that one is waited for.
         "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
         "facts": dict(facts, **found["facts"]),

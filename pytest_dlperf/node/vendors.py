@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from pytest_dlperf.node.nvidia import Fact
+    from pytest_dlperf.node.host_tools import Fact
 
 _GOOGLE, _INTEL, _HABANA = "0x1ae0", "0x8086", "0x1da3"
 _TPUS = {
@@ -94,12 +94,21 @@ def _ascend_from_files() -> "tuple[list[str], dict[str, str]]":
     return first_ids(len(numbered(DEV + "/davinci*"))), {"cann": versions[0] if versions else ""}
 
 
-def _ascend_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
+def _ascend_chips() -> "list[tuple[str, str, str]]":
+    """List chips: the places of card and chip, the id, the name."""
     rows = [
-        re.match(r"\s*\d+\s+\d+\s+(\d+)\s+(?:Ascend\s?)?(\d\w+)\s*$", line)
+        re.match(r"\s*(\d+\s+\d+)\s+(\d+)\s+(?:Ascend\s?)?(\d\w+)\s*$", line)
         for line in output("npu-smi", "info", "-m") or []
     ]
-    chips = {row.group(1): "Ascend " + row.group(2) for row in rows if row}
+    return [
+        (" ".join(row.group(1).split()), row.group(2), "Ascend " + row.group(3))
+        for row in rows
+        if row
+    ]
+
+
+def _ascend_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
+    chips = {number: name for _, number, name in _ascend_chips()}
     facts = {"device": joined_names(list(chips.values()))}
     for line in output("npu-smi", "info") or []:
         version = re.search(r"npu-smi \S+ +Version: (\S+)", line)
@@ -115,12 +124,16 @@ def _ascend_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     return sorted(chips, key=int) or None, facts
 
 
-def _ascend_users() -> "list[str]":
-    rows = [
-        re.match(r"\| *\d+ +\d+ *\| *(\d+) *\| *(\S+) *\| *\d+ *\|", line)
-        for line in output("npu-smi", "info") or []
-    ]
-    return [f"{row.group(1)}, {row.group(2)}" for row in rows if row]
+def _ascend_users() -> "list[str | tuple[str, str]]":
+    ids = {place: number for place, number, _ in _ascend_chips()}
+    found = []  # type: list[str | tuple[str, str]]
+    for line in output("npu-smi", "info") or []:
+        row = re.match(r"\| *(\d+) +(\d+) *\| *(\d+) *\| *(\S+) *\| *\d+ *\|", line)
+        if row is not None:
+            card, chip, process, name = row.groups()
+            user, place = f"{process}, {name}", f"{card} {chip}"
+            found.append((ids[place], user) if place in ids else user)
+    return found
 
 
 # ------------------------------------------------------------------------------ TPU
@@ -174,22 +187,15 @@ def _intel_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
         raise DeviceError(
             f"ONEAPI_DEVICE_SELECTOR={selector} is set there; name devices in ZE_AFFINITY_MASK"
         )
-    listed = [
-        device
-        for device in json_of("xpu-smi", "discovery", "-j")["device_list"]
-        if device.get("device_function_type", "physical") == "physical"
-        and not _is_integrated(device.get("pci_bdf_address", ""))
-    ]
+    listed = _intel_cards()
     if not listed:
         return None, {}
     facts = {"device": joined_names([device["device_name"] for device in listed])}
     tiles = 1
     with contextlib.suppress(Exception):
-        said = json_of("xpu-smi", "discovery", "-d", str(listed[0]["device_id"]), "-j")
+        said = _intel_card(listed[0])
         facts["driver"] = str(said.get("driver_version", ""))
-        # A card of two tiles is two devices to programs, unless they are told otherwise.
-        if os.environ.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") == "FLAT":
-            tiles = int(said.get("number_of_tiles", 1))
+        tiles = _tiles(said)
     ids = first_ids(len(listed) * tiles)
     rows = [
         line
@@ -201,11 +207,44 @@ def _intel_from_tool() -> "tuple[list[str] | None, dict[str, str]]":
     return ids, facts
 
 
-def _intel_users() -> "list[str]":
+def _intel_cards() -> "list[dict[str, Any]]":
+    return [
+        device
+        for device in json_of("xpu-smi", "discovery", "-j")["device_list"]
+        if device.get("device_function_type", "physical") == "physical"
+        and not _is_integrated(device.get("pci_bdf_address", ""))
+    ]
+
+
+def _intel_card(card: "Mapping[str, Any]") -> "dict[str, Any]":
+    said = json_of("xpu-smi", "discovery", "-d", str(card["device_id"]), "-j")
+    return dict(said)
+
+
+def _tiles(said: "Mapping[str, Any]") -> int:
+    """Count the devices of a card: each tile is one to programs, unless they are told otherwise."""
+    is_flat = os.environ.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") == "FLAT"
+    return int(said.get("number_of_tiles", 1)) if is_flat else 1
+
+
+def _intel_users() -> "list[str | tuple[str, str]]":
+    """Name the processes on each card behind all of its tiles: theirs are not told."""
     listed = json_of("xpu-smi", "ps", "-j")["device_util_by_proc_list"]
-    # The tool uses the devices itself to look at them.
-    users = {one["process_id"]: one["process_name"] for one in listed}
-    return [f"{number}, {name}" for number, name in users.items() if name != "xpu-smi"]
+    cards = _intel_cards()
+    tiles = 1
+    with contextlib.suppress(Exception):
+        tiles = _tiles(_intel_card(cards[0]))
+    ids = {
+        card["device_id"]: [str(place * tiles + tile) for tile in range(tiles)]
+        for place, card in enumerate(cards)
+    }
+    found = []  # type: list[str | tuple[str, str]]
+    for one in listed:
+        user = "{}, {}".format(one["process_id"], one["process_name"])
+        # The tool uses the devices itself to look at them.
+        if one["process_name"] != "xpu-smi":
+            found += [(tile, user) for tile in ids.get(one.get("device_id"), ())] or [user]
+    return found
 
 
 # ------------------------------------------------------------------------------ Gaudi
