@@ -32,7 +32,7 @@ _OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, Differe
 _STACK: Final = re.compile(
     r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
-    r"|power_limit|application_clock|compute_mode|ecc|persistence|mig|partition"
+    r"|power_limit|application_clock|compute_mode|ecc|persistence|mig"
 )
 """What nearly every training goes through."""
 _FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")

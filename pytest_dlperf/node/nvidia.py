@@ -141,17 +141,16 @@ def _facts(gpus: "Mapping[str, tuple[str, str]]") -> "dict[str, dict[str, str]]"
         code, lines = answered("nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader")
         if code == NO_ANSWER:
             break
-        refused = set(_REFUSED_FIELD.findall("\n".join(lines)))
-        known = [name for name in names if fields[name] not in refused]
-        if code != 0 and names[1:]:
-            # A tool names the first field that it does not know.
-            asked = [known] if len(known) < len(names) else [[name] for name in names]
-            continue
-        rows = [[word.strip() for word in line.split(",")] for line in lines]
+        rows = [[word.strip() for word in line.split(",")] for line in lines if code == 0]
+        rows = [row for row in rows if len(row) == len(names) + 1 and row[0] in gpus]
         for row in rows:
-            if code == 0 and len(row) == len(names) + 1 and row[0] in gpus:
-                for place, name in enumerate(names, 1):
-                    found[name][row[0]] = _known(row[0], row[place])
+            for place, name in enumerate(names, 1):
+                found[name][row[0]] = _known(row[0], row[place])
+        if not rows and names[1:]:
+            # A tool names the first field that it does not know.
+            refused = set(_REFUSED_FIELD.findall("\n".join(lines)))
+            known = [name for name in names if fields[name] not in refused]
+            asked = [known] if len(known) < len(names) else [[name] for name in names]
     return {
         name: {number: text for number, text in fact.items() if text}
         for name, fact in found.items()
