@@ -71,8 +71,7 @@ def test_plsc_is_the_time_from_batch_50_to_150(tmp_path: Path, topology: str, bl
     ranks = [[500.0, *(9000.0 + 37 * k + rank for k in range(1, 17))] for rank in range(devices)]
     log = make.plsc(ranks, block=block, global_batch=batch)
     run = make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
-    # The last rank to show a step is the slowest, rank 0.
-    passed = sum(10 * batch / rate for rate in ranks[0][6:16])
+    passed = sum(10 * batch / rate for rank in ranks for rate in rank[6:16]) / devices
     assert run.metrics.get("throughput") == pytest.approx(batch * 100 / passed, rel=0.001 / passed)
     assert run.steps == 100
 
@@ -300,6 +299,39 @@ def test_steps_from_0_on_of_which_every_twentieth_is_printed(
     )
     assert run.status is RunStatus.OK, run.reason
     assert run.metrics["throughput"] == pytest.approx(ranks * 128 * 120 / 70)
+
+
+STAMPED_IN_EPOCHS = (
+    r"(?P<timestamp>[\d.]+) rank (?P<rank>\d+) epoch (?P<epoch>\d+) step (?P<step>\d+)"
+)
+PRINTED_BY_RANKS = {
+    "labelled stamps": STAMPED,
+    "stamps": STAMPED.replace("?P<rank>", "?:"),
+    "stamps in epochs": STAMPED_IN_EPOCHS.replace("?P<rank>", "?:"),
+    "labelled stamps in epochs": STAMPED_IN_EPOCHS,
+    "labelled seconds": r"rank (?P<rank>\d+) epoch \d+ step (?P<step>\d+) took (?P<seconds>[\d.]+)",
+    "seconds": r"rank \d+ epoch \d+ step (?P<step>\d+) took (?P<seconds>[\d.]+)",
+}
+
+
+@pytest.mark.parametrize("name", PRINTED_BY_RANKS)
+def test_ranks_count_by_their_mean_however_they_print(tmp_path: Path, name: str) -> None:
+    in_epochs = "in epochs" in name
+    lines = []
+    for rank, seconds in enumerate((1.0, 1.064)):
+        at = 0.0
+        for step in range(1, 131):
+            # Validation of a length of its own stands between the epochs.
+            at += seconds + (7 + rank if in_epochs and step == 61 else 0)
+            epoch, number = divmod(step - 1, 60) if in_epochs else (0, step - 1)
+            shown = "" if name.endswith("stamps") else f"epoch {epoch} "
+            lines.append((at, f"rank {rank} {shown}step {number + 1} took {seconds}"))
+    log = "".join(f"{at:.3f} {line}\n" for at, line in sorted(lines))
+    record = PRINTED_BY_RANKS[name].rstrip()
+    log_format = custom_format("mine", record=record, ranks="local")
+    run = make.measured(tmp_path, log, log_format, of=make.case("1n2g"))
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["throughput"] == pytest.approx(2 * 128 / 1.032, rel=1e-4)
 
 
 def test_an_interval_as_long_as_the_window_is_too_long(tmp_path: Path) -> None:

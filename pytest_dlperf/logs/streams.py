@@ -250,6 +250,6 @@ class Processes(Stream):
         self._add(step, self._pending.pop(step), turned=turned)
 
     def estimate(self) -> Estimate:
-        """Compute it of the mean of all; by stamps, a step has ended when the last says so."""
+        """Compute it of the mean of all."""
         self.count.check_all_there()
         return super().estimate()

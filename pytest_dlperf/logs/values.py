@@ -300,6 +300,8 @@ class Stamps(Values):
         self._at = 0
         self._between = 0
         """Nanoseconds between epochs."""
+        self._ahead = 0.0
+        """By how many nanoseconds the ranks' mean of the time exceeds that of the last to print."""
         self._turned_steps = 0
         self._last_step = 0
         self._first_texts: Sequence[Text] = ()
@@ -310,6 +312,9 @@ class Stamps(Values):
         text, offset = texts[0] if len(texts) == 1 else texts[lags(texts).index(0)]
         begins = not self._first_texts
         turned = turned and not begins
+        if begins or turned:
+            # Whose stamp is whose is not known, and need not be for a mean.
+            self._ahead += _mean_lag(texts) - _mean_lag(self._last_texts)
         if begins and not self._sort:
             self._sort = self._has_one_length = _SORTING.fullmatch(text) is not None
         # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
@@ -368,11 +373,12 @@ class Stamps(Values):
         if not steps:
             return self._made(0, 1.0)
         passed = self._clock.nanoseconds - self._between
+        mean = passed + self._ahead - _mean_lag(self._last_texts)
         note = self._clock.error_note(passed)
         # Which of them is whose is not known: the last to begin is taken for the last to end.
         begins, ends = sorted(lags(self._first_texts)), sorted(lags(self._last_texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
-        return self._made(steps, passed / NANOSECONDS, note, apart)
+        return self._made(steps, mean / NANOSECONDS, note, apart)
 
     def _step_times(self) -> dict[int, float]:
         clock, before = Clock(), 0
@@ -389,6 +395,11 @@ class Stamps(Values):
                 f"the stamps' resolution of {resolution:g} s is too coarse for single steps"
             )
         return times
+
+
+def _mean_lag(texts: Sequence[Text]) -> float:
+    """By how many nanoseconds stamps of one step are before the latest of them."""
+    return statistics.mean(lags(texts)) if len(texts) > 1 else 0.0
 
 
 def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:
