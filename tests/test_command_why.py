@@ -14,6 +14,9 @@ import fork_server
 import pytest
 from hunted_repository import CASE, SLOW_S, STEP_S, HuntedRepository, QuickRepository, wheel
 
+from pytest_dlperf.culprit.differences import suspects_of
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
+
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
 SLOW = ("--dlperf-set", f"*.env.SLOW_S={SLOW_S}")
@@ -172,6 +175,35 @@ def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     code, output = why(repository)
     assert code == 1
     assert f"{CASE}: failed in the last session (" in output
+
+
+def test_a_program_is_told_from_its_arguments() -> None:
+    commands = (("python3", "t.py", "--lr=1"), ("evil", "t.py", "--lr=2"))
+    good, tonight = (
+        Fingerprint(launch=LaunchFacts(launcher="local", arguments=one)) for one in commands
+    )
+    found = [suspect.words for suspect in suspects_of(good, tonight, {}, "own")]
+    assert found == ["program (python3 → evil)", "argument (--lr=1 → --lr=2)"]
+
+
+def test_nothing_is_run_that_another_user_may_have_written(repository: HuntedRepository) -> None:
+    good_night(repository)
+    assert repository.session(*SLOW) == 1
+    history = repository.folder / ".dlperf" / "history.sqlite3"
+    for place, mode in ((history, 0o666), (history.parent, 0o777)):
+        kept = place.stat().st_mode
+        place.chmod(mode)
+        code, output = why(repository, "--yes", of_pytest=SLOW)
+        place.chmod(kept)
+        assert code == 2
+        assert f"--dlperf-history: {place} decides what is run as you, and may be" in output
+    work = repository.folder / ".dlperf" / "hunts"
+    work.mkdir(mode=0o777)
+    work.chmod(0o777)
+    code, output = why(repository, "--yes", of_pytest=SLOW)
+    assert code == 2
+    assert "--work: .dlperf/hunts decides what is run as you" in output
+    assert not list(work.iterdir())
 
 
 @pytest.mark.ci

@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from other_users import OTHER, as_other, in_child, needs_root, shared_folder
@@ -16,7 +17,13 @@ from trainers import TinySystem
 
 from pytest_dlperf.config.values import OptionText, file_to_write, folder_to_write
 from pytest_dlperf.files import writing
-from pytest_dlperf.files.writing import destination, make_folder, open_at_end, write_whole
+from pytest_dlperf.files.writing import (
+    check_own,
+    destination,
+    make_folder,
+    open_at_end,
+    write_whole,
+)
 from pytest_dlperf.history.store import HistoryError, open_database
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.live import ProgressFile
@@ -125,6 +132,34 @@ def test_what_another_process_writes_right_now_stays(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ what another user plants
+
+
+def test_what_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "history.sqlite3"
+    check_own(file)  # there is none
+    file.touch()
+    user = SimpleNamespace(pw_gid=file.stat().st_gid, pw_name="ana")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: user)
+    groups = (("team", [], 0o664), ("ana", ["ana", "ben"], 0o664), ("ana", ["ana"], 0o666))
+    for name, members, mode in groups:
+        found = SimpleNamespace(gr_gid=user.pw_gid, gr_name=name, gr_mem=members)
+        monkeypatch.setattr("grp.getgrgid", lambda _, found=found: found)
+        file.chmod(0o644)
+        check_own(file)
+        file.chmod(mode)
+        with pytest.raises(PermissionError, match=f"may be written .*: chmod go-w {file}"):
+            check_own(file)
+    file.chmod(0o664)
+    check_own(file)  # the group is its user's alone
+
+
+@needs_root
+def test_what_another_user_owns_is_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite3"
+    file.touch(mode=0o600)
+    os.chown(file, OTHER, OTHER)
+    with pytest.raises(PermissionError, match=f"{file} decides .*, and belongs to user .*{OTHER}"):
+        check_own(file)
 
 
 @needs_root

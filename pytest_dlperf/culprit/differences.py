@@ -103,7 +103,8 @@ def _of_launch(good: LaunchFacts, tonight: LaunchFacts, system: str) -> Iterator
         if kind == "equal":
             continue
         words, others = good.arguments[first:last], tonight.arguments[start:stop]
-        suspect = Suspect(name="argument", then=" ".join(words), tonight=" ".join(others))
+        name = "argument" if start else "program"
+        suspect = Suspect(name=name, then=" ".join(words), tonight=" ".join(others))
         edit = ArgumentEdit(start, stop, words)
         yield _unless_hidden(replace(suspect, change=LaunchChange(arguments=(edit,))))
     for name in dict.fromkeys((*tonight.environment, *good.environment)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import grp
 import os
 import pwd
 import re
@@ -101,6 +102,36 @@ def _check_pipe(path: Path) -> None:
 
 def _is_foreign(owner: int) -> bool:
     return owner not in {0, os.geteuid()}
+
+
+def check_own(*places: Path) -> None:
+    """Refuse what another user has made or may write to, before it decides what is run.
+
+    Raises:
+        PermissionError: One of the places is such; those that are missing are none.
+    """
+    for place in places:
+        with suppress(FileNotFoundError):
+            status = place.stat()
+            mode = status.st_mode & (_WRITABLE_BY_ALL if _is_private(status.st_gid) else _OTHERS)
+            if _is_foreign(status.st_uid):
+                problem = f"belongs to user {user_name(status.st_uid)}"
+            elif mode:
+                problem = f"may be written by others; if you trust its content: chmod go-w {place}"
+            else:
+                continue
+            text = f"{place} decides what is run as you, and {problem}"
+            raise PermissionError(errno.EPERM, text, str(place))
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group has only its user, as many systems make one for each, which may write."""
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    is_users = (found.gr_gid, found.gr_name) == (user.pw_gid, user.pw_name)
+    return is_users and set(found.gr_mem) <= {user.pw_name}
 
 
 def is_stream(path: Path) -> bool:
