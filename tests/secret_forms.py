@@ -13,6 +13,7 @@ NAMES: Final = (
     "npm_auth", "sentry_dsn", "GIT_CREDENTIALS", "creds", "ci_job_jwt", "GITHUB_TOKEN_READONLY",
     "DOCKER_PASSWORD_2", "token_for_hub", "HF_TOKENS", "db_pswd", "oauth2", "PGPASSWORD",
     "azure_storage_connection_string", "MYSQL_PWD", "card_pin",
+    "ak", "VOLC_SK", "SessionID",
 )  # fmt: skip
 """Names that say that something is a secret."""
 
@@ -49,6 +50,8 @@ FORMS: Final = (
     ("train.py", '{name} = "{secret}"'),
     ("train.py", '{{\\"{name}\\": \\"{secret}\\"}}'),
     ("python", "-c", "os.environ.setdefault('{name}', '{secret}')"),
+    ("train.py", "<{name}>{secret}</{name}>"),
+    ('--config={{"{name}": ["{secret}", "x"]}}',),
 )
 """Forms in which a name comes with its secret."""
 
@@ -125,6 +128,24 @@ PLACES: Final = (
     ("sh", "-c", "curl -H Authorization:\\ Bearer\\ {secret} https://site.example"),
     ("srun", "bash", "-lc", "sh -c 'wandb login {secret}'"),
     ("ssh", "host", "wandb login {secret}"),
+    ("curl", "-sSfu", "me:{secret}", "https://site.example"),
+    ("curl", "-sSume:{secret}", "https://site.example"),
+    ("lftp", "-u", "me,{secret}", "host"),
+    ("twine", "upload", "-p", "{secret}"),
+    ("xfreerdp", "/p:{secret}"),
+    ("mc", "alias", "set", "store", "http://host:9000", "admin", "{secret}"),
+    ("train.py", "--api-keys", "one", "{secret}", "--lr", "1"),
+    ("ssh", "-o", "ProxyCommand=sshpass -p {secret} ssh jump", "host"),
+    ("mount", "//me:{secret}@host/share"),
+    ("--notify=slack://T/B/{secret}",),
+    ("--notify=tgram://{secret}/1",),
+    ("--notify=discord://1/{secret}",),
+    ("python", "-c", "from huggingface_hub import login; login('{secret}')"),
+    ("python", "-c", 'import wandb; wandb.login("never", "{secret}")'),
+    ("sh", "-c", "echo {secret} > ~/.hf_token"),
+    ("bash", "-c", "bash -c 'bash -c \"wandb login {secret}\"'"),
+    ("train.py", "--hFtOkEn", "{secret}"),
+    ("train.py", "Hub.ToKen={secret}"),
 )
 """Commands in which the place says that something is a secret."""
 
@@ -141,6 +162,8 @@ VARIABLES: Final = (
     ),
     *("MYTHING", "FOO", "data_root", "SITE", "NCCL_TOKEN", "TORCH_HUB_SECRET", "NVIDIA_API_KEY"),
     *("TF_VAR_db", "MODEL", "x", "GREETING", "WANDB_ENTITY_KEY"),
+    *("PADDLE_CLOUD_AK", "PADDLEX_ACCESS", "RAY_SHARED", "PYTHON_WHO", "FLAGS_magic", "TORCH_HF"),
+    *("JAX_SHARED", "GPU_SERVER_LOGIN", "DS_PHRASE", "Hf_ToKeN"),
 )
 """Variables whose values others must not read, whatever they are."""
 
@@ -179,6 +202,8 @@ HARMLESS: Final = (
     "--monkey-patch on --compass-rose --bypass-cache --pin-memory true --authors bert",
     "--max-new-tokens 128 --stop-tokens a,b --keys a,b --tokens c --exclude-keys a --max-token 64",
     "-c 1 -p 4 -u -k 2 -x -e -P 8 -a b -w 2",
+    "-gpu a:b -it -output file:x --num-heads 4 --task 1 --maxNewTokens 5 numQueryToken=32",
+    "s3://bucket/x hdfs://name:8020/x tcp://10.0.0.1:29500 slack <pad> <image>a</image> //host/a",
     "docker run -e HF_TOKEN nvcr.io/nvidia/pytorch:26.01-py3",
     "pip install torch==2.13.0 git+https://github.com/acme/trainer@v1.2 git@github.com:acme/x.git",
 )  # fmt: skip

@@ -112,6 +112,14 @@ def test_values_of_a_manifest_are_masked_by_their_names() -> None:
     assert MASKER.script(json) == json.replace(f'"{HUSH}"', "***")
 
 
+def test_values_of_several_lines_are_masked_as_far_as_they_are_indented() -> None:
+    lists = f"api_keys:\n- {HUSH}\n- {HUSH}\nlr: 1\n"
+    for text in (lists, f"hub:\n  token: |\n    {HUSH} x\n    {HUSH}\n  lr: 1\n"):
+        assert HUSH not in MASKER.arguments([text])[0]
+        assert HUSH not in MASKER.script(text)
+        assert MASKER.script(text).endswith("lr: 1\n")
+
+
 @pytest.mark.parametrize(
     ("script", "shown"),
     [
@@ -162,6 +170,13 @@ def test_others_read_no_value_of_a_variable_but_of_harmless_names() -> None:
         "CUDA_VISIBLE_DEVICES": "0,1",
         "PYTHONPATH": "{checkout}/src",
         "MASTER_ADDR": "{address0}",
+        "FLAGS_selected_gpus": "0,1",
+        "PADDLE_TRAINER_ENDPOINTS": "{address0}:1",
+        "PYTHONWARNINGS": "ignore",
+        "TORCH_LOGS": "dynamo",
+        "JAX_PLATFORMS": "cuda,cpu",
+        "RAY_ADDRESS": "auto",
+        "DS_ACCELERATOR": "cuda",
         "ANY_NUMBER": "4096",
         "ANY_RATE": "-1.5e-4",
         "ANY_FLAG": "False",

@@ -93,7 +93,7 @@ def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = TinySystem(suite, topologies=["1n1g"])
-    secrets = dict([*secret_commands()][::80])
+    secrets = dict([*secret_commands()][::90])
     words = [
         *(f"+ {shlex.join(command)}" for command in [*secrets.values()][:10]),
         *(f"Command {command!r} died" for command in [*secrets.values()][10:]),

@@ -40,9 +40,15 @@ _PAIR: Final = re.compile(
     r"\bname[\"']?:\s{0,99}[\"']?(?P<name>[\w.-]{1,99})[\"']?,?\s{1,99}[\"']?value[\"']?:[ \t]{0,9}"
     r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"',}][^\n,}]*)"
 )
+# As XML has them.
+_ELEMENT: Final = re.compile(r"<(?P<name>[\w.-]{1,99})>(?P<value>[^<]{1,2048})</")
 _TO_NEXT_NAME: Final = re.compile(r".*?(?=[,;&][A-Za-z_][\w.-]{0,99}=|\Z)", re.DOTALL)
 _IN_QUOTES: Final = re.compile(
-    r"\\\"(?:[^\"\\]|\\[^\"])*(?:\\\")?|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\"'\\\n]+", re.DOTALL
+    # A list; a block or a list of YAML, which end with their indentation.
+    r"\[[^\]]*\]?|[|>][-+0-9]{0,2}\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]*)*"
+    r"|(?:\n[ \t]*-[ \t][^\n]*)+|"
+    r"\\\"(?:[^\"\\]|\\[^\"])*(?:\\\")?|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\"'\\\n]+",
+    re.DOTALL,
 )
 _MOUNTED: Final = re.compile(r"/|r[ow]\b")
 _REST: Final = re.compile(r".*", re.DOTALL)
@@ -54,7 +60,7 @@ _TOKEN: Final = re.compile(
 )
 _PLACES: Final = (
     # A password before a host, or the whole of what stands there; a port is none.
-    re.compile(r"(?<=://)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/,]|\Z))[^\s'\"]{0,2048})@"),
+    re.compile(r"(?<=//)[^\s/?#'\"@:]{0,256}:(?P<secret>(?!\d+(?:[/,]|\Z))[^\s'\"]{0,2048})@"),
     re.compile(r"(?:(?<=tps://)|(?<=ttp://))(?P<secret>[^\s/'\"@:]{1,2048})@"),
     re.compile(
         r"(?<![\w/@.:+-])[\w.+-]{1,64}:(?P<secret>(?!\d+@)[^\s/'\"]{1,256})@(?!sha\d+:|\d+(?:\s|\Z))"
@@ -65,6 +71,13 @@ _PLACES: Final = (
         r"[^\s/'\"]{0,256}/(?P<secret>[^\s'\"]+)"
     ),
     re.compile(r"(?<=://)[^\s'\"]{0,256}?/(?:web)?hooks?\w{0,9}/(?P<secret>[^\s'\"]+)"),
+    # So does Apprise, by addresses of its own.
+    re.compile(
+        r"\b(?:dingtalk|discord|feishu|gchat|gotifys?|lark|line|mmosts?|msteams|ntfys?|opsgenie"
+        r"|pagerduty|pbul|pover|rockets?|slack|tgram|twilio|webex|wecombot|workflows|zulip)"
+        r"://(?P<secret>[^\s'\"]+)"
+    ),
+    re.compile(r"\blogin\(\s{0,9}(?P<secret>[\"'][^)\n]{1,2048})\)"),
     re.compile(r"\b(?:bearer|basic)\s+(?P<secret>[\w.~+/=-]{6,})", re.IGNORECASE),
     # As random characters look, but neither as a checksum nor as a name in camel case.
     re.compile(
@@ -85,40 +98,51 @@ _MIN_LENGTH: Final = 4
 _WINDOW: Final = 8192
 _OVERLAP: Final = 4096
 """Characters that a secret may have: a private key of 4096 bits has fewer."""
-_MAX_DEPTH: Final = 4
+_MAX_DEPTH: Final = 8
 """So deep may scripts stand in quotes of scripts."""
 
 _OPTION: Final = re.compile(r"-[^=]*")
 _SHORT_OPTION: Final = re.compile(r"-.|--.*", re.DOTALL)
 _VARIABLE: Final = re.compile(r"(?:-[ex])?([A-Z][A-Z0-9_]+)")
 """What is set by such a name is a variable, not an option."""
+_SEVERAL: Final = re.compile(r"-.*(?:key|token|password|secret)s", re.IGNORECASE)
+"""Options that may have several values."""
 _SETS_NEXT: Final = frozenset(("-genv", "-env", "setenv", "set", "config", "--global", "--local"))
 """Name and value follow."""
 _HANDS_ON: Final = frozenset(("-e", "--env", "-x"))
 """The name of a variable follows, maybe with a value."""
 _BARE_NAME: Final = re.compile(r"(?=\w*?[._-]|passw|passphrase)[a-z_][\w.-]*", re.IGNORECASE)
-_USER: Final = re.compile(r"(?:-[uUE]|--(?:[\w-]{1,99}-)?(?:user|login|cert))=?")
-_PASSWORD_OF_USER: Final = re.compile(r"[^:%]*[:%](?P<secret>(?![0-9]{1,9}\Z).+)", re.DOTALL)
-_ATTACHED_USER: Final = re.compile(r"-[uU](?=[^:%]+[:%])|--(?:[\w-]{1,99}-)?user=(?=[^:%]+[:%])")
-_SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
-_TAKES_INPUT: Final = re.compile(r"stdin|--with-token|sudo\s+-\w*S|passwd|=\$\((?:echo|printf)")
-_PRINTS: Final = ("echo", "printf", "yes")
-_TAKES_PASSWORDS: Final = ("htpasswd", "mkpasswd", "passwd", "wpa_passphrase")
-"""Programs whose arguments are passwords, and names of users."""
-_NO_SECRET_WORD: Final = re.compile(r"-.*|.*://.*|[0-9.:]*|\W*", re.DOTALL)
-_LOGIN_OF_HOST: Final = frozenset(
-    ("apptainer", "docker", "helm", "nerdctl", "oras", "podman", "remote", "singularity", "skopeo")
+_USER: Final = re.compile(
+    r"(?:-E|-[fgijkLnNOqRsSvV46#]{0,9}[uU]|--(?:[\w-]{1,99}-)?(?:user|login|cert))=?"
 )
-"""What follows their ``login`` is a host."""
+_PASSWORD_OF_USER: Final = re.compile(r"[^:%]*[:%](?P<secret>(?![0-9]{1,9}\Z).+)", re.DOTALL)
+_ATTACHED_USER: Final = re.compile(
+    r"-[fgijkLnNOqRsSvV46#]{0,9}[uU](?=[^:%]+[:%])|--(?:[\w-]{1,99}-)?user=(?=[^:%]+[:%])"
+)
+_SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
+_TAKES_INPUT: Final = re.compile(
+    r"stdin|--with-token|sudo\s+-\w*S|passwd|=\$\((?:echo|printf)"
+    r"|>\s{0,9}[^\s;&|<>]{0,200}(?:token|key|netrc|secret|credential)"
+)
+_PRINTS: Final = ("echo", "printf", "yes")
+_NO_SECRET_WORD: Final = re.compile(r"-.*|.*://.*|[0-9.:]*|\W*", re.DOTALL)
+_SECRETS_FOLLOW: Final = re.compile(
+    # What follows the ``login`` of these is a host.
+    r"(?!apptainer|docker|helm|nerdctl|oras|podman|remote|singularity|skopeo)[^- ].* login"
+    # Arguments of these are passwords, and names of users.
+    r"|alias set|.* (?:htpasswd|mkpasswd|passwd|wpa_passphrase)"
+)
+"""Two words, after which all others are secrets, but for options and addresses."""
 _PASSWORD_OPTION: Final = (
-    (re.compile(r"(?:mysql|mariadb|mongo)\w*|sshpass|7z\w?|rar|unrar"), "-p"),
+    (re.compile(r"(?:mysql|mariadb|mongo)\w*|login|sshpass|twine|7z\w?|rar|unrar"), "-p"),
     (re.compile(r"unzip|zip|ipmitool|sqlcmd|bcp|isql|tsql"), "-P"),
     (re.compile(r"ldap\w+"), "-w"),
     (re.compile(r"redis-cli|https?|xh"), "-a"),
     (re.compile(r"openssl"), "-k"),
     (re.compile(r"ssh-keygen"), "-N"),
     (re.compile(r"curl"), "-b"),
-    (re.compile(r"login"), "-p"),
+    (re.compile(r"lftp"), "-u"),
+    (re.compile(r"\w+freerdp3?"), "/p"),
 )
 """The option of a program or subcommand that takes a password, before a blank or at once."""
 
@@ -246,6 +270,8 @@ class _Line:
         whole = _Span(0, len(word))
         is_given = self.is_given and not _NO_SECRET_WORD.fullmatch(word)
         if is_given or self._is_named(earlier, before, word):
+            if _SEVERAL.fullmatch(before):
+                self._earlier = self.before = before
             return whole
         password = _USER.fullmatch(before) and _PASSWORD_OF_USER.fullmatch(word)
         if not password and (attached := _ATTACHED_USER.match(word)):
@@ -263,7 +289,7 @@ class _Line:
         """Say whether an option or a name before the word tells that it is a secret."""
         if _OPTION.fullmatch(before):
             # In doubt an option is masked: a secret may begin with a dash.
-            return not word.startswith("--") and is_secret(before, word)
+            return not word.startswith("--"[earlier == before :]) and is_secret(before, word)
         if earlier in _SETS_NEXT:
             return is_secret(before, word, self.may_be_shown)
         # Some programs take names and values in turn, others the name of a variable to hand on.
@@ -271,11 +297,9 @@ class _Line:
         return bool(is_name) and not word.startswith("-") and is_secret(before, word)
 
     def _note(self, before: str, word: str) -> None:
-        program = word.rpartition("/")[2].lower()
-        if program == "login" and before and not before.startswith("-"):
-            self.is_given = before.rpartition("/")[2] not in _LOGIN_OF_HOST
-        elif program in _TAKES_PASSWORDS or (self._feeds and program in _PRINTS):
-            self.is_given = True
+        first, program = (re.split(r"[/=]", one)[-1].lower() for one in (before, word))
+        prints = self._feeds and program in _PRINTS
+        self.is_given |= prints or bool(_SECRETS_FOLLOW.fullmatch(f"{first} {program}"))
         self._options.update(
             option for programs, option in _PASSWORD_OPTION if programs.fullmatch(program)
         )
@@ -350,7 +374,7 @@ def _stated(text: str, *, is_header: bool) -> Iterator[_Span]:
     """Yield where values of secrets stand behind ``name:``, in YAML, JSON and headers."""
     for form in (_STATED, _LISTED):
         yield from _behind(form, text, is_header=is_header)
-    for pair in _PAIR.finditer(text):
+    for pair in chain(_PAIR.finditer(text), _ELEMENT.finditer(text)):
         if is_secret(pair["name"], pair["value"].strip("\"'")):
             yield _Span(*pair.span("value"))
 

@@ -19,13 +19,13 @@ _MAX_NAME: Final = 200
 # In what is left of a name without what separates its words.
 _ANYWHERE: Final = re.compile(
     r"PASSW|PASSPHRASE|PASSCODE|PASSKEY|SECRET|CREDENTIAL|SSHPASS|AUTHORIZATION|COOKIE|BEARER"
-    r"|CONNECTIONSTRING|FROMLITERAL|MNEMONIC"
+    r"|CONNECTIONSTRING|FROMLITERAL|MNEMONIC|SESSIONID"
     r"|(?:ACCESS|ACCOUNT|API|APP|AUTH|BOT|CLIENT|DEPLOY|ENCRYPTION|LICENSE|MASTER|PRIV|PRIVATE"
     r"|REFRESH|SECURITY|SERVICE|SESSION|SHARED|SIGNING|SSH|STORAGE)(?:KEY|TOKEN)"
 )
 _AT_END: Final = re.compile(
     r"(?P<of>.*?)(?:TOKEN|KEY|AUTH|SIGNATURE|PASS|PW|PWD|PSWD|CREDS?|JWT|DSN|CONNSTR|PINCODE|HMAC)"
-    r"|CVV|MFA|OTP|PAT|PIN|PSK|SALT|SAS|SID|SIG|TOTP|(?P<several>TOKENS|KEYS)"
+    r"|AK|CVV|MFA|OTP|PAT|PIN|PSK|SALT|SAS|SID|SIG|SK|TOTP|(?P<several>TOKENS|KEYS)"
 )
 """A last word, or the end of it."""
 _WITHOUT_SECRET: Final = frozenset({"BYPASS", "COMPASS", "ENCOMPASS", "MONKEY", "SURPASS"})
@@ -79,7 +79,7 @@ def is_secret(
 @lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
     """Say whether a name is one of secrets."""
-    words = [word.upper() for word in _WORD.findall(name)]
+    words = _words(name)
     joined = "".join(words)
     if "WEBHOOK" in joined:
         return True  # its address is the secret
@@ -89,7 +89,14 @@ def names_secret(name: str) -> bool:
         return True
     # The last word says what a thing is, or the one before what it is for.
     cut = next((at for at, word in enumerate(words) if at and word in _PREPOSITION), len(words))
-    return _ends_as_secret(words) or _ends_as_secret(words[:cut])
+    if _ends_as_secret(words) or _ends_as_secret(words[:cut]):
+        return True
+    # "ToKeN" has no words; "maxTokens" has, and they have been asked.
+    return not _AT_END.fullmatch(words[-1]) and _ends_as_secret(_words(name.lower()))
+
+
+def _words(name: str) -> list[str]:
+    return [word.upper() for word in _WORD.findall(name)]
 
 
 def _ends_as_secret(words: list[str]) -> bool:
