@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shlex
 import stat
 import subprocess
@@ -117,6 +118,31 @@ def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
     for place, text in told.items():
         assert [secret for secret in secrets if secret.encode() in text] == [], place
         assert b"the last word" in text, place
+
+
+def test_a_secret_that_a_trainer_was_given_is_masked_wherever_it_prints_it(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g"])
+    monkeypatch.setenv("OWN_TOKEN", "damson tart")
+    (tiny.folder / "train.py").write_text(
+        "import os, sys\n"
+        "given = [os.environ['hf_token'], os.environ['STORE'][11:19], os.environ['OWN_TOKEN']]\n"
+        "print('cannot log in with', *given, 'or', sys.argv[-1], 'x' * 150 + given[0])\n"
+        "raise SystemExit('the last word')\n",
+        encoding="utf-8",
+    )
+    results = suite.path / "r.json"
+    given = {"hf_token": "quince jam", "STORE": "https://me:medlar-j@store.example/"}
+    result = suite.run(
+        *("-k", "tiny and throughput", "--dlperf-json", results),
+        *(word for one in given.items() for word in ("--dlperf-set", "*.env.{}={}".format(*one))),
+        *("--dlperf-set", "*.extra_args=--wandb-key greengage"),
+    )
+    result.assert_outcomes(failed=1)
+    for text in (str(result.stdout), results.read_text(encoding="utf-8")):
+        assert "cannot log in with *** *** *** or ***" in text
+        assert not re.search("quince|medlar|damson|greengage", text)
 
 
 def test_one_s_own_record_is_for_the_user_alone(suite: Suite) -> None:

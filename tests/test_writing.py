@@ -140,6 +140,7 @@ def test_what_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pytest.Mo
     file.touch()
     user = SimpleNamespace(pw_gid=file.stat().st_gid, pw_name="ana")
     monkeypatch.setattr("pwd.getpwuid", lambda _: user)
+    groups: tuple[tuple[str, list[str], int], ...]
     groups = (("team", [], 0o664), ("ana", ["ana", "ben"], 0o664), ("ana", ["ana"], 0o666))
     for name, members, mode in groups:
         found = SimpleNamespace(gr_gid=user.pw_gid, gr_name=name, gr_mem=members)

@@ -151,11 +151,13 @@ class Masker(NamedTuple):
     """Masks what is a secret.
 
     ``mask`` gives what is shown for one. With ``may_be_shown`` all variables are secrets but those
-    of a name that it allows, and numbers and truth values.
+    of a name that it allows, and numbers and truth values. ``known`` are secrets wherever they
+    stand in what a program prints.
     """
 
     mask: Mask = lambda _: MASK
     may_be_shown: Callable[[str], bool] | None = None
+    known: frozenset[str] = frozenset()
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Mask the secrets among the values of variables."""
@@ -181,10 +183,9 @@ class Masker(NamedTuple):
 
         Numbers of few digits stay: logs are full of them.
         """
-        secrets = {one for command in _quoted_commands(text) for one in self._secrets_of(command)}
-        escaped = {secret.replace("\\", "\\\\") for secret in secrets}
-        for secret in sorted(secrets | escaped, key=len, reverse=True):
-            text = text.replace(secret, self.mask(secret))
+        text = self.without_known(
+            text, *(one for command in _quoted_commands(text) for one in self.secrets_of(command))
+        )
         spans = (
             _Span(line.start() + span.begin, line.start() + span.end)
             # A quote that one line leaves open is no other line's.
@@ -193,7 +194,16 @@ class Masker(NamedTuple):
         )
         return self._without(text, spans)
 
-    def _secrets_of(self, command: Sequence[str]) -> Iterator[str]:
+    def without_known(self, text: str, *more: str) -> str:
+        """Mask no secrets but those that are known."""
+        secrets = self.known.union(more)
+        escaped = {secret.replace("\\", "\\\\") for secret in secrets}
+        for secret in sorted(secrets | escaped, key=len, reverse=True):
+            text = text.replace(secret, self.mask(secret))
+        return text
+
+    def secrets_of(self, command: Sequence[str]) -> Iterator[str]:
+        """Yield the secrets of a command, but for short ones."""
         line = _Line(self.may_be_shown)
         for argument in map(_without_numbers, command):
             found = (*_of_argument(argument, line, 0), *_by_form(argument))

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.config.options import DIGEST_KEY_VARIABLE
 from pytest_dlperf.files.writing import destination, make_folder
-from pytest_dlperf.masking.masker import MASK, Masker
-from pytest_dlperf.masking.secret_names import names_secret
+from pytest_dlperf.masking.masker import MASK, MASKER, Masker
+from pytest_dlperf.masking.secret_names import is_secret, names_secret
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 _KEY_FILE: Final = Path("pytest-dlperf", "digest-key")
 _KEY_LENGTH: Final = 32
@@ -76,6 +76,9 @@ _TUNES: Final = re.compile(
 )
 """Names of variables that tune a training, and hold no secret."""
 
+_MIN_KNOWN: Final = 6
+"""Characters of a secret that is masked wherever a program prints it."""
+
 
 class _Harmless(NamedTuple):
     names: frozenset[str]
@@ -89,6 +92,14 @@ class _Harmless(NamedTuple):
 
 IN_REASONS: Final = Masker(may_be_shown=_Harmless(frozenset(), ()).allows)
 """Masks what programs have printed: no two nights are compared by it, so it takes no key."""
+
+
+def in_reasons(arguments: Iterable[str], environment: Mapping[str, str]) -> Masker:
+    """Return what also masks the secrets that a program was given, or inherited from this one."""
+    named = (*environment.items(), *os.environ.items())
+    given = MASKER.secrets_of([*arguments, *environment.values()])
+    found = (*given, *(value for name, value in named if is_secret(name, value)))
+    return IN_REASONS._replace(known=frozenset(one for one in found if len(one) >= _MIN_KNOWN))
 
 
 def published(key: bytes, public: Collection[str] = ()) -> Masker:

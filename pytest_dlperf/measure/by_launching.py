@@ -22,7 +22,7 @@ from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
-from pytest_dlperf.masking.publishing import digest_key, published
+from pytest_dlperf.masking.publishing import digest_key, in_reasons, published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -384,7 +384,14 @@ class LaunchMeasurer:
         taken_on = self.fleet.fingerprint(case, launch.needed, leases)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
-        return with_ending(read, outcome, logs)
+        return with_ending(read, outcome, logs, self._in_reasons(launch, number))
+
+    def _in_reasons(self, launch: CaseLaunch, run: int) -> Masker:
+        """Return what masks, in a run's last words, the secrets that it was given."""
+        nodes = self.fleet.planned_nodes(launch.case, scratch=launch.scratch)
+        commands = launch.commands(nodes, run=run, log=launch.log(run))
+        arguments = [word for command in commands for word in command.arguments]
+        return in_reasons(arguments, commands[0].environment)
 
 
 def _set_aside(log: Path, why: str) -> dict[str, str]:
