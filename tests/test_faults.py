@@ -53,6 +53,7 @@ CELLS: Final = {
         "SIGKILL of a guardian",
         "SIGKILL of a supervisor, its guardian and pytest *",
         "killall -9 python3",
+        "pkill -9 pytest",
         "SIGSTOP of a supervisor and its guardian",
         "SIGSTOP of a supervisor, SIGKILL of pytest",
     ),

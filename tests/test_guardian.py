@@ -360,12 +360,12 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
         wait_until((tmp_path / "at_end").exists)
 
 
-def test_a_name_that_begins_like_python_s_is_none_of_the_watchers(tmp_path: Path) -> None:
-    """``killall python3`` and the like go by it."""
+def test_no_name_that_is_ended_by_pattern_is_that_of_all_watchers(tmp_path: Path) -> None:
+    """``killall python3`` and ``pkill pytest`` go by it."""
     with supervised(tmp_path) as run:
         run.start("sleep", "600")
         names = [Path(f"/proc/{pid}/comm").read_text() for pid in run.watchers.values()]
-        assert names == ["pytest-dlperf\n"] * 3
+        assert names == ["pytest-dlperf\n", "pytest-dlperf\n", "dlperf-sentinel\n"]
         run.finish()
 
 

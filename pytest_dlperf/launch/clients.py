@@ -130,9 +130,9 @@ os.register_at_fork(after_in_child=_leave)
 def _watch() -> None:
     """Take messages from standard input; at its end, clean up what is left of what they named."""
     os.chdir("/")
-    # By this name killall goes, and python3 is a trainer's.
+    # By this name killall and pkill go: python3 is a trainer's, and pytest what this outlives.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - quick
-        name.write("pytest-dlperf")
+        name.write("dlperf-clients")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     clients: dict[int, int | None] = {}

@@ -68,7 +68,8 @@ class Watchdog:
 def watch(command: list[str], files: list[str]) -> None:
     """Wait for the end of the input, then remove files and cancel, until it has worked."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text("pytest-dlperf")  # killall python3 is not its end
+        # Neither killall python3 nor pkill pytest is its end.
+        Path("/proc/self/comm").write_text("dlperf-watchdog")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told = b""

@@ -4,7 +4,8 @@ A supervisor may be killed or stopped like any process. Its guardian is its pare
 supervisor has started becomes the guardian's then, whatever its session, group or environment.
 The sentinel is below neither, so that ending both by their tree, as Slurm does, leaves it alive.
 The other way round, the supervisor ends all as soon as one of the two is gone. None of them is
-called by the name of Python, so that ``killall python3`` leaves them.
+called by the name of Python, so that ``killall python3`` leaves them, nor the sentinel by that of
+pytest, for ``pkill pytest``.
 """
 
 import contextlib
@@ -82,6 +83,7 @@ def _is_sentinel() -> bool:
     if os.fork():
         os._exit(0)
     os.setsid()
+    rename("dlperf-sentinel")
     # Reports may follow, but orders and output are others'.
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 2):

@@ -131,6 +131,12 @@ def _named_python(session: Session) -> list[int]:
     return [pid for pid, name in names.items() if name.startswith("python")]
 
 
+def _named_pytest(session: Session) -> list[int]:
+    """What ``pkill pytest`` ends: pytest, which people start by that name, and all that hold it."""
+    names = {pid: session.name_in_system(pid) for pid in session.noted}
+    return [pid for pid, name in names.items() if "pytest" in name or pid == session.process.pid]
+
+
 def _member(session: Session) -> list[int]:
     """What stands above supervisor and guardian on a node of a submitted job."""
     return session.member(_rank(session))
@@ -307,6 +313,7 @@ FAULTS: Final = (
         needs=_has_guardian,
     ),
     Fault(name="killall -9 python3", act=_kill(_named_python)),
+    Fault(name="pkill -9 pytest", act=_kill(_named_pytest)),
     Fault(
         name="SIGKILL of the program above a supervisor and its guardian",
         act=_kill(_member),
