@@ -294,6 +294,12 @@ def test_a_mistake_is_told_in_words_and_refused_by_editors(
     [
         ("rdma/hca: 8", "rdma/hca: 8.5",
          "$.kubernetes.resources.rdma/hca: '8.5' is not a whole number, as it counts devices"),
+        ("cpu: 96", "cpu: 16Gi",
+         "$.kubernetes.resources.cpu: '16Gi' is not an amount of cores such as 96 or 500m"),
+        ("cpu: 96", "cpu: 0.0001",
+         "$.kubernetes.resources.cpu: '0.0001' is not an amount of cores such as 96 or 500m"),
+        ("memory: 1000Gi", "memory: 9999999999Ei",
+         "$.kubernetes.resources.memory: '9999999999Ei' is not an amount of memory such as 16Gi"),
         ("memory: 1000Gi", "memory: 500m",
          "$.kubernetes.resources.memory: '500m' is not an amount of memory such as 16Gi"),
         ("{memory: 64Gi}", "{memory: -1}",

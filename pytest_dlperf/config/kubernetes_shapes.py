@@ -23,7 +23,14 @@ _QUALIFIED: Final = f"(?:(?=[^/]{{1,253}}/){_DNS_NAME}/)?(?=[^/]{{1,63}}$){_LABE
 _PATH_PART: Final = "[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
 _AMOUNT: Final = r"(?:[0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
 _QUANTITY: Final = rf"{_AMOUNT}(?:[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{{1,2}})?"
-_BYTES: Final = rf"{_AMOUNT}(?:[KMGTPE]i|[kMGTPE]|[eE]\+?[0-9]{{1,2}})?"
+# No finer than a thousandth, of a core.
+_CORES: Final = r"[0-9]{1,6}(?:\.[0-9]{0,3}0*)?|\.[0-9]{1,3}0*|[0-9]{1,9}m"
+_DIGITS: Final = {"": 18, "(?:Ki|k)": 15, "Mi?": 12, "Gi?": 9, "Ti?": 6, "Pi?": 3, "Ei?": 1}
+"""More overflow 63 bits."""
+_BYTES: Final = "|".join(
+    rf"(?:[0-9]{{1,{digits}}}(?:\.[0-9]{{0,9}})?|\.[0-9]{{1,9}}){suffix}"
+    for suffix, digits in {**_DIGITS, r"[eE]\+?(?:[0-9]|1[0-5])": 3}.items()
+)
 _COUNT: Final = "[0-9]{1,18}k?"
 
 NAMESPACE: Final = Text(
@@ -80,7 +87,7 @@ def _resources(given: Mapping[str, str], place: YamlValue) -> dict[str, str] | N
         if "/" in name:
             pattern, allowed = _COUNT, "a whole number, as it counts devices"
         elif name == "cpu":
-            pattern, allowed = _QUANTITY, "an amount of cores such as 96 or 500m"
+            pattern, allowed = _CORES, "an amount of cores such as 96 or 500m"
         else:
             pattern, allowed = _BYTES, MEMORY.allowed
         if not re.fullmatch(pattern, amount.scalar):
