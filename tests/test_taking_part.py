@@ -106,6 +106,20 @@ def test_a_name_that_a_file_does_not_have_is_told_with_the_nearest(
     result.stdout.fnmatch_lines([f"dlperf: one.yaml has {told}"])
 
 
+def test_a_system_file_outside_of_the_folder_is_told_with_the_option_that_reads_it(
+    pytester: pytest.Pytester, systems: Path
+) -> None:
+    (systems / "one.yaml").rename(pytester.path / "one.yaml")
+    result = pytester.runpytest_inprocess("one.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "dlperf: one.yaml is none of this session's system files; name its folder with "
+    result.stdout.fnmatch_lines([f"{told}--dlperf-systems ."])
+    assert len(collected(pytester, "one.yaml", "--dlperf-systems", ".")) == len(ONE)
+    # Other files are none of ours.
+    pytester.makefile(".yaml", other="a: 1")
+    assert "dlperf:" not in str(pytester.runpytest_inprocess("other.yaml").stdout)
+
+
 def test_a_misspelt_option_is_told_with_the_nearest(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--dlperf-cluser", "x")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

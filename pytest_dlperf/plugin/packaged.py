@@ -172,12 +172,21 @@ def why_nothing_ran(config: pytest.Config) -> str | None:
 
 
 def why_not_found(config: pytest.Config) -> str | None:
-    """Return which tests and cases a system file has, where an argument names others of it."""
+    """Return which tests and cases a system file has, where an argument names others of it.
+
+    Or, of one that is not the session's, how it becomes that.
+    """
     for argument, path in zip(config.args, arguments_of(config), strict=True):
         name = str(argument).partition("::")[2]
         suite = config.stash.get(SUITE, None)
         systems = suite.systems.values() if suite is not None else ()
         system = next((one for one in systems if one.file.samefile(path)), None)
+        is_yaml = path.suffix in (".yaml", ".yml") and path.is_file()
+        if system is None and is_yaml and _like_system_files([path]):
+            return (
+                f"dlperf: {path.name} is none of this session's system files; name its folder with "
+                f"--dlperf-systems {_shown(path.parent, config)}"
+            )
         if not name or system is None:
             continue
         test, _, given = name.rstrip("]").partition("[")
