@@ -1,7 +1,7 @@
 """What is left of a run, however it ends: faults of all kinds, with each launcher.
 
-    python benchmarks/faults.py [--launchers local,ssh,slurm,sbatch,mpirun] [--only WORDS]
-                                [--repeat 1]
+    python benchmarks/faults.py [--launchers local,ssh,slurm,sbatch,mpirun,kubernetes]
+                                [--only WORDS] [--repeat 1]
 
 In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
 signals, leaves its parents and its session, clears its environment, and keeps forking. Then
@@ -15,7 +15,8 @@ makes it exit with 1.
 
 Marks are none that sessions beside it know: these would end what is left, and hide it. All nodes
 are this machine: sshd on addresses of network namespaces (on loopback without root, and nothing is
-cut then), a Slurm of its own, and Open MPI over that ssh.
+cut then), a Slurm of its own, Open MPI over that ssh, and a stand-in for Kubernetes whose pods are
+processes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from typing import TYPE_CHECKING, Final
 TESTS: Final = Path(__file__).resolve().parent.parent / "tests"
 sys.path.append(str(TESTS))
 
-from clusters.network import Network  # noqa: E402 - they lie beside, in no package
+from clusters.kubernetes import Kubernetes  # noqa: E402 - they lie beside, in no package
+from clusters.network import Network  # noqa: E402 - as above
 from clusters.ports import free_ports  # noqa: E402 - as above
 from clusters.requirements import missing  # noqa: E402 - as above
 from clusters.slurm import Slurm  # noqa: E402 - as above
@@ -40,6 +42,7 @@ from fault_matrix.cell import Outcome, run_cell  # noqa: E402 - as above
 from fault_matrix.faults import FAULTS  # noqa: E402 - as above
 from fault_matrix.places import (  # noqa: E402 - as above
     LAUNCHERS,
+    by_kubernetes,
     by_mpirun,
     by_sbatch,
     in_slurm,
@@ -83,6 +86,13 @@ def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContext
     """Have what a launcher needs; give what makes two nodes of it, as new each time."""
     if launcher == "local":
         yield lambda: nullcontext(local())
+    elif launcher == "kubernetes":
+        cluster = Kubernetes(folder, WORKER)
+        try:
+            cluster.set_up()
+            yield lambda: _in_clean_cluster(cluster)
+        finally:
+            cluster.tear_down()
     elif launcher in {"slurm", "sbatch"}:
         slurm = Slurm(folder, WORKER)
         try:
@@ -101,6 +111,12 @@ def _in_clean_slurm(slurm: Slurm, *, submits: bool) -> Iterator[Place]:
     with nullcontext(by_sbatch(slurm)) if submits else in_slurm(slurm) as place:
         yield place
     slurm.reset()
+
+
+@contextmanager
+def _in_clean_cluster(cluster: Kubernetes) -> Iterator[Place]:
+    yield by_kubernetes(cluster)
+    cluster.reset()
 
 
 @contextmanager

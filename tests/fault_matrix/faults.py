@@ -32,7 +32,7 @@ class Fault:
     name: str
     act: Callable[[Session], float]
     told: str = ""
-    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "sbatch")
+    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "sbatch", "kubernetes")
     arguments: Sequence[str] = ()
     prefix: Callable[[Session], Sequence[str]] = lambda _: ()
     behaviour: str = "sleeps"

@@ -25,6 +25,7 @@ LAUNCHERS: Final = {
     "slurm": "Slurm",
     "sbatch": "sbatch",
     "mpirun": "mpirun",
+    "kubernetes": "Kubernetes",
 }
 """The launchers of the matrix, and what the table calls them."""
 MARKS: Final = {
@@ -131,6 +132,7 @@ def by_kubernetes(cluster: Kubernetes) -> Place:
         },
         elsewhere=cluster.processes,
         jobs=lambda: list(cluster.objects),
+        queues=True,
     )
 
 
