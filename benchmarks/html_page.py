@@ -28,6 +28,7 @@ from msgspec.structs import replace
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import results_makers as make  # noqa: E402
 from published_session import (  # noqa: E402
     PEAK_MEMORY,
     PLENTY,
@@ -45,13 +46,11 @@ from pytest_dlperf.reports.html.page import html_page  # noqa: E402
 from pytest_dlperf.results.file import results_file  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.history.case_history import Histories
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import Results
-
-    Histories = Mapping[str, Mapping[str, CaseHistory]]
 
 MAX_SECONDS: Final = 5.0
 MAX_BYTES: Final = 2_000_000
@@ -62,7 +61,7 @@ NOISE: Final = 0.005
 
 def write_page(file: Path, results: Results, histories: Histories) -> None:
     """What is measured."""
-    file.write_text(html_page(results, histories), encoding="utf-8")
+    file.write_text(html_page(make.night(results, histories)), encoding="utf-8")
 
 
 def write_json(file: Path, results: Results, histories: Histories) -> None:

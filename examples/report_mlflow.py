@@ -13,7 +13,7 @@ from pytest_dlperf.reports.report import Note, Report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 
 class MLflow(Report):
@@ -22,12 +22,13 @@ class MLflow(Report):
     name = "MLflow runs"
     is_required = False  # a server that is down makes no session red
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Log what was measured whole."""
         import mlflow
 
         from pytest_dlperf.reports.services import session_numbers
 
+        results = night.results
         mlflow.set_experiment(f"dlperf-{results.cluster}")
         for case_id, found in groupby(session_numbers(results), lambda one: one.case_id):
             numbers = list(found)

@@ -14,7 +14,7 @@ from pytest_dlperf.reports.report import Note, Report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 
 class Otlp(Report):
@@ -23,7 +23,7 @@ class Otlp(Report):
     name = "OTLP metrics"
     is_required = False  # a collector that is down makes no session red
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Send what was measured whole."""
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics import MeterProvider
@@ -32,6 +32,7 @@ class Otlp(Report):
 
         from pytest_dlperf.reports.services import session_numbers
 
+        results = night.results
         reader = InMemoryMetricReader()
         resource = {"service.name": "pytest-dlperf", "dlperf.cluster": results.cluster}
         meter = MeterProvider([reader], Resource.create(resource)).get_meter("pytest-dlperf")

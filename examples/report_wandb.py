@@ -13,7 +13,7 @@ from pytest_dlperf.reports.report import Note, Report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 
 class WandB(Report):
@@ -22,13 +22,13 @@ class WandB(Report):
     name = "W&B run"
     is_required = False  # a service that is down makes no session red
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Log what was measured whole."""
         import wandb
 
-        from pytest_dlperf.night.night import is_red
         from pytest_dlperf.reports.services import session_numbers
 
+        results = night.results
         config = {"session": results.session, "commit": results.origin.commit}
         run = wandb.init(
             project="dlperf", group=results.cluster, name=results.started, config=config
@@ -37,7 +37,7 @@ class WandB(Report):
         run.log({name: one.value for name, one in numbers.items() if one.value is not None})
         verdicts = {f"{name}.verdict": one.verdict for name, one in numbers.items() if one.verdict}
         run.summary.update(verdicts)
-        run.finish(exit_code=int(is_red(results)))
+        run.finish(exit_code=int(night.is_red))
         yield Note(f"W&B run: {run.project}, {run.name}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import browser as pages
+import results_makers as make
 from bad_night import SLOWER, bad_night, nights_of
 
 from pytest_dlperf.reports.html.page import html_page
@@ -26,7 +27,7 @@ def main() -> None:
     results = bad_night()
     with tempfile.TemporaryDirectory() as folder, pages.started() as browser:
         file = Path(folder) / "page.html"
-        file.write_text(html_page(results, nights_of(results)), encoding="utf-8")
+        file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
         with pages.opened(browser, file, width=WIDTH) as (page, _):
             for name in ("Open all", "Close all"):
                 page.get_by_role("button", name=name).click()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from pytest_dlperf.history.case_history import Past
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
@@ -19,6 +20,10 @@ from pytest_dlperf.model.metric import (
     throughput,
 )
 from pytest_dlperf.model.results import Accepted, CaseResult, Results
+from pytest_dlperf.night.night import Night
+
+if TYPE_CHECKING:
+    from pytest_dlperf.history.case_history import Drifting, Histories
 
 STARTED = "2026-11-20T22:00:00+01:00"
 MEMORY = Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG)
@@ -169,6 +174,18 @@ def session(
         metrics=metrics_of(cases),
         cases=cases,
     )
+
+
+def night(
+    results: Results, histories: Histories | None = None, *, drifts: Sequence[Drifting] = ()
+) -> Night:
+    """Make the words of a session whose history shows this."""
+    past = Past(results)
+    if histories is not None:
+        past.histories = histories
+    if drifts:
+        past.drifts = drifts
+    return Night(results, past)
 
 
 def metrics_of(cases: Sequence[CaseResult]) -> dict[str, tuple[Metric, ...]]:

@@ -29,7 +29,6 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import LONGEST_TEXT, Brief, brief_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def tell(
     drifts: Sequence[tuple[Series, Drift]] = (),
     page: str | None = None,
 ) -> Brief:
-    return brief_of(night_of(results, drifts=drifts), page=page)
+    return brief_of(make.night(results, drifts=drifts), page=page)
 
 
 def case_id(batch: int) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from suites import Suite
 
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.results.reading import read_results
@@ -94,5 +95,5 @@ def test_a_file_of_results_may_not_say_what_names_a_family(suite: Suite) -> None
             metric["named_by"] = []
     file.write_text(json.dumps(found))
     results = read_results(file)
-    assert f"busbw of {CASE} over name" in html_page(results, {})
-    assert "| name " in markdown_page(results)
+    assert f"busbw of {CASE} over name" in html_page(night_of(results))
+    assert "| name " in markdown_page(night_of(results))

@@ -19,6 +19,7 @@ from trainers import TinySystem
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.night import texts
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.github import StepSummary, annotation_lines
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import Note
@@ -131,7 +132,7 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
         for n in range(1, 3000)
     ]
 
-    assert not list(StepSummary(file).write(make.session(*cases)))
+    assert not list(StepSummary(file).write(night_of(make.session(*cases))))
 
     text = file.read_text(encoding="utf-8")
     assert 900_000 < len(text.encode()) < MIB
@@ -143,7 +144,7 @@ def write_summary(file: Path) -> list[Note]:
     """Write the summary of a session with one case, and return what is told of it."""
     notes: list[Note] = []
     session = make.session(make.measured_case(CASE, 9348.0))
-    Reports([StepSummary(file)], notes).write(session, any_report=True)
+    Reports([StepSummary(file)], notes).write(night_of(session), any_report=True)
     return notes
 
 
@@ -199,7 +200,9 @@ def test_a_regression_is_an_annotation(suite: Suite, arguments: list[str]) -> No
 
 
 def test_an_annotation_says_since_when_and_what_differs() -> None:
-    [command] = commands("\n".join(annotation_lines(make.session(moved_case(CASE, -9.9)))))
+    [command] = commands(
+        "\n".join(annotation_lines(night_of(make.session(moved_case(CASE, -9.9)))))
+    )
     assert command.title == f"regressed -9.9 % since Tuesday: {CASE}"
     numbers_, since, delay, torch = command.message.split("\n")
     assert numbers_.startswith("throughput regressed: 901.00 images/s, reference 1000.00")
@@ -221,14 +224,19 @@ def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
 
 def test_a_good_session_has_no_annotations() -> None:
     assert (
-        list(annotation_lines(make.session(make.measured_case(CASE, 9348.0)), [Note("fine")])) == []
+        list(
+            annotation_lines(
+                night_of(make.session(make.measured_case(CASE, 9348.0))), [Note("fine")]
+            )
+        )
+        == []
     )
 
 
 def test_cases_that_were_skipped_are_one_warning() -> None:
     ids = [f"paddle-resnet50-fp32-b128-{topology}" for topology in ("1n1g", "1n8g", "4n8g")]
     cases = [make.unmeasured_case(name, Verdict.SKIPPED, "no logs") for name in ids]
-    [command] = commands("\n".join(annotation_lines(make.session(*cases))))
+    [command] = commands("\n".join(annotation_lines(night_of(make.session(*cases)))))
     assert (command.name, command.title) == ("warning", "3 of 3 cases skipped")
     assert command.message == ", ".join(ids)
 
@@ -240,7 +248,7 @@ def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
     ]
     cases.append(make.unmeasured_case(CASE, Verdict.FAILED, "out of luck"))
 
-    found = commands("\n".join(annotation_lines(make.session(*cases))))
+    found = commands("\n".join(annotation_lines(night_of(make.session(*cases)))))
 
     assert [command.name for command in found] == ["error"] * 10
     assert found[0].title == f"failed: {CASE}"
@@ -257,7 +265,8 @@ def test_ten_failures_need_no_sum() -> None:
         for n in range(1, 11)
     ]
     titles = [
-        command.title for command in commands("\n".join(annotation_lines(make.session(*cases))))
+        command.title
+        for command in commands("\n".join(annotation_lines(night_of(make.session(*cases)))))
     ]
     assert titles[-1] == "hung: paddle-resnet50-fp32-b10-1n1g"
 
@@ -268,7 +277,7 @@ def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, "no hosts")
 
     results = replace(make.session(shifted, skipped), strict=strict)
-    found = commands("\n".join(annotation_lines(results)))
+    found = commands("\n".join(annotation_lines(night_of(results))))
 
     assert [command.name for command in found] == ["error" if strict else "warning"] * 2
     assert [command.title for command in found] == [
@@ -285,13 +294,13 @@ def test_accepted_numbers_are_no_alarm() -> None:
             name: replace(judgement, recorded=True) for name, judgement in case.judgements.items()
         },
     )
-    assert not list(annotation_lines(make.session(case)))
+    assert not list(annotation_lines(night_of(make.session(case))))
 
 
 def test_a_bad_note_is_an_error() -> None:
     notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
     found = commands(
-        "\n".join(annotation_lines(make.session(make.measured_case(CASE, 9348.0)), notes))
+        "\n".join(annotation_lines(night_of(make.session(make.measured_case(CASE, 9348.0))), notes))
     )
     assert found == [Command("error", "pytest-dlperf", "the results could not be written")]
 
@@ -305,7 +314,7 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> Non
     speedup = Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.INVALID, reason=text)
     case = make.with_judgement(case, speedup)
 
-    lines = list(annotation_lines(make.session(case)))
+    lines = list(annotation_lines(night_of(make.session(case))))
 
     assert len(lines) == 1
     assert "\n" not in lines[0]

@@ -22,6 +22,7 @@ from pytest_dlperf.history.triage import make_note, note_on
 from pytest_dlperf.model.judgement import Explanation, Note, Verdict
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.explanation_words import since_line, subject
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.summary import notice_of
 from pytest_dlperf.results.reading import read_results
@@ -286,7 +287,7 @@ def test_a_session_shows_the_note_and_stays_red(suite: Suite) -> None:
     assert "#812" in markdown
     for report in (page, markdown):
         assert "<b>known</b>" not in report
-    notice = notice_of(read_results(suite.path / "results.json"))
+    notice = notice_of(night_of(read_results(suite.path / "results.json")))
     assert f"until {SOON}: {text}" in notice.text
     assert "got slower" in notice.subject
     assert notice.is_red

@@ -29,6 +29,7 @@ from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP, Metric
 from pytest_dlperf.model.results import IgnoredLog
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
@@ -57,7 +58,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session with something of everything, and a year behind it."""
     results = with_all_else(published(PLENTY))
     file = tmp_path_factory.mktemp("page") / "page.html"
-    file.write_text(html_page(results, year_of_nights(results)), encoding="utf-8")
+    file.write_text(html_page(make.night(results, year_of_nights(results))), encoding="utf-8")
     return file
 
 
@@ -90,7 +91,7 @@ def many_metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     happenings = {GREEDY: Happening(memory=1.06)}
     results = published(happenings, declared=(PEAK_MEMORY, STEP_TIME))
     file = tmp_path_factory.mktemp("metrics") / "page.html"
-    file.write_text(html_page(results, year_of_nights(results)), encoding="utf-8")
+    file.write_text(html_page(make.night(results, year_of_nights(results))), encoding="utf-8")
     return file
 
 
@@ -255,7 +256,7 @@ def test_text_can_be_read(chromium: Browser, page_file: Path, scheme: str) -> No
 def morning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = bad_night()
     file = tmp_path_factory.mktemp("morning") / "page.html"
-    file.write_text(html_page(results, nights_of(results)), encoding="utf-8")
+    file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
     return file
 
 
@@ -313,7 +314,7 @@ def test_an_issue_has_what_others_have_written_in_code(chromium: Browser, tmp_pa
     more = make.judged(Verdict.REGRESSED, metric=make.MEMORY, measured=106.0, accepted=100.0)
     case = make.with_judgement(moved_case(SLOWER, -9.9), more)
     case = replace(case, explanations={"throughput": SINCE_TUESDAY, "peak_memory": why})
-    file.write_text(html_page(make.session(case), {}), encoding="utf-8")
+    file.write_text(html_page(night_of(make.session(case))), encoding="utf-8")
     with pages.opened(chromium, file, fragment=f"#case-{SLOWER}") as (page, _):
         said = copied(page, SLOWER)
     assert "evil.example" in said
@@ -330,7 +331,7 @@ def test_an_issue_has_the_address_of_its_commits_once(chromium: Browser, tmp_pat
     found = CommitRange(checkout="code", first="1" * 12, last="2" * 12, compare=address)
     case = moved_case(SLOWER, -9.9, replace(SINCE_TUESDAY, commits=(found,)))
     file = tmp_path / "page.html"
-    file.write_text(html_page(make.session(case), {}), encoding="utf-8")
+    file.write_text(html_page(night_of(make.session(case))), encoding="utf-8")
     with pages.opened(chromium, file, fragment=f"#case-{SLOWER}") as (page, _):
         said = copied(page, SLOWER)
     assert f"- `commits of code, 1111111 to 2222222` ([open]({address}))\n" in said
@@ -449,7 +450,7 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
         for case_id, by_metric in year_of_nights(results).items()
     }
     file = tmp_path / "page.html"
-    file.write_text(html_page(results, histories), encoding="utf-8")
+    file.write_text(html_page(make.night(results, histories)), encoding="utf-8")
     with pages.opened(chromium, file) as (page, seen):
         page.get_by_role("button", name="Open all").click()
         page.get_by_role("button", name="Change to dark colours").click()
@@ -475,7 +476,7 @@ def test_sessions_of_one_hour_each_tell_their_own_word(chromium: Browser, tmp_pa
     ]
     histories[CLOSED][SPEEDUP] = replace(known, nights=(*known.nights[:-1], *hours))
     file = tmp_path / "page.html"
-    file.write_text(html_page(results, histories), encoding="utf-8")
+    file.write_text(html_page(make.night(results, histories)), encoding="utf-8")
     with pages.opened(chromium, file) as (page, _):
         page.get_by_role("button", name=CLOSED, exact=True).press("Enter")
         chart = nights(page, "speedup", CLOSED)

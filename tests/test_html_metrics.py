@@ -18,6 +18,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
 from pytest_dlperf.model.results import Accepted, CaseResult, Results, with_measurements
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.drawing import Chart
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.runs_chart import runs_chart
@@ -56,7 +57,7 @@ def several(
 
 
 def page_of(*results: CaseResult, **more: object) -> Page:
-    return Page(html_page(replace(make.session(*results), **more), {}))
+    return Page(html_page(night_of(replace(make.session(*results), **more))))
 
 
 def cell(page: Page, metric: str) -> tuple[str, str, str]:
@@ -189,7 +190,7 @@ def test_each_judged_metric_has_its_own_history() -> None:
             for metric in (throughput("images/s"), make.MEMORY, LOSS)
         }
     }
-    page = Page(html_page(make.session(several()), histories))
+    page = Page(html_page(make.night(make.session(several()), histories)))
     titles = [title.text for title in page.all("title") if title.text.startswith("History")]
     assert titles == [
         f"History of {CASE}: throughput in images/s",
@@ -227,18 +228,18 @@ def test_speedups_are_drawn_over_any_reference_topology() -> None:
     results = training(
         "bf16-gb256", 100.0, 190.0, 360.0, reference="1n8g", topologies=("1n8g", "2n8g", "4n8g")
     )
-    [article] = Page(html_page(results, {})).all("article")
+    [article] = Page(html_page(night_of(results))).all("article")
     assert "strong scaling, speedups over 1n8g" in article.text
     assert "times 1n8g" in article.text
     assert "Speedup over 1n8g of paddle-resnet50-bf16-gb256" in article.text
     assert re.search(r"2n8g .*? 190.00 1.90 95.0 %", article.text)
     assert re.search(r"4n8g .*? 360.00 3.60 90.0 %", article.text)
-    assert len(Page(html_page(results, {})).all("path", class_="ideal")) == 1
+    assert len(Page(html_page(night_of(results))).all("path", class_="ideal")) == 1
 
 
 def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
     results = training("fp32-b64", 100.0, 190.0, reference=None, topologies=("1n8g", "2n8g"))
-    page = Page(html_page(results, {}))
+    page = Page(html_page(night_of(results)))
     [article] = page.all("article")
     assert "weak scaling, no speedups" in article.text
     assert "Throughput of paddle-resnet50-fp32-b64 against devices" in article.text

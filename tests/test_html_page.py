@@ -20,6 +20,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.remarks import to_be_expected
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
@@ -97,7 +98,7 @@ class Page(HTMLParser):
 
 
 def page_of(results: Results, **histories: Any) -> Page:
-    return Page(html_page(results, histories.get("histories", {})))
+    return Page(html_page(make.night(results, histories.get("histories", {}))))
 
 
 def only(results: Results, *case_ids: str) -> Results:
@@ -363,7 +364,9 @@ def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
     other, *_ = ids = [result.case.id for result in results.cases]
 
     def told(*histories: CaseHistory) -> str:
-        page = Page(html_page(results, {one.case_id: {one.metric: one} for one in histories}))
+        page = Page(
+            html_page(make.night(results, {one.case_id: {one.metric: one} for one in histories}))
+        )
         return page.one("div", class_="remarks").text
 
     head = told(changed(SLOWER, "2026-11-04"), changed(other, "2026-09-04"))
@@ -441,7 +444,7 @@ def test_shows_how_a_log_ends(tmp_path: Path) -> None:
 
 def test_what_no_file_can_hold_is_shown_by_its_code(plenty: Results) -> None:
     name = "node\udcff\u202e\x00</script>"
-    text = html_page(replace(plenty, unfit_hosts={name: ("x",)}), {})
+    text = html_page(night_of(replace(plenty, unfit_hosts={name: ("x",)})))
     assert text.encode("utf-8")
     assert "node\\udcff\\u202e\\x00&lt;/script&gt;" in text
 
@@ -481,13 +484,13 @@ def test_a_template_may_not_write_what_is_not_there() -> None:
 def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
     histories = year_of_nights(plenty)
     assert len(plenty.cases) == 115
-    assert len(html_page(plenty, histories).encode()) < 2_000_000
+    assert len(html_page(make.night(plenty, histories)).encode()) < 2_000_000
 
 
 @pytest.mark.slow
 def test_of_three_years_of_nights_the_last_are_drawn(plenty: Results) -> None:
     histories = year_of_nights(plenty, nights=3 * 365)
-    text = html_page(plenty, histories)
+    text = html_page(make.night(plenty, histories))
     assert len(text.encode()) < 2_000_000
     assert "1095 sessions since 2023-" in text
     assert f"; the last {50_000 // sum(map(len, histories.values()))} are drawn" in text

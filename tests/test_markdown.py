@@ -19,6 +19,7 @@ from pytest_dlperf.model.judgement import Difference, DifferenceKind, Judgement,
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source
 from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.markdown import markdown_page
 
 pytestmark = pytest.mark.in_process
@@ -88,7 +89,7 @@ def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_
     other = CASE.replace("b128", "b256")
     slower = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="3000"),))
     results = make.session(moved_case(CASE, -9.9, explanation), moved_case(other, -30, slower))
-    page = markdown_page(results)
+    page = markdown_page(night_of(results))
 
     head, alarms = page.partition("\n## ")[0], section(page, "Regressions and failures")
     worst, second = [line for line in head.splitlines() if line.startswith("- ")]
@@ -123,7 +124,7 @@ def test_a_bad_night_is_this_page() -> None:
     faster = moved_case(CASE.replace("4n8g", "1n8g"), 8.0, None, Verdict.IMPROVED)
     broken = failed("out of | `luck`\n@octocat <b>", case_id=CASE.replace("4n8g", "2n8g"))
     skipped = make.unmeasured_case(CASE.replace("4n8g", "1n1g"), Verdict.SKIPPED, "no hosts")
-    page = markdown_page(make.session(slower, faster, broken, skipped))
+    page = markdown_page(night_of(make.session(slower, faster, broken, skipped)))
     assert page == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -134,7 +135,7 @@ def test_metrics_that_moved_in_other_nights_are_told_apart() -> None:
     result = make.with_judgement(moved_case(CASE, -9.9), memory)
     later = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), differences=(TORCH,))
     both = replace(result, explanations={**result.explanations, "peak_memory": later})
-    alarm = section(markdown_page(make.session(both)), "Regressions and failures")
+    alarm = section(markdown_page(night_of(make.session(both))), "Regressions and failures")
     assert "\n- throughput: since Tuesday 2026-11-17, " in alarm
     assert "\n- peak_memory: new tonight, Friday 2026-11-20, " in alarm
     assert alarm.count("| what differs") == 2
@@ -219,7 +220,7 @@ def test_every_metric_has_its_row_whichever_direction_is_better() -> None:
         case, make.judged(Verdict.PASS, metric=SPEEDUP_METRIC, measured=24.0, accepted=24.0)
     )
 
-    page = markdown_page(make.session(case))
+    page = markdown_page(night_of(make.session(case)))
 
     alarm = section(page, "Regressions and failures")
     [_, throughput, speedup, memory, *_] = rows(alarm.split("<details>", maxsplit=1)[0])
@@ -309,7 +310,7 @@ def test_what_was_not_measured_never_looks_good() -> None:
     lost = replace(lost, is_whole=False)
     unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
-    page = markdown_page(make.session(good, claimed, lost, unjudged))
+    page = markdown_page(night_of(make.session(good, claimed, lost, unjudged)))
 
     assert headline(page) == "**1 of 4 cases was lost with its worker.**"
     head = page.partition("\n## ")[0]
@@ -323,7 +324,7 @@ def test_what_was_not_measured_never_looks_good() -> None:
 def test_an_interrupted_session_says_so_at_the_top() -> None:
     results = replace(make.session(make.measured_case(CASE, 9348.0)), interrupted=True)
 
-    page = markdown_page(results)
+    page = markdown_page(night_of(results))
 
     assert headline(page) == "**Interrupted: the only case passes.**"
 
@@ -334,7 +335,9 @@ def test_what_fails_a_strict_session_is_said_to() -> None:
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
     unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
-    page = markdown_page(replace(make.session(good, skipped, unjudged, shifted), strict=True))
+    page = markdown_page(
+        night_of(replace(make.session(good, skipped, unjudged, shifted), strict=True))
+    )
 
     said = "**1 of 4 cases is worse, and so is the accepted software; 1 was skipped.**"
     assert headline(page) == said
@@ -353,7 +356,7 @@ def test_what_fails_a_strict_session_is_said_to() -> None:
 def test_the_times_of_a_session_are_read_whatever_their_form(
     started: str, ended: str | None, took: str | None
 ) -> None:
-    page = markdown_page(replace(make.session(), started=started, ended=ended))
+    page = markdown_page(night_of(replace(make.session(), started=started, ended=ended)))
 
     assert fact(page, "started") == started.replace("T", " ")
     assert fact(page, "took") == took
@@ -365,9 +368,9 @@ def test_cases_that_lack_the_same_are_told_together() -> None:
         for n in range(1, 31)
     ]
 
-    [line] = section(markdown_page(make.session(*cases)), "Not measured or not judged").split("\n")[
-        1:-1
-    ]
+    [line] = section(
+        markdown_page(night_of(make.session(*cases))), "Not measured or not judged"
+    ).split("\n")[1:-1]
 
     assert line.startswith("- **skipped**: `paddle-resnet50-fp32-b1-1n1g`, ")
     assert line.endswith(" and 20 more: no hosts")
@@ -380,7 +383,7 @@ def test_reasons_that_differ_by_the_case_alone_are_told_once() -> None:
         reason = f"{case_id} has no logs in {topology}/"
         cases.append(make.unmeasured_case(case_id, Verdict.SKIPPED, reason))
 
-    page = markdown_page(make.session(*cases))
+    page = markdown_page(night_of(make.session(*cases)))
 
     [line] = section(page, "Not measured or not judged").strip().splitlines()
     assert line.startswith("- **skipped**: ")
@@ -396,7 +399,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
         judged = make.decided(judgement, min_detectable_percent=percent)
         cases[-1] = make.with_judgement(cases[-1], judged)
 
-    page = markdown_page(make.session(*cases))
+    page = markdown_page(night_of(make.session(*cases)))
 
     seen = fact(page, "minimum detectable change")
     assert seen == "2.1 to 66.0 %, none by 1 of 3 verdicts"
@@ -408,7 +411,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
 def test_of_many_logs_that_were_left_out_some_are_named() -> None:
     ignored = tuple(IgnoredLog(f"logs/{n}.log", "no case") for n in range(50))
 
-    page = markdown_page(replace(make.session(), ignored_logs=ignored))
+    page = markdown_page(night_of(replace(make.session(), ignored_logs=ignored)))
 
     told = section(page, "Logs that were left out")
     assert "50 in all." in told
@@ -436,7 +439,7 @@ def test_texts_of_others_are_shown_and_do_nothing() -> None:
         ),
     )
 
-    page = markdown_page(results)
+    page = markdown_page(night_of(results))
 
     assert page.encode("utf-8")
     assert page.isascii() or page.replace("\n", "").isprintable()
@@ -461,7 +464,9 @@ def test_texts_of_others_are_shown_and_do_nothing() -> None:
 )
 def test_a_text_begins_no_block(text: str) -> None:
     page = markdown_page(
-        make.session(make.unmeasured_case(CASE, Verdict.FAILED, text), environment={"x": text})
+        night_of(
+            make.session(make.unmeasured_case(CASE, Verdict.FAILED, text), environment={"x": text})
+        )
     )
 
     line = section(page, "Regressions and failures").strip().splitlines()[-1]
@@ -484,10 +489,10 @@ def large_session() -> list[CaseResult]:
 @pytest.mark.parametrize("limit", [3000, 10_000, 40_000, 100_000])
 def test_a_page_with_a_limit_leaves_out_what_matters_least_and_says_so(limit: int) -> None:
     results = make.session(*large_session())
-    whole = markdown_page(results)
+    whole = markdown_page(night_of(results))
     assert len(whole.encode()) > 100_000
 
-    page = markdown_page(results, max_bytes=limit)
+    page = markdown_page(night_of(results), max_bytes=limit)
 
     assert limit / 2 < len(page.encode()) <= limit
     assert headline(page) == headline(whole)
@@ -507,7 +512,7 @@ def test_a_page_with_a_limit_leaves_out_what_matters_least_and_says_so(limit: in
 
 
 def test_a_page_without_room_for_its_head_is_empty() -> None:
-    assert markdown_page(make.session(*large_session()), max_bytes=200) == ""
+    assert markdown_page(night_of(make.session(*large_session())), max_bytes=200) == ""
 
 
 @pytest.mark.slow
@@ -518,7 +523,7 @@ def test_ten_thousand_cases_have_a_page(tmp_path: Path) -> None:
         for t in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
     ]
 
-    page = markdown_page(make.session(*cases))
+    page = markdown_page(night_of(make.session(*cases)))
     (tmp_path / "page.md").write_text(page, encoding="utf-8")
 
     assert headline(page) == "**All 10000 cases pass.**"

@@ -114,11 +114,11 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
     ]
     assert [str(line) for line in hunted.found] == told
     assert other.found == ()
-    notice = notice_of(results)
+    notice = notice_of(night_of(results))
     assert all(line in notice.text for line in told)
-    assert "Fuse &lt;b&gt;" in (page := html_page(results, {}))
+    assert "Fuse &lt;b&gt;" in (page := html_page(night_of(results)))
     assert "<dt>found</dt>" in page.replace("\n", "")
-    assert "- commit `3f2a91c`: Fuse &lt;b&gt; (A. `@all`, " in markdown_page(results)
+    assert "- commit `3f2a91c`: Fuse &lt;b&gt; (A. `@all`, " in markdown_page(night_of(results))
     assert [str(line) for line in CaseText(case, make.STARTED).found] == told
 
 
@@ -191,7 +191,7 @@ def test_a_drift_is_told_with_the_step_beside_it() -> None:
         }
         for n in (1, 500)
     }  # fmt: skip
-    night = night_of(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories=histories)
+    night = make.night(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
     assert str(night.bad[0].lines[-1]) == (
         f"beside it, throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
         "-14.0 % in all"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from notice_servers import Forge, Response, Web, web_server
 from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.comments import Comments, GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import NoticeError
 from pytest_dlperf.notices.sending import lines_of, send_all
@@ -71,7 +72,7 @@ def test_there_is_one_comment_and_it_turns_green(
 ) -> None:
     forge.add("Looks good to me", STRANGER)
     comments: Comments = where(web)
-    assert comments.send(notice_of(red()))
+    assert comments.send(notice_of(night_of(red())))
     [_, comment] = forge.comments
     assert comment["body"].startswith(f"{MARKER}\n")
     assert CASE in comment["body"]
@@ -79,7 +80,7 @@ def test_there_is_one_comment_and_it_turns_green(
     created = next(asked for asked in web.asked if asked.method == "POST" and folder in asked.path)
     assert proof in created.headers.values()
 
-    assert comments.send(notice_of(green(), is_due=False))
+    assert comments.send(notice_of(night_of(green()), is_due=False))
     assert len(forge.comments) == 2
     assert comment["body"].startswith(f"{MARKER}\n")
     assert "the only case passes" in comment["body"]
@@ -87,14 +88,14 @@ def test_there_is_one_comment_and_it_turns_green(
 
 
 def test_there_is_no_first_comment_before_one_is_due(web: Web, forge: Forge) -> None:
-    assert on_github(web).send(notice_of(green(), is_due=False)) is False
+    assert on_github(web).send(notice_of(night_of(green()), is_due=False)) is False
     assert forge.comments == []
 
 
 def test_a_comment_of_somebody_else_is_not_changed(web: Web, forge: Forge) -> None:
     false = forge.add(f"{MARKER}\nall is well", STRANGER)
     quoted = forge.add(f"> {MARKER}\nwhat is this?")
-    assert on_github(web).send(notice_of(red()))
+    assert on_github(web).send(notice_of(night_of(red())))
     assert (false["body"], quoted["body"]) == (
         f"{MARKER}\nall is well", f"> {MARKER}\nwhat is this?"
     )  # fmt: skip
@@ -106,15 +107,15 @@ def test_it_is_found_behind_hundreds_of_others(web: Web, forge: Forge) -> None:
         forge.add(f"comment {number}", STRANGER)
     comment = forge.add(f"{MARKER}\nold")
     forge.add("one more", STRANGER)
-    assert on_github(web).send(notice_of(red()))
+    assert on_github(web).send(notice_of(night_of(red())))
     assert "-9.9 %" in comment["body"]
     assert len(forge.comments) == 232
 
 
 def test_clusters_and_jobs_have_comments_of_their_own(web: Web, forge: Forge) -> None:
     for label in ("", "a100", "a100"):
-        assert on_github(web, label).send(notice_of(red()))
-    assert on_github(web).send(notice_of(replace(red(), cluster="x --> <b>y")))
+        assert on_github(web, label).send(notice_of(night_of(red())))
+    assert on_github(web).send(notice_of(night_of(replace(red(), cluster="x --> <b>y"))))
     heads = [comment["body"].partition("\n")[0] for comment in forge.comments]
     assert heads == [
         MARKER,
@@ -131,21 +132,23 @@ def test_two_sessions_at_once_leave_one_comment_with_the_last_words(web: Web, fo
             forge.add(f"{MARKER}\nof the other session")
 
     forge.before_creation = write_first
-    assert on_github(web).send(notice_of(red()))
+    assert on_github(web).send(notice_of(night_of(red())))
     [comment] = forge.comments
     assert "-9.9 %" in comment["body"]
 
 
 @pytest.mark.parametrize("reason", [HOSTILE, "x" * 100_000])
 def test_what_a_log_says_is_text(web: Web, forge: Forge, reason: str) -> None:
-    assert on_github(web).send(notice_of(red(reason)))
+    assert on_github(web).send(notice_of(night_of(red(reason))))
     [comment] = forge.comments
     assert not MARKUP.search(without_code(comment["body"]))
     assert len(comment["body"]) < 60_001
 
 
 def test_no_line_is_a_quick_action_of_gitlab(web: Web, forge: Forge) -> None:
-    notice = replace(notice_of(red()), markdown="first\n/merge\n  /approve x\nand / or\n" * 9999)
+    notice = replace(
+        notice_of(night_of(red())), markdown="first\n/merge\n  /approve x\nand / or\n" * 9999
+    )
     assert on_gitlab(web).send(notice)
     [comment] = forge.comments
     assert comment["body"].splitlines()[1:5] == ["first", "\\/merge", "  \\/approve x", "and / or"]
@@ -181,7 +184,7 @@ def test_the_event_names_the_pull_request(
     web: Web, forge: Forge, tmp_path: Path, data: Any
 ) -> None:
     forge.pulls = [{"number": 11, "head": {"sha": "0"}}, {"number": 12, "head": {"sha": "c0ffee"}}]
-    assert on_github(web, **event(tmp_path, data)).send(notice_of(red()))
+    assert on_github(web, **event(tmp_path, data)).send(notice_of(night_of(red())))
     assert len(forge.comments) == 1
     assert any("/issues/12/comments" in asked.path for asked in web.asked)
     looked = [asked.path for asked in web.asked if "/pulls?" in asked.path]
@@ -195,10 +198,13 @@ def test_a_run_of_no_pull_request_has_nobody_to_tell(
     web: Web, forge: Forge, tmp_path: Path, data: Any
 ) -> None:
     where = on_github(web, **event(tmp_path, data))
-    assert where.send(notice_of(red())) is False
-    assert on_gitlab(web, CI_MERGE_REQUEST_IID="").send(notice_of(red())) is False
-    assert on_github(web, GITHUB_REPOSITORY="").send(notice_of(red())) is False
-    assert (forge.comments, list(lines_of(send_all([where], notice_of(red()))))) == ([], [])
+    assert where.send(notice_of(night_of(red()))) is False
+    assert on_gitlab(web, CI_MERGE_REQUEST_IID="").send(notice_of(night_of(red()))) is False
+    assert on_github(web, GITHUB_REPOSITORY="").send(notice_of(night_of(red()))) is False
+    assert (forge.comments, list(lines_of(send_all([where], notice_of(night_of(red())))))) == (
+        [],
+        [],
+    )
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -209,7 +215,7 @@ def test_without_a_graphql_interface_the_user_is_asked_for(
     forge.has_graphql = False
     for _ in range(2):
         more = {} if is_named else {"GITHUB_GRAPHQL_URL": ""}
-        assert on_github(web, **more).send(notice_of(red()))
+        assert on_github(web, **more).send(notice_of(night_of(red())))
     assert len(forge.comments) == 1
 
 
@@ -217,18 +223,18 @@ def test_a_token_of_nobody_changes_no_comment(web: Web) -> None:
     forge = Forge(web, {"login": None})
     forge.add(f"{MARKER}\nof somebody who is gone")
     with pytest.raises(NoticeError, match="whose token"):
-        on_github(web).send(notice_of(red()))
+        on_github(web).send(notice_of(night_of(red())))
     assert "gone" in forge.comments[0]["body"]
 
 
 def test_what_is_refused_is_told_without_the_token(web: Web) -> None:
     web.answers(Response(403, b'{"message": "Resource not accessible by integration"}'))
     with pytest.raises(NoticeError) as error:
-        on_github(web).send(notice_of(red()))
+        on_github(web).send(notice_of(night_of(red())))
     assert "403 Forbidden (Resource not accessible by integration)" in str(error.value)
     web.answers(Response(401, json.dumps({"message": f"bad token {SECRET}"}).encode()))
-    [line] = lines_of(send_all([on_gitlab(web)], notice_of(red())))
+    [line] = lines_of(send_all([on_gitlab(web)], notice_of(night_of(red()))))
     assert "401 Unauthorized" in line
     assert SECRET not in line
-    [line] = lines_of(send_all([on_github(web, GITHUB_TOKEN="")], notice_of(red())))
+    [line] = lines_of(send_all([on_github(web, GITHUB_TOKEN="")], notice_of(night_of(red()))))
     assert "GITHUB_TOKEN is not set" in line

@@ -10,11 +10,13 @@ from histories import case_result, drawn, fill, session
 from msgspec.structs import replace
 
 from pytest_dlperf.config.values import NotifyOn
+from pytest_dlperf.history.case_history import Past
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.summary import drifts_in, notice_of
+from pytest_dlperf.notices.summary import notice_of
 
 FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")
@@ -92,17 +94,17 @@ def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path: Pa
     file.write_text("no database", encoding="utf-8")
     assert is_due(of(lost(9)), NotifyOn.CHANGE, file, is_bad=False)
     assert not is_due(of(lost(0)), NotifyOn.CHANGE, file, is_bad=False)
-    assert drifts_in(file, of(lost(0))) == []
+    assert not Past(of(lost(0)), file).drifts
 
 
 def test_drift_is_told_in_every_notice(tmp_path: Path) -> None:
     file = tmp_path / "history.sqlite3"
     levels = [400 * 0.9985**night for night in range(40)]
     last = fill(file, drawn(levels, noise=0.002), FIRST)
-    [(series, drift)] = drifts_in(file, last)
+    [(series, drift)] = Past(last, file).drifts
     assert series.case_id == FIRST
     assert drift.percent < -3
-    notice = notice_of(last, drifts=[(series, drift)])
+    notice = notice_of(night_of(last, file))
     assert f"throughput of {FIRST}" in notice.text
     assert "drift" in notice.text
 

@@ -11,6 +11,7 @@ import pytest
 from notice_servers import LOOPBACK, MailServer, mail_server, self_signed
 from test_notices import HOSTILE, SECRET, green, red, sent
 
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.mail import Server
 from pytest_dlperf.notices.notice import Notice, NoticeError
@@ -34,7 +35,7 @@ def send(
 ) -> list[str]:
     """Send a mail to this server, and give the lines that a session would end with."""
     monkeypatch.setenv("DLPERF_SMTP", form.format(host=f"{LOOPBACK}:{server.port}"))
-    return sent(f"{what}={RECEIVERS}", notice or notice_of(red()))
+    return sent(f"{what}={RECEIVERS}", notice or notice_of(night_of(red())))
 
 
 def parts(mail: EmailMessage) -> dict[str, str]:
@@ -44,7 +45,7 @@ def parts(mail: EmailMessage) -> dict[str, str]:
 
 def test_a_mail_has_the_words_as_text_and_as_html(monkeypatch: pytest.MonkeyPatch) -> None:
     with mail_server() as server:
-        notice = notice_of(red("exit code 1", ci_run="https://ci.example/7"))
+        notice = notice_of(night_of(red("exit code 1", ci_run="https://ci.example/7")))
         assert send(server, monkeypatch, notice=notice) == [f"notice sent: mail ({LOOPBACK})"]
         [mail] = server.mails
     assert mail["Subject"] == notice.subject
@@ -77,7 +78,7 @@ def test_the_page_comes_along_if_it_was_asked_for(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("reason", [HOSTILE, "x" * 100_000, ".\r\n.\r\nQUIT\r\n"])
 def test_what_a_log_says_is_text(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     with mail_server() as server:
-        notice = notice_of(red(reason))
+        notice = notice_of(night_of(red(reason)))
         assert send(server, monkeypatch, notice=notice) == [f"notice sent: mail ({LOOPBACK})"]
         [mail] = server.mails
     html = parts(mail)["text/html"]
@@ -151,7 +152,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
     with socket.create_server((LOOPBACK, 0)) as silent:
         monkeypatch.setenv("DLPERF_SMTP", f"smtp://{LOOPBACK}:{silent.getsockname()[1]}")
-        [line] = sent(f"mail={RECEIVERS}", notice_of(green()))
+        [line] = sent(f"mail={RECEIVERS}", notice_of(night_of(green())))
     assert "did not answer" in line
 
 

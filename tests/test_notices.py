@@ -28,6 +28,7 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.model.results import Results
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices import posting, sending
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
@@ -81,7 +82,7 @@ def address(web: Web) -> str:
 
 
 def notifiers(text: str) -> list[Notifier]:
-    return list(builtin_notifiers(targets(OptionText(text, "--dlperf-notify", Path())), None))
+    return list(builtin_notifiers(targets(OptionText(text, "--dlperf-notify", Path()))))
 
 
 def sent(text: str, notice: Notice) -> list[str]:
@@ -90,7 +91,7 @@ def sent(text: str, notice: Notice) -> list[str]:
 
 
 def payload(web: Web, kind: str, results: Results) -> Any:
-    told = sent(f"{kind}=HOOK", notice_of(results))
+    told = sent(f"{kind}=HOOK", notice_of(night_of(results)))
     assert told == [f"notice sent: {kind} ({LOOPBACK}:{web.port})"]
     [asked] = web.asked
     assert (asked.method, asked.path) == ("POST", f"/services/{SECRET}")
@@ -185,7 +186,7 @@ def test_json_stays_small_whatever_differs() -> None:
     explanation = replace(result.explanations["throughput"], differences=long)
     results = make.session(replace(result, explanations={"throughput": explanation}))
 
-    data = notice_data(notice_of(results))
+    data = notice_data(notice_of(night_of(results)))
 
     told = data["cases"][0]["metrics"]["throughput"]["explanation"]
     assert [one["name"] for one in told["differences"]] == [one.name for one in long[:20]]
@@ -211,19 +212,19 @@ def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> N
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/start"]
 
     web.asked.clear()
-    send_all(known, notice_of(red(), is_due=False))  # red or green: the night has come
+    send_all(known, notice_of(night_of(red()), is_due=False))  # red or green: the night has come
     ping, check = sorted(web.asked, key=lambda asked: asked.method)
     assert (ping.method, ping.path) == ("GET", f"/services/{SECRET}")
     assert (check.method, check.path) == ("POST", f"/services/{SECRET}")
     assert b"regressed" in check.body
 
     web.asked.clear()
-    send_all(known, notice_of(replace(red(), interrupted=True)))
+    send_all(known, notice_of(night_of(replace(red(), interrupted=True))))
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/fail"]
 
 
 def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
-    assert sent("slack=HOOK json=HOOK", notice_of(green(), is_due=False)) == []
+    assert sent("slack=HOOK json=HOOK", notice_of(night_of(green()), is_due=False)) == []
     assert web.asked == []
 
 
@@ -232,7 +233,9 @@ def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
 
 def test_a_busy_service_is_asked_once_more(web: Web) -> None:
     web.answers(Response(429, b"slow down", {"Retry-After": "0"}), Response())
-    assert sent("slack=HOOK", notice_of(red())) == [f"notice sent: slack ({LOOPBACK}:{web.port})"]
+    assert sent("slack=HOOK", notice_of(night_of(red()))) == [
+        f"notice sent: slack ({LOOPBACK}:{web.port})"
+    ]
     assert len(web.asked) == 2
 
 
@@ -247,7 +250,7 @@ def test_a_service_may_say_how_long_to_wait_within_limits(
     waited: list[float] = []
     monkeypatch.setattr("pytest_dlperf.notices.posting.time.sleep", waited.append)
     web.answer = lambda _: Response(503, b"", {} if after is None else {"Retry-After": after})
-    [line] = sent("slack=HOOK", notice_of(red()))
+    [line] = sent("slack=HOOK", notice_of(night_of(red())))
     assert "503 Service Unavailable" in line
     # The server sleeps by the same function, for no time at all.
     assert [one for one in waited if one or not seconds][:1] == [pytest.approx(seconds)]
@@ -276,7 +279,7 @@ def test_a_refusal_is_one_line_that_names_the_host_only(
     with web_server() as other:
         headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
         web.answers(replace(said, headers=headers))
-        [line] = sent("slack=HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(night_of(red())))
         assert other.asked == []  # no redirect takes the secret elsewhere
     assert f"{LOOPBACK}:{web.port} answers" in line
     assert [word for word in words if word not in line] == []
@@ -290,7 +293,7 @@ def test_what_cannot_be_reached_is_told_without_its_path(
 ) -> None:
     for where in (f"http://{LOOPBACK}:1/{SECRET}", f"http://no-host.invalid/{SECRET}"):
         monkeypatch.setenv("NOWHERE", where)
-        bad, good = sorted(sent("slack=NOWHERE json=HOOK", notice_of(red())))
+        bad, good = sorted(sent("slack=NOWHERE json=HOOK", notice_of(night_of(red()))))
         assert bad.startswith("no notice was sent by slack (")
         assert SECRET not in bad
         assert good.startswith("notice sent: json (")  # one does not cost another
@@ -307,20 +310,20 @@ def test_a_certificate_that_is_not_trusted_gets_nothing(
 ) -> None:
     with web_server(certificate) as web:
         monkeypatch.setenv("HOOK", f"https://{LOOPBACK}:{web.port}/{SECRET}")
-        [line] = sent("slack=HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(night_of(red())))
         assert web.asked == []
         assert "certificate" in line
         assert "not trusted" in line
         assert SECRET not in line
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        [line] = sent("slack=HOOK", notice_of(red()))
+        [line] = sent("slack=HOOK", notice_of(night_of(red())))
         assert line.startswith("notice sent")
 
 
 def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
     web.answer = lambda _: Response(delay_s=0.4)
-    [line] = sent("slack=HOOK", notice_of(red()))
+    [line] = sent("slack=HOOK", notice_of(night_of(red())))
     assert "did not answer" in line
     assert SECRET not in line
 
@@ -338,7 +341,7 @@ def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
             go_on.wait(LONG_S)
             has_ended.set()
 
-    lines = list(lines_of(send_all([Slow(), other], notice_of(red()))))
+    lines = list(lines_of(send_all([Slow(), other], notice_of(night_of(red())))))
     assert not has_ended.is_set()
     go_on.set()
     assert lines[0] == "notice sent: told"
@@ -368,7 +371,7 @@ def test_the_errors_of_others_may_hold_secrets_and_are_not_shown() -> None:
         (RuntimeError(f"{url} has failed"), "RuntimeError"),
         (NoticeError("the lamp is off"), "the lamp is off"),
     ):
-        [line] = lines_of(send_all([failing(error)], notice_of(red())))
+        [line] = lines_of(send_all([failing(error)], notice_of(night_of(red()))))
         assert shown in line
         assert SECRET not in line
 
@@ -378,7 +381,9 @@ def test_apprise_sends_plain_text_to_all_of_its_services(
 ) -> None:
     one = f"json://{LOOPBACK}:{web.port}/{SECRET}"
     monkeypatch.setenv("HOOK", f"{one} xml://{LOOPBACK}:{web.port}/{SECRET}")
-    assert sent("apprise=HOOK", notice_of(red(HOSTILE))) == ["notice sent: apprise (json, xml)"]
+    assert sent("apprise=HOOK", notice_of(night_of(red(HOSTILE)))) == [
+        "notice sent: apprise (json, xml)"
+    ]
     [data] = [asked.json for asked in web.asked if asked.body.startswith(b"{")]
     assert len(web.asked) == 2
     assert data["type"] == "failure"
@@ -403,14 +408,14 @@ def test_a_fault_of_apprise_shows_no_address(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("HOOK", addresses)
-    [line] = sent("apprise=HOOK", notice_of(red()))
+    [line] = sent("apprise=HOOK", notice_of(night_of(red())))
     assert words in line
     assert SECRET not in f"{line}{capfd.readouterr()}{caplog.text}"
 
 
 def test_apprise_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(red()))
+    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(night_of(red())))
     assert line.endswith(": Apprise is not installed: pip install 'pytest-dlperf[apprise]'")
 
 
@@ -423,7 +428,7 @@ def test_an_address_may_be_in_a_variable_or_a_file(
     (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for text in ("slack=HOOK", "slack=@hook", f"slack={address(web)}"):
-        assert sent(text, notice_of(red()))[0].startswith("notice sent"), text
+        assert sent(text, notice_of(night_of(red())))[0].startswith("notice sent"), text
     assert len(web.asked) == 3
 
 
@@ -443,7 +448,7 @@ def test_what_is_missing_costs_the_notice_only(
     monkeypatch.setenv("LOOSE", f"file:///etc/{SECRET}")
     monkeypatch.setenv("SPACED", f"https://h/{SECRET} x")
     monkeypatch.setenv("INSIDE", f"https://user:{SECRET}@h/")
-    [line] = sent(f"slack={value}", notice_of(red()))
+    [line] = sent(f"slack={value}", notice_of(night_of(red())))
     assert line.startswith("no notice was sent by slack: --dlperf-notify slack: ")
     assert words in line
     assert SECRET not in line
@@ -508,13 +513,15 @@ def test_several_have_blanks_between_them() -> None:
 
 def test_a_payload_is_json_whatever_a_log_holds(web: Web) -> None:
     for kind in ("slack", "teams", "mattermost", "json"):
-        sent(f"{kind}=HOOK", notice_of(red("half of a character: \ud800")))
+        sent(f"{kind}=HOOK", notice_of(night_of(red("half of a character: \ud800"))))
     assert all(json.loads(asked.body) for asked in web.asked)
     assert len(web.asked) == 4
 
 
 def test_more_went_wrong_than_the_cases(web: Web) -> None:
-    notice = notice_of(green(), faults=["the page could not be written to <out>: disk full"])
+    notice = notice_of(
+        night_of(green()), faults=["the page could not be written to <out>: disk full"]
+    )
     assert notice.is_red
     sent("mattermost=HOOK slack=HOOK", notice)
     assert all(b"disk full" in asked.body for asked in web.asked)

@@ -12,11 +12,14 @@ from suites import Suite
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.results import Results, TestRecord
+from pytest_dlperf.night.night import Night, night_of
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import FileReport, Line, Note, Report, TestStatus
 
-RESULTS = Results(
-    session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"
+NIGHT = night_of(
+    Results(
+        session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"
+    )
 )
 
 
@@ -25,9 +28,9 @@ class Text(FileReport):
 
     name = "text"
 
-    def text(self, results: Results) -> str:
-        """Return the cluster's name."""
-        return results.cluster
+    def text(self, night: Night) -> str:
+        """Return the cluster's name, and what the session has come to."""
+        return f"{night.results.cluster}: {night.sentence}"
 
 
 class Failing(Report):
@@ -41,21 +44,21 @@ class Failing(Report):
         self._error = error
         self.is_required = is_required
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Tell something first."""
-        yield Note(f"begun with {results.cluster}")
+        yield Note(f"begun with {night.results.cluster}")
         raise self._error
 
-    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
         """Print something first."""
-        yield Line(f"begun after {len(notes)} notes of {results.cluster}")
+        yield Line(f"begun after {len(notes)} notes of {night.results.cluster}")
         raise self._error
 
 
 def published(*reports: Report, any_report: bool = True) -> list[Note]:
     """Publish results without a case."""
     notes: list[Note] = []
-    Reports(reports, notes).write(RESULTS, any_report=any_report)
+    Reports(reports, notes).write(NIGHT, any_report=any_report)
     return notes
 
 
@@ -79,7 +82,7 @@ def test_a_report_that_fails_costs_no_other(
     assert failed.is_bad is is_required
     assert all(word in failed.text for word in ("odd one", *words))
     assert written == Note(f"text: {file}")
-    assert file.read_text(encoding="utf-8") == "c"
+    assert file.read_text(encoding="utf-8") == "c: nothing was measured"
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -96,8 +99,8 @@ def test_a_new_folder_is_told(tmp_path: Path) -> None:
 
 def test_without_a_test_only_named_files_are_written(tmp_path: Path) -> None:
     class Informing(Report):
-        def write(self, results: Results) -> list[Note]:
-            raise AssertionError(results)
+        def write(self, night: Night) -> list[Note]:
+            raise AssertionError(night)
 
     [note] = published(Informing(), Text(tmp_path / "it.txt"), any_report=False)
     assert note.text.startswith("text: ")
@@ -105,11 +108,11 @@ def test_without_a_test_only_named_files_are_written(tmp_path: Path) -> None:
 
 def test_a_summary_that_fails_costs_no_other() -> None:
     class Closing(Report):
-        def summary(self, results: Results, notes: Sequence[Note]) -> list[Line]:
-            return [Line(f"{results.cluster}: {len(notes)}")]
+        def summary(self, night: Night, notes: Sequence[Note]) -> list[Line]:
+            return [Line(f"{night.results.cluster}: {len(notes)}")]
 
     reports = Reports([Failing(ValueError("odd")), Closing()], [Note("a"), Note("b")])
-    begun, closed, failed = reports.summary(RESULTS)
+    begun, closed, failed = reports.summary(NIGHT)
     assert begun.text == "begun after 2 notes of c"
     assert closed.text == "c: 2"
     assert "odd one" in failed.text
@@ -149,18 +152,18 @@ class Csv(FileReport):
 
     name = "CSV file"
 
-    def text(self, results):
+    def text(self, night):
         return "".join(
             f"{case.case.id},{name},{known.median}\\n"
-            for case in results.cases
+            for case in night.results.cases
             for name, known in case.metrics().items()
         )
 
     def properties(self, record):
         yield "team", "speed"
 
-    def summary(self, results, notes):
-        yield Line(f"CSV of {len(results.cases)} cases after {len(notes)} notes", ("bold",))
+    def summary(self, night, notes):
+        yield Line(f"CSV of {len(night.results.cases)} cases after {len(notes)} notes", ("bold",))
 
 
 def pytest_addoption(parser):

@@ -17,20 +17,21 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.results import Results
+from pytest_dlperf.night.night import Night, night_of
 from pytest_dlperf.reports.report import Report
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD, BROKEN, LOST = (f"tiny-mlp-fp32-b{batch}-1n1g" for batch in (4, 8, 16))
 
 
-def night() -> Results:
-    return make.session(
+def night() -> Night:
+    results = make.session(
         make.measured_case(GOOD, 90.0, 91.0, 92.0, verdict=Verdict.PASS, baseline=100.0),
         make.measured_case(BROKEN, 70.0, broken=[RunStatus.HUNG], verdict=Verdict.HUNG),
         make.unmeasured_case(LOST, Verdict.FAILED, "no host"),
         cluster="lab",
     )
+    return night_of(results)
 
 
 def report(name: str) -> Report:

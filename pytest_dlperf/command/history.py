@@ -366,7 +366,7 @@ def _overdue(options: Namespace) -> int:
         return FINE
     notice = overdue_notice(overdue, now, options.within)
     style.show([style(notice.subject, "bold", "red"), *notice.text.splitlines()])
-    send(list(builtin_notifiers(targets, None)), notice, style)
+    send(list(builtin_notifiers(targets)), notice, style)
     return FAULTS
 
 

@@ -12,11 +12,12 @@ from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, file_argument, 
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Notice
 from pytest_dlperf.notices.sending import lines_of, send_all
-from pytest_dlperf.notices.summary import drifts_in, notice_of
+from pytest_dlperf.notices.summary import notice_of
 from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
@@ -87,9 +88,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         results = read_results(Path(options.file))
         notice = notice_of(
-            results,
+            night_of(results, file),
             is_due=is_due(results, when, file, is_bad=False),
-            drifts=drifts_in(file, results),
             page=options.page,
         )
         if not notice.is_due:
@@ -112,14 +112,14 @@ def _configured(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, 
     named = options.history and history(OptionText(options.history, "--history", Path()))
     if options.to:
         when = NotifyOn(options.on or NotifyOn.FAILURE)
-        return list(builtin_notifiers(targets_of(options), named)), when, named
+        return list(builtin_notifiers(targets_of(options))), when, named
     from pytest_dlperf.command.project import read_project
 
     project = read_project(options)
     settings = project.settings
     when = NotifyOn(options.on) if options.on else settings.notify_on
     file = named or settings.history_file
-    return [*builtin_notifiers(settings.targets, file), *project.notifiers], when, file
+    return [*builtin_notifiers(settings.targets), *project.notifiers], when, file
 
 
 def _test_notice() -> Notice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.nights import (
@@ -19,18 +20,58 @@ from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias, TypeVar
 
     from pytest_dlperf.history.nights import Machines
     from pytest_dlperf.history.series import Drift, Night
     from pytest_dlperf.model.results import Results
 
+    Histories: TypeAlias = Mapping[str, Mapping[str, CaseHistory]]
+    Drifting: TypeAlias = tuple[Series | CaseHistory, Drift]
+    Read = TypeVar("Read")
+
 _MAX_NIGHTS_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_SESSIONS_FOR_NOISE: Final = 500
 
 
-def histories_of(file: Path | None, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
+class Past:
+    """What the history shows of a session, each read when it is first asked for, and once."""
+
+    def __init__(self, results: Results, file: Path | None = None) -> None:
+        """Take the session and the database, which may be none."""
+        self._results = results
+        self._file = file
+        self.fault = ""
+        """Why it shows nothing, where it cannot be read."""
+
+    @cached_property
+    def histories(self) -> Histories:
+        """The history of each judged metric, by case and name."""
+        return self._read(lambda: histories_of(self._file, self._results), {})
+
+    @cached_property
+    def drifts(self) -> Sequence[Drifting]:
+        """The judged metrics that drift; far cheaper than their histories."""
+        if "histories" in vars(self):
+            known = (one for by_metric in self.histories.values() for one in by_metric.values())
+            return [(one, one.drift) for one in known if one.drift is not None]
+        return self._read(self._drifts, ())
+
+    def _drifts(self) -> Sequence[Drifting]:
+        with History.read_if_there(self._file, busy_s=1.0) as history:
+            return () if history is None else tuple(drifts_of(history, self._results))
+
+    def _read(self, read: Callable[[], Read], nothing: Read) -> Read:
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - a night without its past is still told
+            self.fault = str(error)
+            return nothing
+
+
+def histories_of(file: Path | None, results: Results) -> Histories:
     """Read the history of each judged metric of these results, by case and name.
 
     It is that of their cluster and estimator, ends with the session of the results, and reaches a

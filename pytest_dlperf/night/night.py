@@ -1,4 +1,4 @@
-"""What a session has to say, as one tree: made once, from results and history, for all reports.
+"""What a session has to say, as one tree, from results and history: one for all reports.
 
 Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands beside it as a value.
 """
@@ -6,6 +6,7 @@ Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands b
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -36,17 +37,14 @@ from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.night.sentence import sentence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from pytest_dlperf.history.series import CaseHistory, Drift, Series
+    from pytest_dlperf.history.case_history import Drifting, Histories, Past
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.night.explanation_words import ToldDifference
     from pytest_dlperf.night.groups import Group
-
-    Histories = Mapping[str, Mapping[str, CaseHistory]]
-    Drifting: TypeAlias = tuple[Series | CaseHistory, Drift]
 
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
@@ -105,32 +103,85 @@ class Entry(Struct, frozen=True, kw_only=True):
         return first_differences(self.differences, most)
 
 
-class Night(Struct, frozen=True, kw_only=True):
-    """A session in words."""
+class Night(Struct, frozen=True, dict=True):
+    """A session in words: each part is made when it is first asked for, and once."""
 
     results: Results
-    began: str
-    """Its day: ``Friday 2026-11-20``."""
-    sentence: Text
-    """What it has come to."""
-    advice: Text
-    """What to do first; nothing where all is well."""
-    is_red: bool
-    urgent: tuple[Text, ...]
-    """Hosts and devices that cannot be used: what to act on at once."""
-    bad: tuple[Entry, ...]
-    """What makes the session red, by its age."""
-    shifts: tuple[Entry, ...]
-    """What is worse, and is so with the accepted software as well."""
-    gains: tuple[Entry, ...]
-    facts: tuple[Text, ...]
-    """What needs no action: drifts, what passes again, what is absent, what was accepted."""
-    suspicions: tuple[Text, ...]
-    """What only all cases together show, and may need action."""
-    drifts: tuple[Text, ...]
-    """A line for each case that drifts, as its history shows."""
-    expected: tuple[Text, ...]
-    """What is so every night."""
+    """All that was measured and judged."""
+    past: Past
+    """What the history shows."""
+
+    @cached_property
+    def told(self) -> Results:
+        """The results as they are told: what is wrong with a host stands in ``urgent`` alone."""
+        return said_once(self.results)
+
+    @cached_property
+    def began(self) -> str:
+        """Its day: ``Friday 2026-11-20``."""
+        return words.dated(self.results.started, self.results.started)
+
+    @cached_property
+    def sentence(self) -> Text:
+        """What it has come to."""
+        return sentence_of(self.results)
+
+    @cached_property
+    def advice(self) -> Text:
+        """What to do first; nothing where all is well."""
+        return advice_of(self.told, self._bad_groups, self._gain_groups)
+
+    @property
+    def is_red(self) -> bool:
+        """Whether it has failed, as far as its results tell."""
+        return is_red(self.results)
+
+    @cached_property
+    def urgent(self) -> tuple[Text, ...]:
+        """Hosts and devices that cannot be used: what to act on at once."""
+        return tuple(
+            phrase("host {} cannot be used: {}", code(host), "; ".join(faults))
+            for host, faults in sorted(self.results.unfit_hosts.items())
+        )
+
+    @cached_property
+    def bad(self) -> tuple[Entry, ...]:
+        """What makes the session red, by its age."""
+        return tuple(entry_of(one, self.told, self.past.drifts) for one in self._bad_groups)
+
+    @cached_property
+    def shifts(self) -> tuple[Entry, ...]:
+        """What is worse, and is so with the accepted software as well."""
+        return self._entries(self._of_status(CaseStatus.ENVIRONMENT_SHIFT))
+
+    @cached_property
+    def gains(self) -> tuple[Entry, ...]:
+        """What is better than the accepted numbers."""
+        return self._entries(self._gain_groups)
+
+    @cached_property
+    def facts(self) -> tuple[Text, ...]:
+        """What needs no action: drifts, what passes again, what is absent, what was accepted."""
+        drifts = [one for one in self.past.drifts if one[0].case_id not in self._bad_ids]
+        return tuple(_facts(self.told, self._rest, drifts))
+
+    @cached_property
+    def suspicions(self) -> tuple[Text, ...]:
+        """What only all cases together show, and may need action."""
+        return (
+            *(phrase("{}", line) for line in suspicion_lines(self.told.cases)),
+            *_new_levels(judged(self._rest, self.past.histories), self.told.started),
+        )
+
+    @cached_property
+    def drifts(self) -> tuple[Text, ...]:
+        """A line for each case that drifts, as its history shows."""
+        return tuple(_drift_lines(judged(worst_first(self.told.cases), self.past.histories)))
+
+    @cached_property
+    def expected(self) -> tuple[Text, ...]:
+        """What is so every night."""
+        return tuple(phrase("{}", line) for line in to_be_expected(self.told.cases))
 
     @property
     def blocks(self) -> Iterator[tuple[str, tuple[Entry, ...]]]:
@@ -147,49 +198,36 @@ class Night(Struct, frozen=True, kw_only=True):
         if self.gains:
             yield "gains", self.gains
 
+    @cached_property
+    def _bad_groups(self) -> list[Group]:
+        tonight = self.told.started
+        return sorted(bad_groups(self.told), key=lambda one: _age(one.explanation, tonight))
 
-def night_of(
-    results: Results,
-    *,
-    drifts: Sequence[Drifting] = (),
-    histories: Histories | None = None,
-) -> Night:
-    """Put a session into words.
+    @cached_property
+    def _gain_groups(self) -> list[Group]:
+        return self._of_status(CaseStatus.IMPROVED)
 
-    ``drifts`` are those that its history shows; ``histories``, by case and metric, add new levels
-    of the last weeks and name each drift.
-    """
-    results = said_once(results)
-    tonight = results.started
-    drifts = drifts or _drifts_in(judged(worst_first(results.cases), histories or {}))
-    bad = sorted(bad_groups(results), key=lambda group: _age(group.explanation, tonight))
-    told = {result.case.id for group in bad for result in group.cases}
-    rest = [result for result in results.cases if result.case.id not in told]
-    gains = _of_status(rest, CaseStatus.IMPROVED, tonight)
-    return Night(
-        results=results,
-        began=words.dated(tonight, tonight),
-        sentence=sentence_of(results),
-        advice=advice_of(results, bad, gains),
-        is_red=is_red(results),
-        urgent=tuple(
-            phrase("host {} cannot be used: {}", code(host), "; ".join(faults))
-            for host, faults in sorted(results.unfit_hosts.items())
-        ),
-        bad=tuple(entry_of(group, results, drifts) for group in bad),
-        shifts=tuple(
-            entry_of(group, results)
-            for group in _of_status(rest, CaseStatus.ENVIRONMENT_SHIFT, tonight)
-        ),
-        gains=tuple(entry_of(group, results) for group in gains),
-        facts=tuple(_facts(results, rest, [one for one in drifts if one[0].case_id not in told])),
-        suspicions=(
-            *(phrase("{}", line) for line in suspicion_lines(results.cases)),
-            *_new_levels(judged(rest, histories or {}), tonight),
-        ),
-        drifts=tuple(_drift_lines(judged(worst_first(results.cases), histories or {}))),
-        expected=tuple(phrase("{}", line) for line in to_be_expected(results.cases)),
-    )
+    @cached_property
+    def _bad_ids(self) -> set[str]:
+        return {result.case.id for group in self._bad_groups for result in group.cases}
+
+    @cached_property
+    def _rest(self) -> list[CaseResult]:
+        return [result for result in self.told.cases if result.case.id not in self._bad_ids]
+
+    def _of_status(self, status: CaseStatus) -> list[Group]:
+        found = (result for result in self._rest if status_of(result) is status)
+        return groups_of(found, self.told.started)
+
+    def _entries(self, groups: Iterable[Group]) -> tuple[Entry, ...]:
+        return tuple(entry_of(group, self.told) for group in groups)
+
+
+def night_of(results: Results, history_file: Path | None = None) -> Night:
+    """Put a session into words; without the database they say nothing of other nights."""
+    from pytest_dlperf.history.case_history import Past
+
+    return Night(results, Past(results, history_file))
 
 
 def said_once(results: Results) -> Results:
@@ -219,10 +257,6 @@ def is_red(results: Results) -> bool:
 
 
 # ----------------------------------------------------------------------------- entries
-
-
-def _of_status(cases: Iterable[CaseResult], status: CaseStatus, tonight: str) -> list[Group]:
-    return groups_of((result for result in cases if status_of(result) is status), tonight)
 
 
 def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) -> Entry:
@@ -336,15 +370,6 @@ def _drifts(drifts: Sequence[Drifting]) -> Text:
     series, drift = max(drifts, key=lambda pair: abs(pair[1].percent))
     said = phrase("{} of {} {}", series.metric, code(series.case_id), history_words.drift(drift))
     return phrase("{}; and {} more", said, len(drifts) - 1) if len(drifts) > 1 else said
-
-
-def _drifts_in(histories: Histories) -> list[Drifting]:
-    return [
-        (history, history.drift)
-        for by_metric in histories.values()
-        for history in by_metric.values()
-        if history.drift is not None
-    ]
 
 
 def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:

@@ -17,31 +17,28 @@ from pytest_dlperf.config.notices import (
 from pytest_dlperf.notices.notice import Notifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.config.notices import Target
-    from pytest_dlperf.model.results import Results
     from pytest_dlperf.notices.notice import Notice
 
 
-def builtin_notifiers(targets: Iterable[Target], history_file: Path | None) -> Iterator[Notifier]:
-    """Yield a notifier for each target; the page that a mail may bring along shows the history.
+def builtin_notifiers(targets: Iterable[Target]) -> Iterator[Notifier]:
+    """Yield a notifier for each target.
 
     One whose address cannot be found says so when it is to send: no session ends for it.
     """
     for target in targets:
-        yield _Named(target, lambda results: _page(results, history_file))
+        yield _Named(target)
 
 
 class _Named(Notifier):
     """A notifier that looks up its address, which may be in a variable, when it is needed."""
 
-    def __init__(self, target: Target, page: Callable[[Results], str]) -> None:
+    def __init__(self, target: Target) -> None:
         self.name = target.kind
         self.is_told_always = target.kind in (*PINGS, *COMMENTS)
         self._target = target
-        self._page = page
 
     def begin(self) -> None:
         if self._target.kind == "healthchecks":
@@ -56,9 +53,8 @@ class _Named(Notifier):
             from pytest_dlperf.notices.mail import Mail, Server
 
             server = Server.of(os.environ.get(SMTP_VARIABLE, "").strip() or "smtp://localhost")
-            found: Notifier = Mail(
-                receivers(where), server, self._page if kind == "mail+page" else None
-            )
+            with_page = kind == "mail+page"
+            found: Notifier = Mail(receivers(where), server, with_page=with_page)
         elif kind in ADDRESSES:
             found = _at_address(kind, where)
         elif kind == APPRISE:
@@ -72,18 +68,6 @@ class _Named(Notifier):
             found = of_kind(kind, where)
         self.name = found.name
         return found
-
-
-def _page(results: Results, history_file: Path | None) -> str:
-    """Make the page; it lacks the history where that cannot be read."""
-    from pytest_dlperf.history.case_history import histories_of
-    from pytest_dlperf.history.store import HistoryError
-    from pytest_dlperf.reports.html.page import html_page
-
-    try:
-        return html_page(results, histories_of(history_file, results))
-    except HistoryError:
-        return html_page(results, {})
 
 
 def _at_address(kind: str, where: str) -> Notifier:

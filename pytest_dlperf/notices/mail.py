@@ -20,9 +20,8 @@ from pytest_dlperf.notices.notice import NoticeError, Notifier
 from pytest_dlperf.notices.posting import TIMEOUT_S, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from pytest_dlperf.model.results import Results
     from pytest_dlperf.notices.notice import Notice
 
 _PORTS: Final = {"smtp": 25, "smtps": 465}
@@ -88,13 +87,14 @@ class Mail(Notifier):
         self,
         receivers: Sequence[str],
         server: Server,
-        page: Callable[[Results], str] | None = None,
+        *,
+        with_page: bool = False,
     ) -> None:
-        """Take whom to write to, and what makes the page that is attached."""
+        """Take whom to write to, and whether the page is attached."""
         self.name = f"mail ({server.host})"
         self._receivers = tuple(receivers)
         self._server = server
-        self._page = page
+        self._with_page = with_page
 
     def send(self, notice: Notice) -> None:
         """Send it."""
@@ -138,8 +138,10 @@ class Mail(Notifier):
         link = f"\n\n{notice.ci_run}" if notice.ci_run and notice.ci_run not in text else ""
         message.set_content(f"{subject}\n\n{text}{link}\n")
         message.add_alternative(_html(notice, subject, text), subtype="html")
-        if self._page is not None and notice.results is not None:
-            page = self._page(notice.results).encode("utf-8", "backslashreplace")
+        if self._with_page and notice.night is not None:
+            from pytest_dlperf.reports.html.page import html_page
+
+            page = html_page(notice.night).encode("utf-8", "backslashreplace")
             message.add_attachment(page, maintype="text", subtype="html", filename="results.html")
         return message
 

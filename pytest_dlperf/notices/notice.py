@@ -9,7 +9,7 @@ from msgspec import Struct
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 
 class NoticeError(BrokenError):
@@ -32,7 +32,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     """Whether this session is one of those that ``--dlperf-notify-on`` asks for."""
     ci_run: str | None = None
     """The address of the CI's run, which may become a link."""
-    results: Results | None = None
+    night: Night | None = None
     """All of the session; ``None`` where there was none: that is what is told."""
 
 

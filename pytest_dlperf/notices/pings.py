@@ -26,7 +26,7 @@ class Ping(Notifier):
 
     def send(self, notice: Notice) -> bool:
         """Ping, unless the session was broken off."""
-        if notice.results is None or notice.results.interrupted:
+        if notice.night is None or notice.night.results.interrupted:
             return False
         call("GET", self._address)
         return True
@@ -51,10 +51,10 @@ class Healthchecks(Notifier):
 
     def send(self, notice: Notice) -> bool:
         """Say that it has ended, and how."""
-        if notice.results is None:
+        if notice.night is None:
             return False
         text = f"{notice.subject}\n\n{notice.text}".encode("utf-8", "backslashreplace")
-        signal = "fail" if notice.results.interrupted else ""
+        signal = "fail" if notice.night.results.interrupted else ""
         call("POST", self._with(signal), text[:_MOST_BYTES])
         return True
 

@@ -13,7 +13,6 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.texts import address, plain
 from pytest_dlperf.notices.brief import brief_of
 from pytest_dlperf.notices.notice import Notice
@@ -23,11 +22,10 @@ from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from pytest_dlperf.history.series import Drift, Series
     from pytest_dlperf.model.judgement import Explanation
-    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.night.night import Night
 
 _MOST_CASES: Final = 200
 _MOST_DIFFERENCES: Final = 20
@@ -36,47 +34,32 @@ _FORM: Final = 1
 
 
 def notice_of(
-    results: Results,
+    night: Night,
     *,
     faults: Sequence[str] = (),
     is_due: bool = True,
-    drifts: Sequence[tuple[Series, Drift]] = (),
     page: str | None = None,
 ) -> Notice:
     """Put a session into words.
 
-    ``faults`` are what else made it fail, such as a report that could not be written; ``drifts`` is
-    what the history shows, ``page`` where the page lies.
+    ``faults`` are what else made it fail, such as a report that could not be written; ``page`` is
+    where the page lies.
     """
-    night = night_of(results, drifts=drifts)
     brief = brief_of(night, page=page)
     return Notice(
         subject=brief.subject,
         text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
         markdown="\n\n".join([brief.markdown.rstrip(), *map(inline, faults)]),
-        cluster=results.cluster,
+        cluster=night.results.cluster,
         is_red=night.is_red or bool(faults),
         is_due=is_due,
-        ci_run=address(results.origin.ci_run),
-        results=results,
+        ci_run=address(night.results.origin.ci_run),
+        night=night,
     )
-
-
-def drifts_in(file: Path | None, results: Results) -> list[tuple[Series, Drift]]:
-    """Look for slow changes in the history; none where it cannot be read."""
-    from pytest_dlperf.history.case_history import drifts_of
-    from pytest_dlperf.history.store import History, HistoryError
-
-    try:
-        with History.read_if_there(file) as history:
-            return [] if history is None else list(drifts_of(history, results))
-    except HistoryError:
-        return []
 
 
 def notice_data(notice: Notice) -> dict[str, Any]:
     """Make the data of ``json``: docs/notices.md lists them."""
-    results = notice.results
     data: dict[str, Any] = {
         "schema": _FORM,
         "subject": notice.subject,
@@ -87,8 +70,9 @@ def notice_data(notice: Notice) -> dict[str, Any]:
         "ci_run": notice.ci_run,
         "session": None,
     }
-    if results is None:
+    if notice.night is None:
         return data
+    results = notice.night.results
     cases = [case for case in worst_first(results.cases) if not status_of(case).is_good]
     return {
         **data,

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.history.recorder import Recorder
-    from pytest_dlperf.model.results import IgnoredLog, Results
+    from pytest_dlperf.model.results import IgnoredLog
+    from pytest_dlperf.night.night import Night
     from pytest_dlperf.notices.notice import Notice, Notifier
     from pytest_dlperf.notices.sending import Outcome
     from pytest_dlperf.plugin.records import TestNotes
@@ -77,7 +78,7 @@ class Reporting:
         """The session's reports, on the controller."""
         self._notices: Notices | None = None
         """The session's notifiers, on the controller."""
-        self._results: Results | None = None
+        self._night: Night | None = None
         self._recorder: Recorder | None = None
 
     def register(self) -> None:
@@ -261,10 +262,11 @@ class Reporting:
         return list(builtin_reports(config, self._settings, tell=self._notes.append))
 
     def _finish(self, session: pytest.Session) -> None:
+        from pytest_dlperf.night.night import night_of
         from pytest_dlperf.plugin.finish import finish
 
         self._is_interrupted |= session.exitstatus not in WHOLE
-        self._results, notes = finish(
+        results, notes = finish(
             self._suite,
             self._records,
             self._ignored_logs,
@@ -274,18 +276,19 @@ class Reporting:
             interrupted=self._is_interrupted,
         )
         self._notes += notes
+        self._night = night = night_of(results, self._settings.history_file)
         if self._explainer.fault is not None:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
         if self._reports is not None:
-            self._reports.write(self._results, any_report=self._any_report)
+            self._reports.write(night, any_report=self._any_report)
         if self._notices is not None and self._any_report:
-            self._notes += self._notices.send(self._results, self._notes)
+            self._notes += self._notices.send(night, self._notes)
         if self._settings.why and self._any_report and not self._is_interrupted:
             from pytest_dlperf.plugin.red_night import reasons
 
             arguments = self._config.invocation_params.args
-            self._notes += reasons(self._settings, self._results, [*map(str, arguments)])
+            self._notes += reasons(self._settings, results, [*map(str, arguments)])
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
@@ -294,13 +297,13 @@ class Reporting:
         from pytest_dlperf.night.texts import plain
         from pytest_dlperf.reports.terminal import note_lines
 
-        if self._reports is None or self._results is None or not self._any_report:
+        if self._reports is None or self._night is None or not self._any_report:
             lines = note_lines(self._notes)
         else:
             cluster = self._suite.cluster
             title = plain(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
             terminalreporter.write_sep("=", title)
-            lines = self._reports.summary(self._results)
+            lines = self._reports.summary(self._night)
         for line in lines:
             text = line.text if line.is_command else plain(line.text)
             terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
@@ -366,7 +369,7 @@ class Notices:
         of_others = config.hook.pytest_dlperf_notifiers(config=config)
         self._settings = settings
         self._notifiers: tuple[Notifier, ...] = (
-            *builtin_notifiers(settings.targets, settings.history_file),
+            *builtin_notifiers(settings.targets),
             *chain.from_iterable(of_others),
         )
         self._noted: set[str] = set()
@@ -384,15 +387,15 @@ class Notices:
 
         yield from self._notes(begin_all(self._notifiers))
 
-    def send(self, results: Results, notes: Iterable[Note]) -> Iterator[Note]:
-        """Send the session's results; bad ``notes`` fail the session too."""
+    def send(self, night: Night, notes: Iterable[Note]) -> Iterator[Note]:
+        """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
         from pytest_dlperf.notices.sending import send_all
 
         faults = [note.text for note in notes if note.is_bad]
         try:
-            yield from self._notes(send_all(self._notifiers, self._notice(results, faults)))
+            yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
             from pytest_dlperf.reports.publish import fault
 
@@ -401,17 +404,16 @@ class Notices:
             if self._before is not None:
                 signal.signal(signal.SIGTERM, self._before)
 
-    def _notice(self, results: Results, faults: list[str]) -> Notice:
+    def _notice(self, night: Night, faults: list[str]) -> Notice:
         from pytest_dlperf.notices.due import is_due
-        from pytest_dlperf.notices.summary import drifts_in, notice_of
+        from pytest_dlperf.notices.summary import notice_of
 
         settings = self._settings
-        file = settings.history_file
+        when, file = settings.notify_on, settings.history_file
         return notice_of(
-            results,
+            night,
             faults=faults,
-            is_due=is_due(results, settings.notify_on, file, is_bad=bool(faults)),
-            drifts=drifts_in(file, results),
+            is_due=is_due(night.results, when, file, is_bad=bool(faults)),
             page=str(settings.html_file) if settings.html_file else None,
         )
 

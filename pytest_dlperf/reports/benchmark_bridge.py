@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.night.night import Night
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
@@ -38,7 +39,7 @@ class BenchmarkBridge(Report):
         self._config = config
         self._tell = tell
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Add every measured case to its session, where the user has asked it for anything.
 
         A round is a run that counts; its length is the seconds per step: its work over the run's
@@ -57,14 +58,14 @@ class BenchmarkBridge(Report):
             return
         measured = [
             (result, result.measurement)
-            for result in results.cases
+            for result in night.results.cases
             if result.measurement and result.case.work
         ]
         faults = {result.case.id: _fault(measurement) for result, measurement in measured}
         try:
             session.benchmarks.extend(
                 [
-                    _benchmark(result, measurement, results.cluster)
+                    _benchmark(result, measurement, night.results.cluster)
                     for result, measurement in measured
                     if not faults[result.case.id]
                 ]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.reports.report import FileReport, Note, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.night.night import Night
 
 
 def builtin_reports(
@@ -31,7 +30,7 @@ def builtin_reports(
     if settings.markdown_file is not None:
         yield MarkdownPage(settings.markdown_file)
     if settings.html_file is not None:
-        yield Page(settings.html_file, settings.history_file)
+        yield Page(settings.html_file)
     if settings.openmetrics_file is not None:
         yield OpenMetrics(settings.openmetrics_file)
     if settings.bmf_file is not None:
@@ -56,11 +55,11 @@ class ResultsFile(FileReport):
 
     name = "results"
 
-    def save(self, results: Results) -> None:
+    def save(self, night: Night) -> None:
         """Write the results file."""
         from pytest_dlperf.results.file import write_json
 
-        write_json(self.place, results)
+        write_json(self.place, night.results)
 
 
 class HistoryReport(Report):
@@ -73,17 +72,16 @@ class HistoryReport(Report):
         """Take the database."""
         self._file = file
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Add the session, and look for slow changes."""
-        from pytest_dlperf.history.case_history import drifts_of
         from pytest_dlperf.history.store import History
         from pytest_dlperf.night import history_words
 
         with History.open(self._file) as history:
-            history.add(results)
-            for series, drift in drifts_of(history, results):
-                name = f"{series.case_id}, {series.metric}"
-                yield Note(f"history: {name} {history_words.drift(drift)}")
+            history.add(night.results)
+        for series, drift in night.past.drifts:
+            name = f"{series.case_id}, {series.metric}"
+            yield Note(f"history: {name} {history_words.drift(drift)}")
 
 
 class MarkdownPage(FileReport):
@@ -91,11 +89,11 @@ class MarkdownPage(FileReport):
 
     name = "Markdown page"
 
-    def text(self, results: Results) -> str:
+    def text(self, night: Night) -> str:
         """Return the page."""
         from pytest_dlperf.reports.markdown import markdown_page
 
-        return markdown_page(results)
+        return markdown_page(night)
 
 
 class Page(FileReport):
@@ -103,27 +101,17 @@ class Page(FileReport):
 
     name = "page"
 
-    def __init__(self, place: Path, history_file: Path | None) -> None:
-        """Take the page's file, and the database of earlier sessions."""
-        super().__init__(place)
-        self._history_file = history_file
-        self._histories: Mapping[str, Mapping[str, CaseHistory]] = {}
-
-    def text(self, results: Results) -> str:
+    def text(self, night: Night) -> str:
         """Return the page."""
         from pytest_dlperf.reports.html.page import html_page
 
-        return html_page(results, self._histories)
+        return html_page(night)
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Write the page; it lacks the history where that cannot be read."""
-        from pytest_dlperf.history.case_history import histories_of
-
-        try:
-            self._histories = histories_of(self._history_file, results)
-        except Exception as error:  # noqa: BLE001 - a page without a history is still a page
-            yield Note(f"the page shows no history: {error}")
-        yield from super().write(results)
+        yield from super().write(night)
+        if night.past.fault:
+            yield Note(f"the page shows no history: {night.past.fault}")
 
 
 class OpenMetrics(FileReport):
@@ -131,11 +119,11 @@ class OpenMetrics(FileReport):
 
     name = "OpenMetrics file"
 
-    def text(self, results: Results) -> str:
+    def text(self, night: Night) -> str:
         """Return the file."""
         from pytest_dlperf.reports.services import openmetrics
 
-        return openmetrics(results)
+        return openmetrics(night.results)
 
 
 class BencherFile(FileReport):
@@ -143,11 +131,11 @@ class BencherFile(FileReport):
 
     name = "Bencher file"
 
-    def text(self, results: Results) -> str:
+    def text(self, night: Night) -> str:
         """Return the file."""
         from pytest_dlperf.reports.services import bencher_metrics
 
-        return bencher_metrics(results)
+        return bencher_metrics(night.results)
 
 
 class BenchmarkTables(FileReport):
@@ -155,8 +143,8 @@ class BenchmarkTables(FileReport):
 
     name = "tables"
 
-    def save(self, results: Results) -> None:
+    def save(self, night: Night) -> None:
         """Write the tables of what was measured."""
         from pytest_dlperf.reports.benchmark_tables import write_tables
 
-        write_tables(self.place, results)
+        write_tables(self.place, night.results)

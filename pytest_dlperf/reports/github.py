@@ -14,7 +14,6 @@ from pytest_dlperf.night.case_status import (
 )
 from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
-from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.night.night import Night
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -45,17 +45,17 @@ class StepSummary(Report):
         """Take the file that ``GITHUB_STEP_SUMMARY`` names."""
         self._file = file
 
-    def write(self, results: Results) -> Iterator[Note]:
+    def write(self, night: Night) -> Iterator[Note]:
         """Append the page, where it has room."""
         if is_stream(self._file):
-            page = markdown_page(results, max_bytes=SUMMARY_BYTES)
+            page = markdown_page(night, max_bytes=SUMMARY_BYTES)
             write_into(self._file, page.encode())
         else:
-            page = self._append(results)
+            page = self._append(night)
         if not page:
             yield Note(f"the {self.name} has no room left: {self._file}")
 
-    def _append(self, results: Results) -> str:
+    def _append(self, night: Night) -> str:
         with open_at_end(self._file, reads=True) as opened:
             size = opened.seek(0, 2)
             before = b""
@@ -63,7 +63,7 @@ class StepSummary(Report):
                 opened.seek(size - 1)
                 # The page must not go on a line, a list or a table that stands there.
                 before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
-            page = markdown_page(results, max_bytes=SUMMARY_BYTES - size - len(before))
+            page = markdown_page(night, max_bytes=SUMMARY_BYTES - size - len(before))
             if page:
                 # In one piece: a step may run several sessions at once.
                 opened.write(before + page.encode())
@@ -75,19 +75,20 @@ class Annotations(Report):
 
     name = "annotations"
 
-    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the commands."""
-        return (Line(text, is_command=True) for text in annotation_lines(results, notes))
+        return (Line(text, is_command=True) for text in annotation_lines(night, notes))
 
 
-def annotation_lines(results: Results, notes: Iterable[Note] = ()) -> Iterator[str]:
+def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
-    cases, tonight = worst_first(results.cases), results.started
+    results, tonight = night.results, night.results.started
+    cases = worst_first(results.cases)
     errors = [_of_case(result, tonight) for result in cases if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
-        warnings.append(("the session was interrupted", str(sentence_of(results))))
+        warnings.append(("the session was interrupted", str(night.sentence)))
     shifted = CaseStatus.ENVIRONMENT_SHIFT
     (errors if results.strict else warnings).extend(
         [

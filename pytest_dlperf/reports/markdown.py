@@ -30,7 +30,6 @@ from pytest_dlperf.night.figures import (
     scaling_of,
     with_unit,
 )
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import join
 from pytest_dlperf.night.remarks import absences
 from pytest_dlperf.night.runs import interleaved_arms, runs_text
@@ -104,18 +103,17 @@ _BY_WEIGHT: Final = (
 """Kinds of parts; where there is no room, the last ones are left out first."""
 
 
-def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
+def markdown_page(night: Night, *, max_bytes: int | None = None) -> str:
     """Write the page, in UTF-8 at most so many bytes long.
 
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
     """
-    night = night_of(results)
     return assembled(_head(night), _parts(night), _BY_WEIGHT, max_bytes=max_bytes)
 
 
 def _head(night: Night) -> str:
-    results, said = night.results, rendered(night.sentence)
+    results, said = night.told, rendered(night.sentence)
     facts = [*night.facts, *(entry.title for entry in (*night.shifts, *night.gains))]
     blocks = (
         f"# dlperf: cluster {inline(results.cluster)}",
@@ -135,7 +133,7 @@ def _in_short(entry: Entry) -> Text:
 
 
 def _parts(night: Night) -> Iterator[Part]:
-    results = night.results
+    results = night.told
     for result in worst_first(results.cases):
         status = status_of(result)
         if status in _ABSENT:

@@ -13,7 +13,8 @@ from pytest_dlperf.reports.report import FileReport, Line, Note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.model.results import Results, TestRecord
+    from pytest_dlperf.model.results import TestRecord
+    from pytest_dlperf.night.night import Night
     from pytest_dlperf.reports.report import Report, TestStatus
 
 
@@ -45,20 +46,20 @@ class Reports:
                 found += report.properties(record)
         return found
 
-    def write(self, results: Results, *, any_report: bool) -> None:
+    def write(self, night: Night, *, any_report: bool) -> None:
         """Write the reports; without ``any_report`` of a test only the files that were named."""
         for report in self._reports:
             if any_report or not report.needs_tests:
                 with self._faults_noted(report):
-                    self._notes.extend(report.write(results))
+                    self._notes.extend(report.write(night))
 
-    def summary(self, results: Results) -> Iterator[Line]:
+    def summary(self, night: Night) -> Iterator[Line]:
         """Yield what the reports print in the terminal's summary."""
         told = len(self._notes)
         notes = tuple(self._notes)
         for report in self._reports:
             with self._faults_noted(report):
-                yield from report.summary(results, notes)
+                yield from report.summary(night, notes)
         yield from (Line(note.text, ("red",)) for note in self._notes[told:])
 
     @contextmanager

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.results import Results, TestRecord
+    from pytest_dlperf.model.results import TestRecord
+    from pytest_dlperf.night.night import Night
 
 
 class Note(Struct, frozen=True):
@@ -48,7 +49,8 @@ class TestStatus(Struct, frozen=True):
 class Report:
     """A report of a session. Override the moments that it takes part in.
 
-    The methods are called in the order in which they stand here, on xdist's controller only.
+    At its end there is one ``Night`` for all reports: the results, and the session in words. The
+    methods are called in the order in which they stand here, on xdist's controller only.
     Import what is expensive inside them: a session that ends early never needs it.
     """
 
@@ -69,18 +71,18 @@ class Report:
         del record
         return ()
 
-    def write(self, results: Results) -> Iterable[Note]:
+    def write(self, night: Night) -> Iterable[Note]:
         """Write the report at the session's end, and return what to tell of it.
 
         Raises:
             OSError: It cannot be written. This is told; the other reports are written.
         """
-        del results
+        del night
         return ()
 
-    def summary(self, results: Results, notes: Sequence[Note]) -> Iterable[Line]:
+    def summary(self, night: Night, notes: Sequence[Note]) -> Iterable[Line]:
         """Return lines for the terminal's summary; ``notes`` are those of all reports."""
-        del results, notes
+        del night, notes
         return ()
 
 
@@ -93,20 +95,20 @@ class FileReport(Report):
         """Take the file or folder that the user named."""
         self.place = place
 
-    def text(self, results: Results) -> str:
+    def text(self, night: Night) -> str:
         """Return what the file holds; a report that is more than a text overrides ``save``."""
         raise NotImplementedError
 
-    def save(self, results: Results) -> None:
+    def save(self, night: Night) -> None:
         """Write ``self.place``, and make the folders above it."""
         from pytest_dlperf.files.writing import write_whole
 
-        write_whole(self.place, self.text(results))
+        write_whole(self.place, self.text(night))
 
-    def write(self, results: Results) -> Iterable[Note]:
+    def write(self, night: Night) -> Iterable[Note]:
         """Write the file, and say where it is and whether its folder is new."""
         is_new = not self.place.parent.exists()
-        self.save(results)
+        self.save(night)
         if not self.place.exists():
             return [Note(f"no {self.name}: nothing was measured")]
         return [Note(f"{self.name}: {self.place}{', in a new folder' if is_new else ''}")]

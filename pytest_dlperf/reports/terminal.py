@@ -20,7 +20,6 @@ from pytest_dlperf.night.case_status import (
 )
 from pytest_dlperf.night.case_text import CaseText, has_failure
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Listing
 from pytest_dlperf.night.remarks import (
     absences,
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import IgnoredLog, Results, TestRecord
+    from pytest_dlperf.model.results import IgnoredLog, TestRecord
+    from pytest_dlperf.night.night import Night
     from pytest_dlperf.reports.report import Note, TestStatus
 
 LETTERS: Final = {
@@ -71,8 +71,9 @@ class TerminalReport(Report):
         """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
         return verdict_status(record, given, strict=self._strict)
 
-    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
         """Return what the session has come to, the table of its cases, the notes, the counts."""
+        results = night.results
         cases, strict = results.cases, results.strict
         width = self._config.get_terminal_writer().fullwidth
         verbosity = self._config.get_verbosity()
@@ -81,7 +82,6 @@ class TerminalReport(Report):
         # Of a session in order the counts say as much.
         worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
         if verbosity >= 0 and worst != "green":
-            night = night_of(results)
             for line in wrapped(str(night.sentence), width, indent=4):
                 yield Line(line, ("bold", worst))
             for line in wrapped(str(night.advice), width, indent=4):

@@ -11,7 +11,6 @@ from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
 from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
-from pytest_dlperf.night.night import night_of, said_once
 from pytest_dlperf.night.pieces import Piece, Text, phrase
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
@@ -20,9 +19,8 @@ from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.night.night import Night
 
@@ -34,9 +32,9 @@ _HEAD_FACTS: Final = ("cluster", "started", "took")
 """Facts of the session that stand in the head; the others stand at the foot."""
 
 
-def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
-    """Write the whole page; ``histories`` are by case id and metric, as far as there are any."""
-    results = said_once(results)
+def html_page(night: Night) -> str:
+    """Write the whole page."""
+    results, histories = night.told, night.past.histories
     drawn = sum(MEMBER not in name for of_case in histories.values() for name in of_case)
     max_points = MAX_POINTS // max(drawn, 1)
     cases = [
@@ -50,7 +48,6 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
         )
         for number, result in enumerate(worst_first(results.cases), 1)
     ]
-    night = night_of(results, histories=histories)
     facts, known = session_facts(results), results.environment.items()
     return render(
         "page.html.j2",
