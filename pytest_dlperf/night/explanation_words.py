@@ -208,9 +208,10 @@ def found_pairs(explanation: Explanation | None) -> Iterator[tuple[str, str]]:
 
 
 def found_texts(explanation: Explanation | None) -> Iterator[Text]:
-    """Yield the same, a line each."""
+    """Yield the same, a line each, without what it took."""
     for at, (name, text) in enumerate(found_pairs(explanation)):
-        yield phrase("{}: {}", name if at else strong(name), text)
+        if name != "spent":
+            yield phrase("{}: {}", name if at else strong(name), text)
 
 
 def probed_line(explanation: Explanation | None) -> str:
@@ -427,6 +428,12 @@ def commit_texts(explanation: Explanation | None, most: int = COMMITS_SHOWN) -> 
             address = texts.address(known.compare)
             link = Piece(address, address=address) if address else ""
             yield join(": ", [f"{count} of {name}, {ends}", link])
+
+
+def commit_count(explanation: Explanation | None) -> int:
+    """Count the same commits; those of a checkout that nobody has counted are one."""
+    known = explanation.commits if explanation is not None else ()
+    return sum(one.count or len(one.commits) or 1 for one in known)
 
 
 # --------------------------------------------------------------------------- who

@@ -81,6 +81,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Who accepted the number that it is held against, where there is one."""
     owners: Text
     """Who to ask: the owners of the system files, where the checkout names some."""
+    commit_count: int
+    """How many commits came with the change, of which not all may be listed."""
 
     @property
     def named(self) -> Text:
@@ -92,6 +94,11 @@ class Entry(Struct, frozen=True, kw_only=True):
     def title(self) -> Text:
         """The subject and what it is about."""
         return phrase("{}: {}", self.subject, self.named)
+
+    @property
+    def causes(self) -> tuple[Text, ...]:
+        """What a hunt has found, or else the suspects."""
+        return self.found or (*self.first_differences(), *self.commits)
 
     @property
     def people(self) -> tuple[Text, ...]:
@@ -294,6 +301,7 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
         commits=tuple(words.commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
         owners=_owners(group, results),
+        commit_count=words.commit_count(explanation),
     )
 
 

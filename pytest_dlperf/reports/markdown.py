@@ -128,8 +128,8 @@ def _head(night: Night) -> str:
 
 
 def _in_short(entry: Entry) -> Text:
-    """Say what is bad in a line: how much, since when, why, and the first suspect."""
-    return join("; ", [entry.title, entry.reason, *entry.differences[:1]])
+    """Say what is bad in a line: how much, since when, why, and the cause or first suspect."""
+    return join("; ", [entry.title, entry.reason, *entry.causes[:1]])
 
 
 def _parts(night: Night) -> Iterator[Part]:
