@@ -123,7 +123,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         "\n"
         "page: https://ours.example/night.html\n"
         f"CI run: {RUN}\n"
-        "commit: 1a2b3c4\n"
+        "commit: 1a2b3c4"
     )
     assert brief.markdown == (
         "**office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %.**\n"
@@ -255,7 +255,7 @@ def test_a_strict_session_tells_of_what_it_fails() -> None:
     text = tell(replace(results, strict=True)).text
     assert f"\nenvironment_shift -3.0 %: {case_id(3)}\n" in text
     assert f"\n2 cases skipped: throughput of {case_id(4)}, {case_id(5)}\n" in text
-    assert "and 1 more like it\n" in text
+    assert text.endswith("and 1 more like it")
 
 
 @pytest.mark.parametrize("kinds", [1, 200])

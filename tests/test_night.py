@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.history.series import CaseHistory, Drift
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.judgement import (
     Explanation,
     FoundCulprit,
@@ -102,9 +103,15 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() ->
 
 
 def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
-    facts = {"commit 3f2a91c": "Fuse <b> (A. @all, 2026-11-17)", "throughput": "-9.9 % from 412"}
+    facts = {
+        "commit 3f2a91c": "Fuse <b> (A. @all, 2026-11-17)",
+        "throughput": "-9.9 % from 412",
+        "spent": "11 runs, 3 min",
+    }
     found = FoundCulprit("3f2a91c, 99 % sure, 11 runs", facts)
-    case = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, found=found))
+    innocent = CommitRange(checkout="suite", first="a" * 12, last="b" * 12, count=7)
+    why = replace(SINCE_TUESDAY, found=found, commits=(innocent,))
+    case = moved_case(case_id(1), -9.9, why)
     results = make.session(case, moved_case(case_id(2), -9.8))
     hunted, other = night_of(results).bad
     told = [
@@ -116,10 +123,38 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
     assert other.found == ()
     notice = notice_of(night_of(results))
     assert all(line in notice.text for line in told)
-    assert "Fuse &lt;b&gt;" in (page := html_page(night_of(results)))
+    page = html_page(night_of(results))
+    assert "Fuse &lt;b&gt;" in page
     assert "<dt>found</dt>" in page.replace("\n", "")
+    # The head says it too, since all is closed on a phone, and no longer what it may have been.
+    head = page[page.index("<header>") : page.index("</header>")]
+    first, _, second = head.partition(case_id(2))
+    assert "<b>found</b>: 3f2a91c, 99 % sure, 11 runs" in first
+    for text in (first, notice.text.partition(case_id(2))[0]):
+        assert "spent" not in text
+        assert "came with the loss" not in text
+        assert "commits of suite" not in text
+    assert "came with the loss" in second
     assert "- commit `3f2a91c`: Fuse &lt;b&gt; (A. `@all`, " in markdown_page(night_of(results))
     assert [str(line) for line in CaseText(case, make.STARTED).found] == told
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, ""), (3, "1 more commit"), (9, "7 more commits")])
+def test_the_head_counts_the_commits_that_it_folds_away(count: int, told: str) -> None:
+    commits = tuple(
+        Commit(name=f"{n:012}", at=make.STARTED, author="Ana", title=f"Change {n}")
+        for n in range(count)
+    )
+    known = CommitRange(
+        checkout="suite", first="a" * 12, last="b" * 12, commits=commits, count=count
+    )
+    case = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, commits=(known,)))
+    page = html_page(night_of(make.session(case)))
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert "Change 1" in head
+    assert ("more commit" in head) is bool(told)
+    assert not told or f"<summary>and {told}</summary>" in head
+    assert ("Change 2" in head) is bool(told)
 
 
 def test_what_was_so_when_the_number_was_accepted_is_no_suspect() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from notice_servers import LOOPBACK, MailServer, mail_server, self_signed
-from test_notices import HOSTILE, SECRET, green, red, sent
+from test_notices import CASE, COMMIT_PAGE, HOSTILE, SECRET, green, red, sent, with_commit
 
 from pytest_dlperf.night.night import night_of
+from pytest_dlperf.night.pieces import phrase
 from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.mail import Server
-from pytest_dlperf.notices.notice import Notice, NoticeError
+from pytest_dlperf.notices.notice import Block, Notice, NoticeError
 from pytest_dlperf.notices.summary import notice_of
 
 RECEIVERS = "team@example.org,boss@example.org"
@@ -66,6 +67,17 @@ def test_a_mail_has_the_words_as_text_and_as_html(monkeypatch: pytest.MonkeyPatc
     assert list(mail.iter_attachments()) == []
 
 
+def test_in_html_each_piece_is_written_by_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mail_server() as server:
+        send(server, monkeypatch, notice=notice_of(night_of(with_commit("<b>@all</b> & more"))))
+        [mail] = server.mails
+    html = parts(mail)["text/html"]
+    line = "commit 3f2a91c of suite, Ben &lt;b@x.org&gt;: &lt;b&gt;@all&lt;/b&gt; &amp; more"
+    assert f'<li><a href="{COMMIT_PAGE}">{line}</a></li>' in html
+    assert f"<b>regressed -9.9 % since Tuesday</b>: <code>{CASE}</code>" in html
+    assert "<li><code>--step-delay-ms</code>: accepted not set, tonight <code>1000</code>" in html
+
+
 def test_the_page_comes_along_if_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with mail_server() as server:
         send(server, monkeypatch, what="mail+page")
@@ -90,7 +102,7 @@ def test_what_a_log_says_is_text(monkeypatch: pytest.MonkeyPatch, reason: str) -
 def test_a_subject_is_one_header(monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = Notice(
         subject="red\r\nBcc: all@example.org\n\nwords \ud800 " + "x" * 5000,
-        text="t", markdown="m", cluster="lab", is_red=True,
+        blocks=(Block((phrase("t"),)),), markdown="m", cluster="lab", is_red=True,
     )  # fmt: skip
     with mail_server() as server:
         send(server, monkeypatch, notice=hostile)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import results_makers as make
 from clusters.processes import LONG_S
+from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from notice_servers import LOOPBACK, Response, Web, self_signed, web_server
 
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import OptionText
+from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import (
     Difference,
@@ -61,6 +63,21 @@ def red(reason: str = "the log has ended", **environment: str) -> Results:
     failed = make.unmeasured_case(SECOND, Verdict.FAILED, reason)
     results = make.session(slow, failed, cluster="lab")
     return replace(results, environment={**results.environment, **environment})
+
+
+COMMIT_PAGE = "https://github.com/lab/bench/commit/3f2a91c"
+
+
+def with_commit(title: str) -> Results:
+    """A session with a loss that came with a commit of this title."""
+    commit = Commit(
+        name="3f2a91c04d5e", at=make.STARTED, author="Ben <b@x.org>", title=title,
+        address=COMMIT_PAGE,
+    )  # fmt: skip
+    known = CommitRange(
+        checkout="suite", first="1" * 12, last="3f2a91c", commits=(commit,), count=1
+    )
+    return make.session(moved_case(CASE, -9.9, replace(SINCE_TUESDAY, commits=(known,))))
 
 
 def green() -> Results:
@@ -112,19 +129,34 @@ def walked(data: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("reason", ["exit code 1", HOSTILE, f"{HOSTILE} " * 500, "x" * 100_000])
-def test_slack_gets_blocks_of_plain_text(web: Web, reason: str) -> None:
+def test_slack_gets_blocks_without_markup(web: Web, reason: str) -> None:
     message = payload(web, "slack", red(reason, ci_run="https://ci.example/runs/7"))
 
-    header, section, actions = message["blocks"]
-    assert [block["type"] for block in message["blocks"]] == ["header", "section", "actions"]
+    header, *told, actions = message["blocks"]
+    assert (header["type"], actions["type"]) == ("header", "actions")
+    assert {block["type"] for block in told} == {"rich_text"}
     assert CASE in header["text"]["text"] or "got slower" in header["text"]["text"]
-    assert "-9.9 %" in section["text"]["text"]
     assert len(header["text"]["text"]) <= 150
-    assert len(section["text"]["text"]) <= 3000
-    texts = [one for one in walked(message["blocks"]) if isinstance(one.get("text"), str)]
-    assert {text["type"] for text in texts} == {"plain_text"}  # no mention, link or format
+    texts = [one for one in walked(told) if "text" in one]
+    assert {"type": "text", "text": "regressed -9.9 % tonight", "style": {"bold": True}} in texts
+    assert {"type": "text", "text": CASE, "style": {"code": True}} in texts
+    # What a log holds is a mention, a link or a format in Slack's markup alone: here is none.
+    assert {text["type"] for text in texts} == {"text", "link"}
+    assert {text.get("url") for text in texts} == {None, "https://ci.example/runs/7"}
+    assert all(text["text"] for text in texts)
+    assert sum(len(text["text"]) for text in texts) < 4000
+    assert "mrkdwn" not in json.dumps(message)
     assert actions["elements"][0]["url"] == "https://ci.example/runs/7"
     assert "<" not in message["text"]  # what notifications show is Slack's markup
+
+
+def test_slack_gets_what_belongs_together_as_a_list_with_links(web: Web) -> None:
+    message = payload(web, "slack", with_commit("Fuse <!channel>"))
+    lists = [one for one in walked(message["blocks"]) if one.get("type") == "rich_text_list"]
+    lines = [line for one in lists for line in one["elements"]]
+    [link] = [it for line in lines for it in line["elements"] if it["type"] == "link"]
+    assert link["url"] == COMMIT_PAGE
+    assert link["text"] == "commit 3f2a91c of suite, Ben <b@x.org>: Fuse <!channel>"
 
 
 @pytest.mark.parametrize("reason", ["exit code 1", HOSTILE, f"{HOSTILE} " * 500])

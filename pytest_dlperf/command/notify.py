@@ -13,9 +13,10 @@ from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.night import night_of
+from pytest_dlperf.night.pieces import phrase
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.notices.notice import Block, Notice
 from pytest_dlperf.notices.sending import lines_of, send_all
 from pytest_dlperf.notices.summary import notice_of
 from pytest_dlperf.results.reading import read_results
@@ -125,7 +126,7 @@ def _configured(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, 
 def _test_notice() -> Notice:
     return Notice(
         subject=f"dlperf: a test of the notices, from {platform.node()}",
-        text=_TEST,
+        blocks=(Block((phrase(_TEST),)),),
         markdown=f"**dlperf: a test of the notices.**\n\n{_TEST}\n",
         cluster=None,
         is_red=False,

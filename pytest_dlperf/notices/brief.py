@@ -1,4 +1,4 @@
-"""The night in ten seconds: what mails, chats and comments say of it, as plain text and Markdown.
+"""The night in ten seconds: what mails, chats and comments say of it, in blocks and as Markdown.
 
 It stays short, however bad the night was: what has no room is counted.
 """
@@ -14,6 +14,7 @@ from pytest_dlperf.night import texts
 from pytest_dlperf.night.explanation_words import LONGEST_LINE, short_commit
 from pytest_dlperf.night.night import CASES_NAMED
 from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
+from pytest_dlperf.notices.notice import Block, plain_text
 from pytest_dlperf.reports.markdown_text import bullets, rendered
 
 if TYPE_CHECKING:
@@ -32,23 +33,32 @@ class Brief(Struct, frozen=True, kw_only=True):
 
     subject: str
     """One line: a mail's subject, a chat's title."""
-    text: str
-    """Plain text, to be read below the subject."""
+    blocks: tuple[Block, ...]
+    """Paragraphs, to be read below the subject."""
     markdown: str
     """The same as GitHub-flavoured Markdown, with the subject's sentence."""
+
+    @property
+    def text(self) -> str:
+        """The blocks as plain text."""
+        return plain_text(self.blocks)
 
 
 def brief_of(night: Night, *, page: str | None = None) -> Brief:
     """Tell a session shortly; ``page`` is the address or the place of its page."""
     shown = ENTRIES_SHOWN
-    while len(text := _text(night, shown, page)) > LONGEST_TEXT and shown:
+    while len((brief := _brief(night, shown, page)).text) > LONGEST_TEXT and shown:
         shown -= 1
+    return brief
+
+
+def _brief(night: Night, shown: int, page: str | None) -> Brief:
     cluster, said = night.results.cluster, night.sentence
     if len(night.bad) == 1 and len(night.bad[0].case_ids) == 1:
         said = phrase("{}: {}", said, night.bad[0].named)
     return Brief(
         subject=str(phrase("dlperf {}: {}", cluster, said).cut(LONGEST_SUBJECT)),
-        text=text,
+        blocks=tuple(_blocks(night, shown, page)),
         markdown=_markdown(night, shown, page),
     )
 
@@ -67,8 +77,7 @@ def _more(left: Sequence[Entry]) -> Text:
 
 def _below(entry: Entry) -> Iterator[Text]:
     """Yield what stands below an entry's title."""
-    differences = entry.first_differences()
-    every = (*entry.lines, *entry.found, *differences, *entry.commits, *entry.people)
+    every = (*entry.lines, *entry.causes, *entry.people)
     yield from (line.cut(LONGEST_LINE) for line in every)
 
 
@@ -100,21 +109,19 @@ def _urgent(night: Night) -> list[Text]:
     return [*shown, *([phrase("{} more hosts cannot be used", more)] if more > 0 else [])]
 
 
-def _text(night: Night, shown: int, page: str | None) -> str:
+def _blocks(night: Night, shown: int, page: str | None) -> Iterator[Block]:
     # The subject, which says the sentence, stands above it wherever it is shown.
     day = phrase("{}, {}", night.results.cluster, word(night.began))
-    head = "\n".join(str(line) for line in (day, night.advice) if line)
-    blocks = [head, "\n".join(map(str, _urgent(night)))]
-    for entry in night.bad[:shown]:
-        title = phrase("{}: {}", entry.subject, entry.named)
-        blocks.append(
-            "\n".join([str(title.cut(LONGEST_LINE)), *(f"  {line}" for line in _below(entry))])
-        )
-    quiet = "\n".join(str(line.cut(LONGEST_LINE)) for line in _quiet(night))
-    places = "\n".join(
-        f"{name}: {texts.printable(piece.text)}" for name, piece in _places(night, page)
-    )
-    return "\n\n".join(filter(None, [*blocks, str(_more(night.bad[shown:])), quiet, places])) + "\n"
+    yield Block((day, night.advice) if night.advice else (day,))
+    every = [Block(tuple(_urgent(night)))]
+    every += [
+        Block((entry.title.cut(LONGEST_LINE),), tuple(_below(entry))) for entry in night.bad[:shown]
+    ]
+    every.append(Block(tuple(filter(None, [_more(night.bad[shown:])]))))
+    every.append(Block(tuple(line.cut(LONGEST_LINE) for line in _quiet(night))))
+    places = (phrase("{}: {}", word(name), place) for name, place in _places(night, page))
+    every.append(Block(tuple(places)))
+    yield from (block for block in every if block.lines)
 
 
 def _markdown(night: Night, shown: int, page: str | None) -> str:

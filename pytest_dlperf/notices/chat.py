@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import warnings
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.config.notices import NO_APPRISE
+from pytest_dlperf.night.pieces import Role
+from pytest_dlperf.night.texts import printable
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.notices.summary import notice_data
@@ -18,9 +21,16 @@ from pytest_dlperf.notices.summary import notice_data
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pytest_dlperf.night.pieces import Text
+    from pytest_dlperf.notices.notice import Block
 # https://docs.slack.dev/reference/block-kit: characters of a header, and of a section's text.
 _SLACK_HEADER: Final = 150
 _SLACK_SECTION: Final = 3000
+_SLACK_STYLES: Final = {
+    Role.STRONG: {"bold": True},
+    Role.CODE: {"code": True},
+    Role.CASE: {"code": True},
+}
 # A message may have 28 KB, with all that JSON adds to characters that are not ASCII.
 _TEAMS_TEXT: Final = 4000
 # A post may have 16,383 characters.
@@ -88,7 +98,7 @@ def slack_message(notice: Notice) -> dict[str, Any]:
     """Make a message of blocks; https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks."""
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _slack_text(notice.subject, _SLACK_HEADER)},
-        {"type": "section", "text": _slack_text(notice.text, _SLACK_SECTION)},
+        *map(_slack_block, notice.blocks),
     ]
     if notice.ci_run is not None:
         button = {"type": "button", "text": _slack_text("CI run", 75), "url": notice.ci_run}
@@ -102,6 +112,29 @@ def slack_message(notice: Notice) -> dict[str, Any]:
 
 def _slack_text(text: str, most: int) -> dict[str, Any]:
     return {"type": "plain_text", "text": clipped(text, most) or "-", "emoji": False}
+
+
+def _slack_block(block: Block) -> dict[str, Any]:
+    """Write a paragraph by the roles of its pieces: Slack looks for no markup in these."""
+    first, *others = map(_slack_line, block.lines)
+    lines = [*first, *chain(*([{"type": "text", "text": "\n"}, *line] for line in others))]
+    elements: list[dict[str, Any]] = [{"type": "rich_text_section", "elements": lines}]
+    if block.below:
+        items = [{"type": "rich_text_section", "elements": _slack_line(it)} for it in block.below]
+        elements.append({"type": "rich_text_list", "style": "bullet", "elements": items})
+    return {"type": "rich_text", "elements": elements}
+
+
+def _slack_line(line: Text) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for piece in line.pieces:
+        text = printable(piece.text)
+        if piece.address is not None:
+            found.append({"type": "link", "url": piece.address, "text": text})
+        elif text:
+            style = _SLACK_STYLES.get(piece.role)
+            found.append({"type": "text", "text": text, **({"style": style} if style else {})})
+    return found
 
 
 def teams_message(notice: Notice) -> dict[str, Any]:

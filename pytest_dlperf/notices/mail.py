@@ -18,11 +18,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pytest_dlperf.config.notices import SMTP_VARIABLE
 from pytest_dlperf.notices.notice import NoticeError, Notifier
 from pytest_dlperf.notices.posting import TIMEOUT_S, unreachable
+from pytest_dlperf.reports.html.pieces import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.notices.notice import Notice
+    from pytest_dlperf.notices.notice import Block, Notice
 
 _PORTS: Final = {"smtp": 25, "smtps": 465}
 _SUBMISSION: Final = 587
@@ -135,9 +136,9 @@ class Mail(Notifier):
         # RFC 3834: no absence notice comes back.
         message["Auto-Submitted"] = "auto-generated"
         subject, text = _whole(notice.subject), _whole(notice.text)
-        link = f"\n\n{notice.ci_run}" if notice.ci_run and notice.ci_run not in text else ""
-        message.set_content(f"{subject}\n\n{text}{link}\n")
-        message.add_alternative(_html(notice, subject, text), subtype="html")
+        link = "" if notice.ci_run is None or notice.ci_run in text else notice.ci_run
+        message.set_content("\n\n".join(filter(None, (subject, text, link))) + "\n")
+        message.add_alternative(_html(notice, subject, link), subtype="html")
         if self._with_page and notice.night is not None:
             from pytest_dlperf.reports.html.page import html_page
 
@@ -157,17 +158,24 @@ def _check_addresses(message: EmailMessage, connection: smtplib.SMTP, host: str)
         )
 
 
-def _html(notice: Notice, subject: str, text: str) -> str:
+def _html(notice: Notice, subject: str, link: str) -> str:
     colour = "#b3261e" if notice.is_red else "#1b6e3c"
-    link = ""
-    if notice.ci_run is not None:
-        link = f'<p><a href="{html.escape(notice.ci_run)}">CI run</a></p>'
+    blocks = [_block(block) for block in notice.blocks]
+    if link:
+        blocks.append(f'<p><a href="{html.escape(link)}">CI run</a></p>')
     return (
         '<!DOCTYPE html><html><head><meta charset="utf-8"></head>'
         '<body style="font-family:sans-serif;font-size:15px;line-height:1.4">'
-        f'<p style="font-weight:bold;color:{colour}">{html.escape(subject)}</p>'
-        f'<div style="white-space:pre-wrap">{html.escape(text)}</div>{link}</body></html>\n'
+        f'<p style="font-weight:bold;color:{colour}">{html.escape(subject)}</p>\n'
+        f"{''.join(blocks)}</body></html>\n"
     )
+
+
+def _block(block: Block) -> str:
+    below = "".join(f"<li>{rendered(line)}</li>\n" for line in block.below)
+    listed = f'<ul style="margin-top:0">{below}</ul>\n' if below else ""
+    margin = ' style="margin-bottom:0"' if below else ""
+    return f"<p{margin}>{'<br>'.join(map(rendered, block.lines))}</p>\n{listed}"
 
 
 def _line(text: str) -> str:

@@ -9,20 +9,40 @@ from msgspec import Struct
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_dlperf.night.night import Night
+    from pytest_dlperf.night.pieces import Text
 
 
 class NoticeError(BrokenError):
     """A notice cannot be sent. The message holds no secret: of an address only its host."""
 
 
+class Block(Struct, frozen=True):
+    """A paragraph of a notice."""
+
+    lines: tuple[Text, ...]
+    below: tuple[Text, ...] = ()
+    """What belongs to it: a list."""
+
+    def __str__(self) -> str:
+        """Return it as plain text."""
+        return "\n".join([*map(str, self.lines), *(f"  {line}" for line in self.below)])
+
+
+def plain_text(blocks: Iterable[Block]) -> str:
+    """Write blocks with a blank line between them."""
+    return "\n\n".join(map(str, blocks))
+
+
 class Notice(Struct, frozen=True, kw_only=True):
-    """What people are told: the text that is read in ten seconds, and what it is made from."""
+    """What people are told: what is read in ten seconds, and what it is made from."""
 
     subject: str
     """One line."""
-    text: str
-    """Plain text of some lines, without the subject."""
+    blocks: tuple[Block, ...]
+    """Its paragraphs, without the subject."""
     markdown: str
     """The same for GitHub, GitLab and Mattermost: quotes of logs and files are escaped."""
     cluster: str | None
@@ -34,6 +54,11 @@ class Notice(Struct, frozen=True, kw_only=True):
     """The address of the CI's run, which may become a link."""
     night: Night | None = None
     """All of the session; ``None`` where there was none: that is what is told."""
+
+    @property
+    def text(self) -> str:
+        """The blocks as plain text."""
+        return plain_text(self.blocks)
 
 
 class Notifier:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night.explanation_words import dated, short_commit
+from pytest_dlperf.night.pieces import phrase
 from pytest_dlperf.night.texts import address, printable
-from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.notices.notice import Block, Notice
 from pytest_dlperf.reports.markdown_text import bullets, inline
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def overdue_notice(overdue: Sequence[LastSessions], now: datetime, within_s: flo
     sessions = [one for last in overdue for one in (last.later, last.whole) if one]
     return Notice(
         subject=subject,
-        text="\n".join(lines),
+        blocks=(Block(tuple(phrase("{}", line) for line in lines)),),
         markdown=f"**{inline(subject)}.**\n\n{bullets(map(inline, lines))}\n",
         cluster=overdue[0].cluster if len(overdue) == 1 else None,
         is_red=True,

@@ -13,9 +13,10 @@ from pytest_dlperf.night.case_status import (
     status_of,
     worst_first,
 )
-from pytest_dlperf.night.texts import address, plain
+from pytest_dlperf.night.pieces import phrase
+from pytest_dlperf.night.texts import address
 from pytest_dlperf.notices.brief import brief_of
-from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.notices.notice import Block, Notice
 from pytest_dlperf.notices.posting import clipped
 from pytest_dlperf.reports.markdown_text import inline
 from pytest_dlperf.results.file import metric_entry
@@ -48,7 +49,7 @@ def notice_of(
     brief = brief_of(night, page=page)
     return Notice(
         subject=brief.subject,
-        text="\n".join([brief.text.rstrip(), *map(plain, faults)]),
+        blocks=(*brief.blocks, *(Block((phrase("{}", fault),)) for fault in faults)),
         markdown="\n\n".join([brief.markdown.rstrip(), *map(inline, faults)]),
         cluster=night.results.cluster,
         is_red=night.is_red or bool(faults),

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night.pieces import Role, Text
+from pytest_dlperf.night.pieces import Text
 from pytest_dlperf.reports.html.drawing import badge_of
-
-if TYPE_CHECKING:
-    from pytest_dlperf.night.pieces import Piece
+from pytest_dlperf.reports.html.pieces import rendered, shown
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-
-# What a browser must not get as it is: control characters but tab and line feed, characters that
-# turn the direction of writing or cannot be seen, and halves of characters, which no file can hold.
-_UNSHOWN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
-)
 
 
 def render(template_name: str, **values: Any) -> str:
@@ -60,29 +50,12 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     if isinstance(value, Text):
-        return Markup().join(map(_piece, value.pieces))
+        return Markup(rendered(value, has_cases=True))  # noqa: S704 - each piece is escaped
     if value is None:
         # "None" is nothing to read, and an empty place would hide that a number is missing.
         msg = "a template writes a value that is not there"
         raise TypeError(msg)
-    text = value if isinstance(value, str) else str(value)
-    if text.isprintable():
-        return text
-    return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def _piece(piece: Piece) -> Markup:
-    """Write a piece of a text of the night by its role."""
-    text = escape(_shown(piece.text))
-    if piece.address is not None:
-        return Markup('<a href="{}">{}</a>').format(piece.address, text)
-    if piece.role is Role.CASE:
-        return Markup('<a class="id" href="#case-{0}">{0}</a>').format(text)
-    if piece.role is Role.CODE:
-        return Markup("<code>{}</code>").format(text)
-    if piece.role is Role.STRONG:
-        return Markup("<b>{}</b>").format(text)
-    return text
+    return shown(value if isinstance(value, str) else str(value))
 
 
 @cache
