@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 import results_makers as make
-from explained import DELAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
+from explained import DELAY, MONDAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
 from msgspec.structs import replace
 
 from pytest_dlperf.history.series import CaseHistory, Drift
@@ -88,6 +88,18 @@ def test_a_session_is_a_sentence(cases: list[CaseResult], sentence: str) -> None
 def test_an_interrupted_session_says_so_first() -> None:
     results = replace(make.session(*passing(3)), interrupted=True)
     assert str(sentence_of(results)) == "interrupted: all 3 cases pass"
+
+
+def test_the_sentence_says_since_when_a_case_has_no_number() -> None:
+    def failed(number: int, since: PastNight) -> CaseResult:
+        broken = make.unmeasured_case(case_id(number), Verdict.FAILED, "exited with 3")
+        return explained(broken, Explanation(since=since, last_good=MONDAY))
+
+    tonight = PastNight(at=make.STARTED)
+    one = make.session(failed(1, tonight), *passing(1))
+    assert str(sentence_of(one)) == "1 of 2 cases failed tonight"
+    both = make.session(failed(1, tonight), failed(2, TUESDAY), *passing(2))
+    assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them tonight"
 
 
 def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() -> None:
@@ -237,10 +249,14 @@ def test_a_drift_is_told_with_the_step_beside_it() -> None:
 
 def test_what_passes_again_is_a_fact() -> None:
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
-    (fact,) = night_of(make.session(*again)).facts
+    night = night_of(make.session(*again))
+    (fact,) = night.facts
     assert str(fact) == (
         f"passes again, was red since Tuesday 2026-11-17: {case_id(500)}, {case_id(501)}"
     )
+    assert str(night.sentence) == "both cases pass again"
+    some = night_of(make.session(*again, *passing(4)[2:]))
+    assert str(some.sentence) == "all 4 cases pass, 2 of them again"
 
 
 def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:

@@ -14,28 +14,20 @@ _LARGEST: Final = 3_000_000
 """Bytes; GitHub reads no file that is larger."""
 
 
-def owners_of(files: list[Path]) -> dict[Path, tuple[str, ...]]:
-    """Return the owners of those files that have any; none outside a Git checkout.
+def owners_of(file: Path) -> tuple[str, ...]:
+    """Return the owners of a file; none outside a Git checkout.
 
     As for forges, the last pattern that matches counts, and one without owners takes them away.
     """
-    if not files:
-        return {}
-    top = git(files[0].parent, "rev-parse", "--show-toplevel")
+    top = git(file.parent, "rev-parse", "--show-toplevel")
     if not top:
-        return {}
+        return ()
     root = Path(top)
-    rules = _rules(root)
-    found = {}
-    for file in files:
-        try:
-            path = file.resolve().relative_to(root.resolve()).as_posix()
-        except ValueError:
-            continue
-        names = next((names for rule, names in reversed(rules) if rule.fullmatch(path)), ())
-        if names:
-            found[file] = names
-    return found
+    try:
+        path = file.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        return ()
+    return next((names for rule, names in reversed(_rules(root)) if rule.fullmatch(path)), ())
 
 
 def _rules(root: Path) -> list[tuple[re.Pattern[str], tuple[str, ...]]]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.figures import lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.judgement import Judgement, PastNight
     from pytest_dlperf.model.results import CaseResult, MetricResult
 
 
@@ -171,3 +172,10 @@ def case_counts(
     text = ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
     failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
     return f"{'interrupted: ' * interrupted}{text}{failed}"
+
+
+def recovered_from(result: CaseResult) -> PastNight | None:
+    """Return the first night since which a case was red that passes again."""
+    nights = [one.red_since for one in result.explanations.values() if one.red_since is not None]
+    is_good = status_of(result) is CaseStatus.PASS
+    return min(nights, key=lambda one: parse_time(one.at)) if nights and is_good else None

@@ -43,6 +43,7 @@ from pytest_dlperf.night.pieces import (
     code,
     join,
     number,
+    owners_named,
     phrase,
     word,
 )
@@ -96,6 +97,8 @@ class CaseText(Struct, frozen=True):
     result: CaseResult
     tonight: str
     """When the session began, ISO 8601."""
+    owners: tuple[str, ...] = ()
+    """Of its system's file."""
 
     @property
     def title(self) -> Text:
@@ -145,10 +148,11 @@ class CaseText(Struct, frozen=True):
         return tuple(dict.fromkeys((*self.gaps, *_remarks(self.result))))
 
     @property
-    def accepted(self) -> tuple[Text, ...]:
-        """Who accepted the numbers that it was held against."""
-        found = _not_good(self.result)
-        return tuple(_by_metric(found, lambda known: _accepted(known, self.tonight)))
+    def people(self) -> tuple[Text, ...]:
+        """Who accepted the numbers that it was held against, and who to ask."""
+        accepted = _by_metric(_not_good(self.result), lambda it: _accepted(it, self.tonight))
+        names = owners_named(self.owners)
+        return (*accepted, *([phrase("ask {}", names)] if names else []))
 
     @property
     def differences(self) -> tuple[DifferenceTable, ...]:

@@ -17,11 +17,11 @@ from pytest_dlperf.night.advice import ACCEPT
 from pytest_dlperf.night.facts import gate_fact
 from pytest_dlperf.night.figures import rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
-from pytest_dlperf.night.pieces import Text, code, phrase, word
+from pytest_dlperf.night.pieces import Text, code, owners_named, phrase, word
 from pytest_dlperf.night.runs import RUNS_LISTED, interleaved_arms, runs_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.gate.verdicts import GateInput, GateResult, MeasuredCase
     from pytest_dlperf.model.judgement import Explanation, Judgement
@@ -63,7 +63,12 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 def failure_of(
-    result: GateResult, explanation: Explanation | None, *, cluster: str, tonight: str
+    result: GateResult,
+    explanation: Explanation | None,
+    *,
+    cluster: str,
+    tonight: str,
+    owners: Iterable[str] = (),
 ) -> Failure:
     """Put a verdict into words; ``tonight`` is when the session began, ISO 8601."""
     judgement, gate_input = result.judgement, result.input
@@ -88,6 +93,7 @@ def failure_of(
         facts=(
             *([] if is_whole else [Fact.of("reason", reason)]),
             *why_facts(judgement, explanation, tonight),
+            *owner_facts(owners),
             *_comparison(result, cluster, tonight),
             *_scaling(judgement, gate_input),
             *(Fact.of(metric.ratio_of or "", end) for end in judgement.ends),
@@ -140,6 +146,12 @@ def why_facts(
     differences = difference_texts(explanation.differences if explanation else (), judgement)
     for at, line in enumerate(first_differences(differences, DIFFERENCES_SHOWN)):
         yield Fact.of("" if at else "differs", line)
+
+
+def owner_facts(owners: Iterable[str]) -> Iterator[Fact]:
+    """Say who to ask, where that is known."""
+    if names := owners_named(owners):
+        yield Fact.of("ask", names)
 
 
 def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:

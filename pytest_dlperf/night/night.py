@@ -5,7 +5,6 @@ Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands b
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -13,23 +12,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import history_words, texts
 from pytest_dlperf.night.advice import advice_of
-from pytest_dlperf.night.case_status import CaseStatus, is_measured, status_of, worst_first
+from pytest_dlperf.night.case_status import (
+    CaseStatus,
+    is_measured,
+    recovered_from,
+    status_of,
+    worst_first,
+)
 from pytest_dlperf.night.figures import alike
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.night.pieces import (
     NOTHING,
     Piece,
     Text,
-    case,
     cases_named,
     code,
     join,
     number,
+    owners_named,
     phrase,
     word,
 )
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.history.case_history import Drifting, Histories, Past
+    from pytest_dlperf.history.case_history import Drifting, Past
     from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
     from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.night.explanation_words import ToldDifference
@@ -50,7 +53,6 @@ CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
 
 _ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
-_RECENT_DAYS: Final = 30
 AGES: Final = ("new tonight", "not known since when", "since earlier nights", "known")
 """Ages of what is bad, in the order in which it is told."""
 _TONIGHT, _UNDATED, _EARLIER, _KNOWN = range(len(AGES))
@@ -170,20 +172,26 @@ class Night(Struct, frozen=True, dict=True):
     def facts(self) -> tuple[Text, ...]:
         """What needs no action: drifts, what passes again, what is absent, what was accepted."""
         drifts = [one for one in self.past.drifts if one[0].case_id not in self._bad_ids]
-        return tuple(_facts(self.told, self._rest, drifts))
+        return (*self.recovered, *_facts(self.told, self._rest, drifts))
+
+    @cached_property
+    def recovered(self) -> tuple[Text, ...]:
+        """What passes again, and since when it was red."""
+        return tuple(_recovered(self._rest, self.told.started))
 
     @cached_property
     def suspicions(self) -> tuple[Text, ...]:
         """What only all cases together show, and may need action."""
         return (
             *(phrase("{}", line) for line in suspicion_lines(self.told.cases)),
-            *_new_levels(judged(self._rest, self.past.histories), self.told.started),
+            *history_words.new_levels(self._rest, self.past.histories, self.told.started),
         )
 
     @cached_property
     def drifts(self) -> tuple[Text, ...]:
         """A line for each case that drifts, as its history shows."""
-        return tuple(_drift_lines(judged(worst_first(self.told.cases), self.past.histories)))
+        cases = worst_first(self.told.cases)
+        return tuple(history_words.drift_lines(cases, self.past.histories))
 
     @cached_property
     def expected(self) -> tuple[Text, ...]:
@@ -307,8 +315,8 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
 
 def _owners(group: Group, results: Results) -> Text:
     systems = dict.fromkeys(result.case.system for result in group.cases)
-    names = dict.fromkeys(name for system in systems for name in results.owners.get(system, ()))
-    return phrase("ask {}", join(", ", map(code, names))) if names else NOTHING
+    names = owners_named(one for system in systems for one in results.owners.get(system, ()))
+    return phrase("ask {}", names) if names else NOTHING
 
 
 def _age(explanation: Explanation | None, tonight: str) -> int:
@@ -354,7 +362,6 @@ def _facts(
     results: Results, rest: Sequence[CaseResult], drifts: Sequence[Drifting]
 ) -> Iterator[Text]:
     """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
-    yield from _recovered(rest, results.started)
     if drifts:
         yield _drifts(drifts)
     for status in _ABSENT:
@@ -366,9 +373,7 @@ def _recovered(cases: Iterable[CaseResult], tonight: str) -> Iterator[Text]:
     """Say which cases pass again, by the night since which they were red."""
     by_night: dict[str, list[str]] = {}
     for result in cases:
-        red = [e.red_since for e in result.explanations.values() if e.red_since is not None]
-        if red and status_of(result) is CaseStatus.PASS:
-            first = min(red, key=lambda night: parse_time(night.at))
+        if (first := recovered_from(result)) is not None:
             by_night.setdefault(words.red_words(first, tonight), []).append(result.case.id)
     for was_red, ids in by_night.items():
         yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
@@ -391,47 +396,6 @@ def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
         said = phrase("{}: {}", said, texts.in_short(reasons[0]))
     different = {alike(reason, result) for result in cases for reason in reasons}
     yield phrase("{}; and other reasons", said) if len(different) > 1 else said
-
-
-def judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
-    """Return the histories of the metrics of these cases that a test judges."""
-    found = {}
-    for result in results:
-        of_case = histories.get(result.case.id, {})
-        names = [name for name, known in result.metrics().items() if known.metric.is_judged]
-        found[result.case.id] = {name: of_case[name] for name in names if name in of_case}
-    return found
-
-
-def _new_levels(histories: Histories, tonight: str) -> Iterator[Text]:
-    """Yield the new levels of the last weeks, a line for each case and day."""
-    since = f"{(parse_time(tonight) - timedelta(days=_RECENT_DAYS)).date()}"
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for case_id, by_metric in histories.items():
-        for name, history in by_metric.items():
-            for change in history.change_points:
-                levels = found.setdefault((change.at[:10], case_id), {})
-                told = name.partition(MEMBER)[0]  # of a family the name that moved the farthest
-                moved = change.difference_percent
-                levels[told] = max(levels.get(told, 0.0), moved, key=abs)
-    for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
-        if at >= since:
-            said = (
-                phrase("{} {}", name, number(numbers.signed_percent(moved)))
-                for name, moved in levels.items()
-            )
-            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", said))
-
-
-def _drift_lines(histories: Histories) -> Iterator[Text]:
-    """Yield the drift of each case's first metric that has one, and name the others."""
-    for case_id, by_metric in histories.items():
-        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
-        if drifts:
-            first, *others = drifts
-            also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
-            said = phrase("{}: {} {}", case(case_id), first, history_words.drift(drifts[first]))
-            yield phrase("{}; also {}", said, also) if also else said
 
 
 def _accepted(results: Results) -> Iterator[Text]:

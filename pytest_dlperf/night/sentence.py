@@ -12,6 +12,7 @@ from pytest_dlperf.night.case_status import (
     CaseStatus,
     decisive_metric,
     is_measured,
+    recovered_from,
     status_of,
     worst_first,
 )
@@ -19,7 +20,7 @@ from pytest_dlperf.night.figures import difference_percent, lost
 from pytest_dlperf.night.pieces import Text, join, number, phrase, word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import CaseResult, MetricResult, Results
@@ -104,7 +105,15 @@ def _verb(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Te
     if status in (CaseStatus.REGRESSED, CaseStatus.IMPROVED):
         return _moved(status, members, tonight)
     one, more = _ONE_AND_MORE[status]
-    return phrase("{}", word(one if len(members) == 1 else more))
+    said = word(one if len(members) == 1 else more)
+    if status in _NUMBERLESS:
+        return phrase("{}{}", said, _age(filter(None, map(decisive_metric, members)), tonight))
+    again = sum(recovered_from(result) is not None for result in members)
+    if not again:
+        return phrase("{}", said)
+    if again == len(members):
+        return phrase("{} again", said)
+    return phrase("{}, {} of them again", said, again)
 
 
 def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Text:
@@ -128,8 +137,9 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
     return phrase("{}; {} {}", said, word("worst" if is_loss else "most"), percent)
 
 
-def _age(known: Sequence[MetricResult], tonight: str) -> Text:
+def _age(members: Iterable[MetricResult], tonight: str) -> Text:
     """Say since when, or how many of them began tonight."""
+    known = list(members)
     ages = [
         words.since_words(one.explanation, tonight).removeprefix(words.DRIFTING) for one in known
     ]

@@ -17,7 +17,6 @@ from pytest_dlperf.files.environment import (
     describe_environment,
 )
 from pytest_dlperf.files.locks import LockError
-from pytest_dlperf.files.owners import owners_of
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.tolerance import detectable_percent
 from pytest_dlperf.gate.verdicts import is_outside_tolerance, withdraw
@@ -131,9 +130,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
 def _owners(suite: Suite, results: Iterable[CaseResult]) -> dict[str, tuple[str, ...]]:
     """Return who owns the files of systems of which a case is not good."""
     ids = {result.case.system for result in results if not status_of(result).is_good}
-    files = {name: suite.systems[name].file for name in sorted(ids & set(suite.systems))}
-    found = owners_of(list(files.values()))
-    return {name: found[file] for name, file in files.items() if file in found}
+    found = {name: suite.owners(name) for name in sorted(ids & set(suite.systems))}
+    return {name: owners for name, owners in found.items() if owners}
 
 
 def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.night.night import Night
 
 SUMMARY_BYTES: Final = 1_000_000
@@ -82,9 +82,9 @@ class Annotations(Report):
 
 def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
-    results, tonight = night.results, night.results.started
+    results = night.results
     cases = worst_first(results.cases)
-    errors = [_of_case(result, tonight) for result in cases if status_of(result).is_alarm]
+    errors = [_of_case(result, results) for result in cases if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
@@ -93,7 +93,7 @@ def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
     (errors if results.strict else warnings).extend(
         [
             *_absences(cases),
-            *(_of_case(case, tonight) for case in cases if status_of(case) is shifted),
+            *(_of_case(case, results) for case in cases if status_of(case) is shifted),
         ]
     )
     yield from _annotations("error", errors)
@@ -108,13 +108,14 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
             yield title, numbers.named(cases, 20)
 
 
-def _of_case(result: CaseResult, tonight: str) -> tuple[str, str]:
+def _of_case(result: CaseResult, results: Results) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
-    said = CaseText(result, tonight)
+    owners = results.owners.get(result.case.system, ())
+    said = CaseText(result, results.started, owners)
     lines = [*said.measured, *said.since, *said.found]
     for found in said.differences:
         lines += [row.line for row in found.rows[:DIFFERENCES_SHOWN]]
-    lines += said.commits()
+    lines += [*said.commits(), *said.people]
     return str(said.title), "\n".join(dict.fromkeys(map(str, lines)))
 
 

@@ -139,10 +139,10 @@ def _parts(night: Night) -> Iterator[Part]:
         if status in _ABSENT:
             continue  # it stands below, by its reason: there may be many with one
         if status.fails(strict=results.strict):
-            yield from _alarm(result, "Regressions and failures", results.started)
+            yield from _alarm(result, "Regressions and failures", results)
         elif status is CaseStatus.ENVIRONMENT_SHIFT:
             section = "No worse than the accepted software tonight"
-            yield from _alarm(result, section, results.started)
+            yield from _alarm(result, section, results)
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
@@ -197,13 +197,14 @@ def _some(lines: Sequence[str]) -> str:
 # ---------------------------------------------------------------- a case with an alarm
 
 
-def _alarm(result: CaseResult, section: str, tonight: str) -> Iterator[Part]:
+def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
-    said = CaseText(result, tonight)
+    owners = results.owners.get(result.case.system, ())
+    said = CaseText(result, results.started, owners)
     rows = map(_alarm_row, said.judged)
-    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
+    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.people)
     blocks = (
         f"### {rendered(said.title)}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),

@@ -79,13 +79,13 @@ class TerminalReport(Report):
         verbosity = self._config.get_verbosity()
         option = self._config.option
         has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
-        # Of a session in order the counts say as much.
         worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
-        if verbosity >= 0 and worst != "green":
+        # Of a session in order, as the one before it, the counts say as much.
+        if verbosity >= 0 and (worst != "green" or night.recovered):
             for line in wrapped(str(night.sentence), width, indent=4):
                 yield Line(line, ("bold", worst))
-            for line in wrapped(str(night.advice), width, indent=4):
-                yield Line(line)
+            for one in map(str, (night.advice, *night.recovered)):
+                yield from map(Line, wrapped(one, width, indent=4))
         yield from summary_lines(
             cases,
             results.ignored_logs,
