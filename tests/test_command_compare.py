@@ -68,9 +68,35 @@ def test_worse_is_a_failure_where_it_is_asked_for(
     assert capsys.readouterr().out.endswith("\n--fail-on: nothing fails\n")
 
 
+@pytest.mark.parametrize("word", ["worse", "too-few", "better"])
+def test_a_gate_fails_where_nothing_can_be_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    few = at(350.0, runs=2), at(150.0, runs=2)
+    assert compare(folder, *few) == 0
+    capsys.readouterr()
+    assert compare(folder, *few, "--fail-on", word, "--tolerance", "3") == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2].startswith("--fail-on: 1 case ")
+    assert told[-1] == f"  {ONE}"
+
+
+def test_a_gate_passes_where_one_metric_can_be_judged(folder: Path) -> None:
+    other = at(350.0, OPTIONS, runs=2)
+    sides = [session(at(350.0), other), session(at(350.0), other)]
+    for name, side in zip("ab", sides, strict=True):
+        write_json(folder / f"{name}.json", side)
+    assert main(["compare", "a.json", "b.json", "--fail-on", "worse"]) == 0
+    assert main(["compare", "a.json", "b.json", "--fail-on", "worse,too-few"]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ["--markdown", "-"],
+            "argument --markdown: '-' is no file; standard output is",
+        ),
         (["--fail-on", "worse,slower"], "argument --fail-on: 'slower' is not one of: worse, "),
         (["--fail-on", ""], "argument --fail-on: '' is not one of: worse, "),
         (["--fail-on=worse", "--tolerance=-1"], "argument --tolerance: '-1' is not a percentage"),
@@ -78,7 +104,7 @@ def test_worse_is_a_failure_where_it_is_asked_for(
         (["--tolerance=3"], "--tolerance: it is that of --fail-on, "),
     ],
 )
-def test_a_gate_that_cannot_be_meant_is_misuse(
+def test_what_cannot_be_meant_is_misuse(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     try:

@@ -73,6 +73,8 @@ def file_argument(text: str) -> str:
     file = path_argument(text)
     if _is_folder(file):
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
+    if file == "-":
+        raise argparse.ArgumentTypeError("'-' is no file; standard output is /dev/stdout")
     return file
 
 

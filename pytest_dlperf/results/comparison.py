@@ -205,18 +205,22 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
         Fails: a conclusion among these, where B differs by more than the tolerance; and whatever
         these are, a case with broken runs, and one that B lost: without a number it is not as good.
+        Where not a single metric can be judged, all of them fail.
         """
         found: dict[str, list[str]] = {}
-        for metric in self.metrics:
-            for case in metric.cases:
-                conclusion = case.conclusion
-                is_chosen = conclusion in conclusions and (
-                    not conclusion.is_certain or case.exceeds(tolerance_percent)
-                )
-                if case.metric.is_judged and (is_chosen or conclusion is Conclusion.BROKEN):
-                    word = "by" if conclusion.is_certain else "of"
-                    why = f"{conclusion.value} {word} {metric.name}"
-                    found.setdefault(why, []).append(case.case_id)
+        every = [(metric.name, case) for metric in self.metrics for case in metric.cases]
+        judged = [(name, case) for name, case in every if case.metric.is_judged]
+        for name, case in judged:
+            conclusion = case.conclusion
+            is_chosen = conclusion in conclusions and (
+                not conclusion.is_certain or case.exceeds(tolerance_percent)
+            )
+            if is_chosen or conclusion is Conclusion.BROKEN:
+                word = "by" if conclusion.is_certain else "of"
+                found.setdefault(f"{conclusion.value} {word} {name}", []).append(case.case_id)
+        if not (found or any(case.conclusion.is_certain for _, case in judged)):
+            ids = dict.fromkeys(case.case_id for _, case in every)
+            found["of which no metric can be judged"] = list(ids)
         return {**found, **{why: list(case_ids) for why, case_ids in self.lost.items()}}
 
 
