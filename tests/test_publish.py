@@ -85,6 +85,29 @@ def test_a_report_that_fails_costs_no_other(
     assert file.read_text(encoding="utf-8") == "c: nothing was measured"
 
 
+def test_all_reports_get_one_night() -> None:
+    given: list[Night] = []
+
+    class Asking(Report):
+        needs_tests = False
+
+        def write(self, night: Night) -> list[Note]:
+            given.append(night)
+            return [Note(str(night.sentence))]
+
+        def summary(self, night: Night, notes: Sequence[Note]) -> list[Line]:
+            given.append(night)
+            return [Line(note.text) for note in notes]
+
+    notes: list[Note] = []
+    reports = Reports([Asking(), Asking()], notes)
+    reports.write(NIGHT, any_report=True)
+    list(reports.summary(NIGHT))
+    assert len(given) == 4
+    assert all(night is NIGHT for night in given)
+    assert NIGHT.bad is NIGHT.bad  # made once
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     [note] = published(Text(tmp_path / "file" / "below"))
@@ -163,6 +186,7 @@ class Csv(FileReport):
         yield "team", "speed"
 
     def summary(self, night, notes):
+        yield Line(f"in short: {night.sentence}")
         yield Line(f"CSV of {len(night.results.cases)} cases after {len(notes)} notes", ("bold",))
 
 
@@ -186,7 +210,13 @@ def test_a_conftest_adds_a_report_with_an_option_of_its_own(
         *nights.usual("tonight"), "--csv", "new/it.csv", "--junitxml", "junit.xml", *workers
     )
 
-    result.stdout.fnmatch_lines(["CSV file: new/it.csv, in a new folder", "CSV of 2 cases after *"])
+    result.stdout.fnmatch_lines(
+        [
+            "CSV file: new/it.csv, in a new folder",
+            "in short: both cases pass",
+            "CSV of 2 cases after *",
+        ]
+    )
     rows = (suite.path / "new" / "it.csv").read_text(encoding="utf-8").splitlines()
     measured = [row.split(",")[:2] for row in rows if not row.endswith(",None")]
     assert [name for case_id, name in measured if case_id == "tiny-mlp-fp32-b4-1n2g"] == [
