@@ -17,6 +17,8 @@ from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.summary import notice_of
+from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.reports.markdown import markdown_page
 
 FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")
@@ -97,16 +99,19 @@ def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path: Pa
     assert not Past(of(lost(0)), file).drifts
 
 
-def test_drift_is_told_in_every_notice(tmp_path: Path) -> None:
+def test_drift_is_told_in_every_notice_and_page(tmp_path: Path) -> None:
     file = tmp_path / "history.sqlite3"
     levels = [400 * 0.9985**night for night in range(40)]
     last = fill(file, drawn(levels, noise=0.002), FIRST)
     [(series, drift)] = Past(last, file).drifts
     assert series.case_id == FIRST
     assert drift.percent < -3
-    notice = notice_of(night_of(last, file))
+    night = night_of(last, file)
+    notice = notice_of(night)
+    for text in (notice.text, markdown_page(night), html_page(night)):
+        assert "throughput of " in text
+        assert "drift" in text
     assert f"throughput of {FIRST}" in notice.text
-    assert "drift" in notice.text
 
 
 def test_a_failure_that_was_announced_is_no_change(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 import results_makers as make
 from explained import moved_case
 from msgspec.structs import replace
+from nights import Nights
+from suites import Suite
 
 from pytest_dlperf.files.owners import owners_of
 from pytest_dlperf.night.night import night_of
@@ -64,3 +66,28 @@ def test_an_entry_says_who_to_ask() -> None:
     results = replace(results, owners={"paddle-resnet50": ("@lab/speed", "ana@example.org")})
     (entry,) = night_of(results).bad
     assert str(entry.owners) == "ask @lab/speed, ana@example.org"
+
+
+@pytest.mark.in_process
+def test_a_failure_says_who_to_ask_and_the_next_good_night_that_it_passes_again(
+    suite: Suite,
+) -> None:
+    subprocess.run(["git", "init", "-q", str(suite.path)], check=True)  # noqa: S607 - the user's git
+    (suite.path / "CODEOWNERS").write_text("own.yaml @lab/speed\n", encoding="utf-8")
+    nights = Nights(suite, ["1n1g"])
+    nights.accept(nights.numbers("accepted"))
+
+    def night(name: str, level: float = 1.0) -> pytest.RunResult:
+        arguments = nights.usual(name, of_1n1g=level)
+        return suite.run(*arguments, "--dlperf-history", "history.sqlite3")
+
+    night("first")
+    red = night("slow", 0.7)
+    red.stdout.fnmatch_lines(["regressed -* tonight: throughput*", "  ask        @lab/speed"])
+
+    green = night("good")
+    assert green.ret == 0
+    green.stdout.fnmatch_lines(
+        ["the only case passes again", "passes again, was red since *: tiny-mlp-fp32-b4-1n1g"]
+    )
+    night("as good").stdout.no_fnmatch_line("*passes again*")
