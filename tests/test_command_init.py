@@ -163,6 +163,8 @@ def test_a_run_that_fails_says_what_it_printed(
         ("import lightning as L\n", "python", "lightning"),
         ("import argparse, torch, lightning as L\n", "torchrun", "lightning"),
         ("import torch; import pytorch_lightning as pl\n", "torchrun", "lightning"),
+        ("import torch, \\\n    lightning as L\n", "torchrun", "lightning"),
+        ('"""Without\nimport lightning\n"""\nimport torch\n', "torchrun", "torchrun"),
         ("import lightning as L\nfabric = L.Fabric()\n", "torchrun", "torchrun"),
         ("import transformers\ntransformers.Trainer()\n", "torchrun", "huggingface"),
         ("import jax\n", "python", "jax"),
@@ -260,6 +262,23 @@ def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(
     assert "loss: {sanity: finite}\n" in text
 
 
+def test_a_script_may_be_a_loop_without_arguments(project: Path) -> None:
+    """Nothing but a loop of the module itself trains when it is run."""
+    (project / "a_model.py").write_text(
+        "import torch\nfor _ in ():\n  pass\ndef f(loss):\n  loss.backward()\n", encoding="utf-8"
+    )
+    text = "import torch\nfor step in range(9):\n  loss = 1\n\n  loss.backward()\n"
+    (project / "zoo.py").write_text(text, encoding="utf-8")
+    assert main(["init", "--no-run"]) == 0
+    assert "zoo.py" in arguments(written(project))
+
+
+def test_a_folder_of_documents_gets_the_example_too(project: Path) -> None:
+    (project / "README.md").write_text("# Mine\n", encoding="utf-8")
+    assert main(["init"]) == 0
+    assert written(project).launch is not None
+
+
 @pytest.mark.parametrize(
     ("has_torch", "cases"),
     [
@@ -277,6 +296,9 @@ def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
     assert [case.id for case in system.cases] == cases
     assert system.launch is not None
     assert system.launch.devices.value == "cpu"
+    # Programs beside it may halve what it gets.
+    judged = [metric for metric in system.metrics if metric.name in ("throughput", "add", "others")]
+    assert {one.tolerance_percent or system.tolerance_percent for one in judged} == {50}
     assert main(["check"]) == 0
 
 
@@ -453,11 +475,14 @@ def test_the_command_is_found_in_the_scripts_of_the_repository(
 def test_without_anything_to_go_by_it_says_what_it_needs(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "README.md").write_text("# Something else\n", encoding="utf-8")
+    (project / "own.py").write_text("import sys\n", encoding="utf-8")
     assert main(["init"]) == 2
     told = capsys.readouterr().err
-    for option in ("--command", "--log", "--trainer"):
-        assert option in told
+    for remedy in ("--command", "--log", "--trainer", "pytest-dlperf init NEW_FOLDER"):
+        assert remedy in told
+    names = told.partition("one of ")[2].partition(". ")[0].split(", ")
+    assert {"torchrun", "accelerate", "megatron"} <= {*names}
+    assert {"fio", "host_memory", "torch_loader", "vllm_bench"}.isdisjoint(names)
     assert not (project / "bench_tests").exists()
 
 

@@ -20,7 +20,7 @@ from pytest_dlperf.command.first_suite import (
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
 from pytest_dlperf.command.training_log import identify_log, run_once
-from pytest_dlperf.config.extends import shipped_systems
+from pytest_dlperf.config.extends import is_trainer, shipped_systems
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.case import NAME_PATTERN
@@ -245,7 +245,8 @@ def _base(
         "no training was found here: no command of torchrun, accelerate, deepspeed or Paddle in "
         "scripts and documents, and no known trainer. Give the command that trains, --command "
         "'torchrun --nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer "
-        f"NAME, one of {', '.join(shipped)}"
+        f"NAME, one of {', '.join(filter(is_trainer, shipped))}. 'pytest-dlperf init NEW_FOLDER' "
+        "writes an example that runs here"
     )
 
 

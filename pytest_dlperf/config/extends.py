@@ -6,6 +6,7 @@ or a file, by its path from the one that names it. That may extend a further one
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
@@ -27,6 +28,15 @@ BASE: Final = Text("a system that ships, or a file of one")
 def shipped_systems() -> dict[str, Path]:
     """Find the system files that ship with the package, by name."""
     return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def is_trainer(name: str) -> bool:
+    """Whether a system that ships is of trainings; else it is of probes, which have no steps."""
+    text = shipped_systems()[name].read_text(encoding="utf-8")
+    base = re.search(r"^extends: (\w+)$", text, re.MULTILINE)
+    if base is not None and is_trainer(base[1]):
+        return True
+    return re.search(r"^(?:# +)?(?:unit|window):", text, re.MULTILINE) is not None
 
 
 def comment_of(name: str) -> tuple[str, str]:

@@ -50,7 +50,15 @@ _OWN_LOOPS: Final = ("lightning", "huggingface")
 _FABRIC: Final = re.compile(r"\bFabric\b(?![\s\S]*\b(?:Trainer|LightningCLI)\b)")
 """Lightning without its loop."""
 _LOCAL_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+(\.?[\w.]+)", re.MULTILINE)
-_IS_SCRIPT: Final = re.compile(r"__main__|argparse|\.fit\(|\.train\(\)")
+_IS_SCRIPT: Final = re.compile(
+    r"__main__|argparse|\.fit\(|\.train\(\)"
+    # A loop of the module itself, not of a function or class.
+    r"|^(?:for|while|with|if)\b.*(?:\n(?:[ \t].*)?)*?\n[ \t]+.*\.backward\(",
+    re.MULTILINE,
+)
+_NO_CODE: Final = re.compile(r"(\"\"\"|\'\'\')[\s\S]*?\1|\\\n")
+"""Docstrings, and ends of lines that go on."""
+_DOCUMENTS: Final = (".md", ".rst", "")
 _LIKELY: Final = re.compile(r"(?:pre)?train|fine_?tune|fit|sft|main|run", re.IGNORECASE)
 PROGRAMS: Final[Mapping[str, str]] = {
     "torchtitan": "torchtitan",
@@ -166,8 +174,8 @@ def requirements_below(folder: Path) -> dict[str, str]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder has no file but hidden ones."""
-    return next(_files(folder), None) is None
+    """Whether a folder has no file but hidden ones and documents such as a README."""
+    return all(file.suffix in _DOCUMENTS for file in _files(folder))
 
 
 def system_of_script(script: str | None, folder: Path) -> str | None:
@@ -213,6 +221,7 @@ def draws_random_data(script: str | None, folder: Path) -> bool:
 
 
 def _system_of_text(text: str) -> str | None:
+    text = _NO_CODE.sub(" ", text)
     found = next((name for name, each in _IMPORTS.items() if each.search(text)), None)
     return "torchrun" if found == "lightning" and _FABRIC.search(text) else found
 
