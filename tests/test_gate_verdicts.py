@@ -94,6 +94,7 @@ def test_runs_that_lie_too_far_apart_are_not_recorded() -> None:
     found = run_gate(about((1000, 1380), None), GateOptions(creates=True), no_control).judgement
     assert found.verdict is Verdict.NO_BASELINE
     assert "38.0 % apart" in (found.refused or "")
+    assert "set a wider tolerance" in (found.remedy or "")
 
 
 def test_a_speedup_over_a_device_that_has_become_slower_is_not_accepted() -> None:

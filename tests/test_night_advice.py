@@ -32,6 +32,12 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
     return explained(make.unmeasured_case(case_id(1), verdict, "exit code 1"), why)
 
 
+def refused(why: str, remedy: str | None = None) -> CaseResult:
+    case = make.measured_case(case_id(1), 1000.0, baseline=1000.0)
+    judgement = make.judged(Verdict.NO_BASELINE, measured=1000.0)
+    return make.with_judgement(case, replace(judgement, refused=why, remedy=remedy))
+
+
 @pytest.mark.parametrize(
     ("case", "advice"),
     [
@@ -56,6 +62,10 @@ def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
         (moved_case(case_id(1), -9.9, None), ""),
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
          "measure it again with more runs: --dlperf-repeats N"),
+        (broken(Verdict.NO_BASELINE), "record the first number: --dlperf-create-baselines"),
+        (refused("its runs differ by 15 %", "set a wider tolerance, such as 39 %"),
+         "set a wider tolerance, such as 39 %"),
+        (refused("its reference is inconclusive"), "its reference is inconclusive"),
         (broken(Verdict.FAILED, SINCE_TUESDAY),
          "look at --step-delay-ms first: it came with it, nothing else"),
         (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=())), ""),

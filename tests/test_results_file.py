@@ -25,7 +25,7 @@ METRIC_KEYS = {
 }  # fmt: skip
 JUDGEMENT_KEYS = {
     "verdict", "measured", "accepted", "decision", "reason", "ends", "notes",
-    "standing_notes", "recorded", "refused", "excused",
+    "standing_notes", "recorded", "refused", "remedy", "excused",
 }  # fmt: skip
 
 

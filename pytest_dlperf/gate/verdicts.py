@@ -285,20 +285,19 @@ def accept(
         return judgement
     tolerance_percent = gate_input.tolerance_percent
     runs = gate_input.case.measurement.samples(gate_input.base.name).values
-    problem = scatter = why_too_scattered(runs, tolerance_percent=tolerance_percent)
+    problem = why_too_scattered(runs, tolerance_percent=tolerance_percent)
+    remedy = remedy_for_scatter(gate_input.metric, runs) if problem is not None else None
     if reference in (*_WORSE, Verdict.INCONCLUSIVE):
-        problem = f"its reference is {reference.value}"
+        problem, remedy = f"its reference is {reference.value}", None
     if problem is None and options.reason is None and _worsens(judgement, gate_input.baseline):
         problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is None:
         of_runs = notes_of_accepted(gate_input.metric, runs, tolerance_percent=tolerance_percent)
         judgement = replace(judgement, notes=(*judgement.notes, *of_runs))
     if problem is not None:
-        refusal = f"not accepted: {problem}"
-        if problem is scatter:
-            refusal += f"; {remedy_for_scatter(gate_input.metric, runs)}"
+        refusal = "; ".join(filter(None, (f"not accepted: {problem}", remedy)))
         reason = f"{judgement.reason}; {refusal}" if judgement.reason else refusal
-        return replace(judgement, reason=reason, refused=problem)
+        return replace(judgement, reason=reason, refused=problem, remedy=remedy)
     if judgement.verdict is Verdict.NO_BASELINE:
         # The reason why nothing could be compared stays as a note.
         notes = (*judgement.notes, *filter(None, [judgement.reason]))

@@ -123,6 +123,8 @@ class JudgementDetails(Struct, frozen=True, kw_only=True):
     """Whether tonight's number becomes the accepted one."""
     refused: str | None = None
     """Why a number that was to be accepted is not."""
+    remedy: str | None = None
+    """What it takes to accept it."""
     excused: bool = False
     """Whether the test was expected to fail, and did."""
 

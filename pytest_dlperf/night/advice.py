@@ -61,7 +61,9 @@ def _of_group(group: Group, tonight: str) -> Text:
     if words.is_known(explanation, tonight):
         return phrase("nothing new: all of it is known")
     if status in _BY_STATUS:
-        option = _OPTIONS.get(status)
+        judgement, option = group.judgement, _OPTIONS.get(status)
+        if judgement is not None and judgement.refused is not None:
+            return phrase("{}", judgement.remedy or judgement.refused)
         return phrase(_BY_STATUS[status], *([code(option)] if option else []))
     return _of_explanation(explanation, group) if explanation is not None else NOTHING
 
