@@ -378,6 +378,14 @@ def test_a_mistake_in_such_a_list_is_told_by_its_place(
     assert mistakes(tmp_path, GOOD.replace(old, new))[0].startswith(expected)
 
 
+def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path: Path) -> None:
+    text = LAYOUTS.replace("global_batch: 256", "global_batch: 257")
+    assert text != LAYOUTS
+    text = text.replace("precision: bf16", "precision: [bf16, fp8]")
+    told = mistakes(tmp_path, text)
+    assert len(told) == len({*told})
+
+
 def test_what_the_author_may_not_have_meant_is_remarked(tmp_path: Path) -> None:
     text = GOOD.replace("[1n1g, 4n8g]", "[1n8g, 4n8g]").replace("fp16", "[bf61, own8]")
     reference, precision = (str(one).partition("yaml:")[2] for one in load(tmp_path, text).remarks)

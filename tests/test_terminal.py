@@ -325,6 +325,7 @@ def test_a_failure_is_said_once_and_its_number_stands_before_the_name_of_its_tes
     [
         (["-k", "tiiny and 1n2g"], "-k: no test has 'tiiny' in its name; near: tiny"),
         (["-m", "dlperf(topology='9n9g')"], "-m: no case has topology='9n9g'; there are 1n1g, *"),
+        (["-m", "dlperf(nodes='1')"], "-m: nodes is a number: write nodes=1"),
         (["-m", "dlperf(size=3)"], "-m: cases have no 'size'; they have system, framework, *"),
     ],
 )

@@ -328,10 +328,16 @@ def case_remarks(place: YamlValue, cases: Mapping[Case, str], repeats: int) -> I
 
 def _unusual_precisions(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
     for name in dict.fromkeys(case.precision for case in cases):
-        near = get_close_matches(name, _USUAL_PRECISIONS, n=2, cutoff=_LIKE)
-        if near and near[0] != name:
-            meant = " or ".join(map(repr, near))
-            yield "precision", f"precision {name!r} is unusual; did you mean {meant}?"
+        if message := slip_of_precision(name):
+            yield "precision", message
+
+
+def slip_of_precision(name: str) -> str | None:
+    """Say which usual precision a name is mistaken for; ``None`` if it seems meant."""
+    near = get_close_matches(name, _USUAL_PRECISIONS, n=2, cutoff=_LIKE)
+    if not near or near[0] == name:
+        return None
+    return f"precision {name!r} is unusual; did you mean {' or '.join(map(repr, near))}?"
 
 
 def _references_to_train(

@@ -140,10 +140,11 @@ class YamlValue:
         return len(self._faults)
 
     def fault(self, message: str) -> None:
-        """Report a mistake at this place."""
+        """Report a mistake at this place, once however often it is found."""
         place = f"{self.file}:{self.line}"
-        problem = Problem(place=place, message=f"{self.path}: {message}")
-        self._faults.append((self.line, problem))
+        found = self.line, Problem(place=place, message=f"{self.path}: {message}")
+        if found not in self._faults:
+            self._faults.append(found)
 
     def fault_found(self, allowed: str) -> None:
         """Report that the value is not one of the allowed ones."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OPERATORS: Final = frozenset(("and", "or", "not"))
 _SHOWN: Final = 3
 _VALUES_SHOWN: Final = 12
-_ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|(\w+))""")
+_ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*('[^']*'|"[^"]*"|\w+)""")
 _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
 
 
@@ -88,8 +88,8 @@ def _parts(case: Case) -> Iterable[str]:
 
 
 def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
-    for name, *quoted in _ARGUMENT.findall(arguments):
-        wanted = "".join(quoted)
+    for name, written in _ARGUMENT.findall(arguments):
+        wanted = written.strip("'\"")
         markers = [case.marker() for case in cases]
         if markers and not any(name in marker for marker in markers):
             yield f"-m: cases have no {name!r}; they have {', '.join(markers[0])}"
@@ -100,3 +100,13 @@ def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
             if len(shown) > _VALUES_SHOWN:
                 shown = get_close_matches(wanted, shown, n=_SHOWN) or shown[:_VALUES_SHOWN]
             yield f"-m: no case has {name}={wanted!r}; there are {', '.join(shown)}"
+        elif not any(_matches(marker.get(name), written) for marker in markers):
+            is_quoted = written != wanted
+            right = wanted if is_quoted else repr(wanted)
+            kind = "a number" if is_quoted else "a text"
+            yield f"-m: {name} is {kind}: write {name}={right}"
+
+
+def _matches(value: object, written: str) -> bool:
+    """Whether pytest takes what an expression says for a value of a marker."""
+    return written.strip("'\"") == str(value) and (written[0] in "'\"") == isinstance(value, str)
