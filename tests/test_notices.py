@@ -493,7 +493,7 @@ def test_what_is_missing_costs_the_notice_only(
         ("mail=LOOSE", "--dlperf-notify", "needs addresses of mail"),
         (f"slack=https://h/{SECRET}", "--dlperf-notify", "name a variable that holds it, slack="),
         (f"apprise=tgram://{SECRET}/1", "--dlperf-notify", "is on the command line, where all"),
-        (f"slack=https://h/{SECRET}", "DLPERF_NOTIFY", ""),
+        (f"slack=https://h/{SECRET}", "DLPERF_NOTIFY", "stands in the variable itself, which"),
         ("mail=a@example.org github", "--dlperf-notify", ""),
     ],
 )

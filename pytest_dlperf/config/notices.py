@@ -88,9 +88,11 @@ class Target(NamedTuple):
 
             if find_spec("apprise") is None:
                 return str(self._error(f"{NO_APPRISE}; no notice will be sent"))
-        if self.kind in _SECRETS and not self.is_indirect and self.place.startswith("--"):
-            fault = "its address is on the command line, where all users of this machine can read"
-            return str(self._error(f"{fault} it; {self._remedy}"))
+        if self.kind in _SECRETS and not self.is_indirect:
+            fault = "its address stands in the variable itself, which logs and trainers may show"
+            if self.place.startswith("--"):
+                fault = "its address is on the command line, where all users of this machine see it"
+            return str(self._error(f"{fault}; {self._remedy}"))
         return None
 
     @property
