@@ -9,7 +9,7 @@ import re
 import sqlite3
 import sys
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,7 @@ def test_parquet_has_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert table.column_names == list(ExportedMeasurement._fields)
     first, *_, gone = table.to_pylist()
     assert first["started"] == datetime.fromisoformat(night(0))
+    assert first["ended"] - first["started"] == timedelta(0)
     assert (first["value"], first["runs"], first["verdict"]) == (401.0, 2, "pass")
     assert (gone["value"], gone["hosts"]) == (None, None)
     # Types do not depend on the rows.
@@ -150,7 +151,7 @@ def test_without_pyarrow_parquet_is_refused(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     said = refused(capsys, "--format", "parquet", "--output", "h.parquet")
-    assert "pip install pyarrow" in said
+    assert "pip install 'pytest-dlperf[parquet]'" in said
     assert not Path("h.parquet").exists()
 
 

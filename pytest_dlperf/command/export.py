@@ -103,7 +103,8 @@ def _check_parquet(options: Namespace) -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            "--format parquet needs pyarrow (pip install pyarrow); csv and jsonl need nothing"
+            "--format parquet needs pyarrow (pip install 'pytest-dlperf[parquet]'); csv and "
+            "jsonl need nothing"
         ) from error
     if options.output is None:
         raise UsageError("--format parquet is not text; name the file with --output")
@@ -117,8 +118,13 @@ def _parquet(rows: Sequence[ExportedMeasurement]) -> bytes:
         name: pa.type_for_alias(_KINDS[(get_args(hint) or (hint,))[0].__name__])
         for name, hint in get_type_hints(ExportedMeasurement).items()
     }
-    columns["started"] = pa.timestamp("us", tz="UTC")
-    values = [{**row._asdict(), "started": parse_time(row.started)} for row in rows]
+    for name in ("started", "ended"):
+        columns[name] = pa.timestamp("us", tz="UTC")
+    values: list[dict[str, Any]] = [
+        row._asdict()
+        | {"started": parse_time(row.started), "ended": row.ended and parse_time(row.ended)}
+        for row in rows
+    ]
     table = pa.Table.from_pylist(values, schema=pa.schema(columns))
     target = pa.BufferOutputStream()
     pq.write_table(table, target)

@@ -22,7 +22,7 @@ class ExportedMeasurement(NamedTuple):
 
     started: Time
     """When the session began, ISO 8601 with its zone."""
-    ended: str | None
+    ended: Time | None
     """When it ended, likewise; ``None`` where it was killed, or still runs."""
     session: str
     """Its id."""
