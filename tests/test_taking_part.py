@@ -331,6 +331,9 @@ def test_pytest_benchmark_is_seen_where_a_test_uses_it(
     result.assert_outcomes(passed=1)
     assert ("\nbenchmark: " in result.stdout.str()) is times
     assert not (pytester.path / ".benchmarks").exists()
+    (pytester.path / ".benchmarks").mkdir()
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    assert (pytester.path / ".benchmarks").exists()
     if times:
         pytester.runpytest_subprocess("--benchmark-autosave").assert_outcomes(passed=1)
         assert len([*(pytester.path / ".benchmarks").rglob("*.json")]) == 1

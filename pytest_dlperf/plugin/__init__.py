@@ -7,6 +7,7 @@ registered when a collected test asks for one of these fixtures, or an option of
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -29,7 +30,6 @@ from pytest_dlperf.plugin.start import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.launch.launchers import Launcher
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _BENCHMARK_LINES: Final = pytest.StashKey[list[str]]()
+_HAD_STORAGE: Final = pytest.StashKey[bool]()
+"""Whether pytest-benchmark's folder was there before pytest."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +59,8 @@ def pytest_load_initial_conftests(
 
     A misspelt option gets a line in pytest's own error, unless a ``conftest.py`` declares it.
     """
+    storage = str(getattr(early_config.known_args_namespace, "benchmark_storage", ""))
+    early_config.stash[_HAD_STORAGE] = Path(storage.removeprefix("file://")).exists()
     join_host_files(args)
     for flag, meant in misspelt_options(args):
         parser.extra_info[flag] = f"did you mean {meant}?"
@@ -88,7 +92,7 @@ def _remove_empty_storage(config: pytest.Config) -> None:
     """Remove the folder that pytest-benchmark makes at each start; it makes it again to save."""
     session = getattr(config, "_benchmarksession", None)
     folder = getattr(getattr(session, "storage", None), "path", None)
-    if folder is not None:
+    if folder is not None and not config.stash.get(_HAD_STORAGE, True):
         with suppress(OSError):  # it is not empty, or gone
             folder.rmdir()
 
