@@ -86,6 +86,10 @@ def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all
     assert first.endswith("run 6: exited with 3")
     assert lines == ["the last line", "of a log"]
 
+    with_remedy = broken(f"no logs of it; give {'them ' * 50}")
+    assert str(with_remedy.head) == "failed since Tuesday: throughput; run 6: no logs of it"
+    assert with_remedy.facts[0] == Fact.of("more", f"give {'them ' * 50}")
+
     long = broken(f"exited with {'3' * 300}")
     assert str(long.head).endswith("3...")
     assert str(long.facts[0].lines[0]).endswith("3" * 300)

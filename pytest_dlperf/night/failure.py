@@ -75,8 +75,6 @@ def failure_of(
     case_id = gate_input.case.measurement.case_id
     head = headline(judgement, explanation, tonight, case_id=case_id)
     reason = judgement.reason or ""
-    # A reason of several lines ends with those of a log.
-    is_whole = "\n" not in reason and _in_head(reason, case_id) in str(head)
     metric = judgement.metric
     interleaved = {
         both.candidate.case_id: both
@@ -91,7 +89,7 @@ def failure_of(
     return Failure(
         head=head,
         facts=(
-            *([] if is_whole else [Fact.of("reason", reason)]),
+            *reason_facts(judgement, head, case_id=case_id),
             *why_facts(judgement, explanation, tonight),
             *owner_facts(owners),
             *_comparison(result, cluster, tonight),
@@ -112,7 +110,10 @@ def headline(
     subject = words.subject(judgement, explanation, tonight)
     said = phrase("{}: {}", subject, judgement.metric.name)
     if judgement.reason and not words.moved(judgement):
-        reason = texts.cut(_in_head(judgement.reason, case_id), _LONGEST_REASON)
+        reason = _in_head(judgement.reason, case_id)
+        if len(reason) > _LONGEST_REASON:
+            # A remedy follows the fault.
+            reason = texts.cut(reason.partition("; ")[0], _LONGEST_REASON)
         return phrase("{}; {}", said, reason)
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it or suspect.changes_nothing:
@@ -123,6 +124,17 @@ def headline(
     new = phrase("a new {}", code(told.name))
     what = new if is_commit else phrase("{} {}", code(told.name), code(told.values["tonight"]))
     return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
+
+
+def reason_facts(judgement: Judgement, head: Text, *, case_id: str) -> Iterator[Fact]:
+    """Say what the first line has left out of the reason."""
+    reason = judgement.reason or ""
+    said, _, rest = _in_head(reason, case_id).partition("; ")
+    # A reason of several lines ends with those of a log.
+    if "\n" not in reason and _in_head(reason, case_id) in str(head):
+        return
+    is_begun = "\n" not in reason and str(head).endswith(f"; {said}")
+    yield Fact.of("more", rest) if is_begun else Fact.of("reason", reason)
 
 
 def _in_head(reason: str, case_id: str) -> str:

@@ -77,10 +77,10 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         notes.has_unfit_hosts = isinstance(problem, UnfitHostsError)
         if notes.lacks_reference(case):
             metric = notes.metric
-            reason = f"the {metric.name} is not measured, for its reference is not: {problem}"
+            reason = f"its reference is not measured: {problem}"
             judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
             notes.judged(judgement)
-            problem = BrokenError(f"{_in_a_line(judgement, case.id)}\n  reason     {reason}")
+            problem = BrokenError(_without_explanation(judgement, case.id))
         if isinstance(problem, NotStartedError) and case == notes.record.case:
             verdict = Verdict.ENVIRONMENT_SHIFT
             judgement = Judgement(metric=notes.metric, verdict=verdict, reason=str(problem))
@@ -166,6 +166,16 @@ def _in_a_line(judgement: Judgement, case_id: str) -> str:
     from pytest_dlperf.night.failure import headline
 
     return str(headline(judgement, None, "", case_id=case_id))
+
+
+def _without_explanation(judgement: Judgement, case_id: str) -> str:
+    """Word a verdict and the whole of its reason."""
+    from pytest_dlperf.night.failure import headline, reason_facts
+    from pytest_dlperf.reports.failure import fact_lines
+
+    head = headline(judgement, None, "", case_id=case_id)
+    facts = reason_facts(judgement, head, case_id=case_id)
+    return "\n".join([str(head), *fact_lines(facts)])
 
 
 class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute
