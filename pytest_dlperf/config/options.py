@@ -142,8 +142,8 @@ class Settings(NamedTuple):
     hosts: OptionText | None = option(
         "hosts",
         "LIST",
-        "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; by default the nodes of "
-        "a Slurm allocation, else this machine",
+        "where to launch: `host[:devices]`, `node[01-04]:8`, …, or `--dlperf-hosts=@FILE`; by "
+        "default the nodes of a Slurm allocation, else this machine",
         read=values.as_written,
         environment=True,
     )
