@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_dlperf.gate.alarms import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
-from pytest_dlperf.gate.verdicts import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.metric import RuleName, throughput

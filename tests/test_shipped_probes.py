@@ -48,6 +48,13 @@ REAL: Final = {
         system="nccl_tests", axes="collective: [alltoall], dtype: [float]",
         metrics={"bus_bandwidth": 236.187, "busbw/8589934592/in": 361.06, "wrong": 0},
     ),
+    "rccl_tests_8b.log": Real(  # published: from 8 bytes on, eight MI300X
+        system="nccl_tests", axes=NCCL,
+        metrics={
+            "bus_bandwidth": 110.464, "busbw/1048576/out": 64.64, "busbw/8589934592/in": 315.91,
+            "latency/8/out": 19.28, "latency/524288/in": 24.75, "wrong": 0,
+        },
+    ),
     "hpl_mxp.log": Real(  # published: eight H100
         system="hpl_mxp", metrics={"gflops": 8.7877e5, "lu": 1.7273e6, "residual": 4.477002e-4},
     ),
@@ -100,9 +107,22 @@ def test_real_lines_are_read(log: str, tmp_path: Path) -> None:
     file.write_text(own(real.system, real.axes))
     run = judged(file, DATA / log)
     assert run.status is RunStatus.OK, run.reason
-    assert not run.missing
+    # Nothing there is below 1 MiB.
+    assert set(run.missing) <= {"latency"} - {name.partition("/")[0] for name in real.metrics}
     found = {name: run.metrics.get(name) for name in real.metrics}
     assert found == pytest.approx(real.metrics)
+
+
+def test_each_size_of_nccl_tests_has_one_number_that_can_be_judged(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(own("nccl_tests", NCCL))
+    text = (DATA / "rccl_tests_8b.log").read_text()
+    rounded_down = "  0  0 float sum -1 0.03 0.00 0.00 0 0.02 0.00 0.00 0\n"
+    run = judged(file, text.replace("           8  ", f"{2 * rounded_down}           8  ", 1))
+    names = [name.split("/") for name in run.metrics if "/" in name]
+    assert sorted({int(size) for _, size, _ in names}) == [8 << at for at in range(31)]
+    assert len(names) == 62
+    assert min(run.metrics[name] for name in run.metrics if name != "wrong") > 1
 
 
 @pytest.mark.parametrize(

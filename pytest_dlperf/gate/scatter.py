@@ -20,6 +20,7 @@ from pytest_dlperf.model.metric import Better, Source
 from pytest_dlperf.model.statistics import (
     MIN_RUNS_FOR_NOISE,
     difference_percent,
+    last_digit,
     mean,
     median,
     sample_standard_deviation,
@@ -157,7 +158,7 @@ def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> s
 
     Outliers count here: a noisy session makes the baseline blind.
     """
-    usual = _usual_scatter(sessions)
+    usual = _usual_scatter(sessions, runs)
     if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
         return None
     allowed = _MAX_SCATTER if len(runs) < LAST_LOOK else _MAX_SCATTER_OF_NINE
@@ -177,7 +178,7 @@ def is_scatter_uncertain(runs: Sequence[float], sessions: Sequence[Sequence[floa
 
     A sequential test of the baseline's scatter against three times that: nine runs are the last.
     """
-    usual = _usual_scatter(sessions)
+    usual = _usual_scatter(sessions, runs)
     if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
         return False
     dof = len(runs) - 1
@@ -186,11 +187,14 @@ def is_scatter_uncertain(runs: Sequence[float], sessions: Sequence[Sequence[floa
     return -_MIN_EVIDENCE_OF_QUIET < evidence < _MIN_EVIDENCE_OF_NOISE
 
 
-def _usual_scatter(sessions: Sequence[Sequence[float]]) -> float | None:
+def _usual_scatter(sessions: Sequence[Sequence[float]], runs: Sequence[float]) -> float | None:
+    """Return the scatter of sessions: half a printed digit at least, by which rounding differs."""
     known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
     if not known:
         return None
-    return max(median(known), noise([run for session in sessions for run in session]))
+    every = [run for session in sessions for run in session]
+    rounding = last_digit([*every, *runs]) / 2 / mean(runs)
+    return max(median(known), noise(every), rounding)
 
 
 def _scatter(runs: Sequence[float]) -> float:

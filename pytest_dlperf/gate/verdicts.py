@@ -6,8 +6,8 @@ first three. Whether a failure was expected is known only when the test has ende
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -30,9 +30,10 @@ from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.statistics import last_digit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
@@ -93,14 +94,25 @@ class GateInput(Struct, frozen=True):
         return self.case.baselines.get(self.metric.name)
 
     @property
+    def rounded_terms(self) -> Terms:
+        """Its terms, by which a loss of the last digit that is printed passes: that is rounding."""
+        if self.reference is not None:
+            return self.terms
+        values = self.case.measurement.samples(self.metric.name).values
+        accepted = chain(*self.baseline.rolling) if self.baseline is not None else ()
+        # A little more, as differences of two such numbers are no exact floats.
+        digit = last_digit([*values, *accepted]) * (1 + 1e-9)
+        return replace(self.terms, tolerance_at_least=max(self.terms.tolerance_at_least, digit))
+
+    @property
     def tolerance_percent(self) -> float:
         """The metric's tolerance in percent."""
-        return self.terms.tolerance_of(self.baseline, level=self.measured)
+        return self.rounded_terms.tolerance_of(self.baseline, level=self.measured)
 
     @property
     def min_loss_percent(self) -> float:
         """The smallest loss that counts where a control arm or the sequential rule decides."""
-        return self.terms.min_loss_of(self.metric, self.baseline)
+        return self.rounded_terms.min_loss_of(self.metric, self.baseline)
 
     @property
     def ends(self) -> tuple[MeasuredCase, ...]:
@@ -178,6 +190,7 @@ def decide(gate_input: GateInput) -> Judgement:
     direction has no baseline: sound runs pass.
     """
     metric, base, baseline = gate_input.metric, gate_input.base, gate_input.baseline
+    terms = gate_input.rounded_terms
     for end in gate_input.ends:
         unsound = _judge_unsound_runs(end.measurement, base, metric)
         if unsound is not None:
@@ -204,7 +217,7 @@ def decide(gate_input: GateInput) -> Judgement:
     if gate_input.reference is None:
         samples = gate_input.case.measurement.samples(metric.name)
         available = gate_input.case.measurement.available_runs
-        rule = rule_for(metric, baseline, gate_input.terms, available=available)
+        rule = rule_for(metric, baseline, terms, available=available)
         decision = plausible(last_decision(rule, samples.values), measured, baseline, metric)
         # A number that has moved says enough; of equal runs the rule tells.
         if decision.verdict is Verdict.PASS and not is_noise_free(baseline.rolling):
@@ -225,7 +238,7 @@ def decide(gate_input: GateInput) -> Judgement:
             *(() if is_green else decision.standing_notes),
             *filter(None, [new]),
             *decision.notes,
-            *gate_input.terms.notes(metric, baseline),
+            *terms.notes(metric, baseline),
             *_notes_of_gap(decision, baseline, gate_input.now),
             *baseline.notes(gate_input.case.measurement),
         ),
@@ -322,25 +335,6 @@ def withdraw(judgement: Judgement) -> Judgement:
 def excuse(judgement: Judgement) -> Judgement:
     """Excuse a judgement that fails a test which was expected to fail (``xfail``)."""
     return replace(judgement, excused=judgement.fails(strict=False))
-
-
-class ExpectedAlarms(Struct, frozen=True, kw_only=True):
-    """False alarms to expect in a night."""
-
-    number: float
-    """Sum of the judgements' probabilities."""
-    judged: int
-    unknown: int
-    """Further judgements without a probability: their baselines have too few runs."""
-
-
-def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
-    """Add up the probabilities of false alarms; without a comparison there is none."""
-    compared = [judgement for judgement in judgements if judgement.decision is not None]
-    known = [j.false_alarm for j in compared if j.false_alarm is not None]
-    return ExpectedAlarms(
-        number=math.fsum(known), judged=len(known), unknown=len(compared) - len(known)
-    )
 
 
 def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) -> Judgement | None:

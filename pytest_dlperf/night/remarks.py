@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.gate.alarms import expected_false_alarms
 from pytest_dlperf.gate.scaling import SUPER_LINEAR, oddities, where_lost
-from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import WitnessKind

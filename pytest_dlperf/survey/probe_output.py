@@ -159,4 +159,6 @@ def _read(path: Path, system: System) -> Run | None:
         declared=system.declared,
     )
     run = reader.finish()
-    return run if run.status is RunStatus.OK and run.metrics and not run.missing else None
+    judged = {metric.name for metric in system.metrics if metric.is_judged}
+    is_whole = run.status is RunStatus.OK and run.metrics and not judged & run.missing.keys()
+    return run if is_whole else None
