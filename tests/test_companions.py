@@ -84,6 +84,7 @@ def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: 
         "on the same hosts probe-net-1n1g bandwidth -70.0 %: the network; compute probe is as ever"
     )
     assert f"  probes     {said}" in result.stdout.str()
+    assert "to do: look at the network of its hosts first" in result.stdout.str()
     for form in forms.values():
         assert said in form.read_text(), form
     # Its runs are no case's own.
@@ -129,6 +130,11 @@ def test_a_training_whose_probe_breaks_is_not_started(suite: Suite, strict: list
     assert metric["verdict"] == "environment_shift"
     assert "probe-net-1n1g, which it needs, failed on the same hosts" in metric["reason"]
     assert "No such file" in metric["reason"]
+    shown = result.stdout.str()
+    assert "the only case was not started, for a probe that it needs" in shown
+    assert "to do: look at its hosts" in shown
+    assert "accepted software" not in shown
+    assert "the trainer" not in metric["reason"]
 
 
 @pytest.mark.in_process

@@ -94,7 +94,7 @@ def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(
 
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "failed"
-    assert run["reason"].startswith("the trainer ended with exit code 3 on node 1")
+    assert run["reason"].startswith("the program ended with exit code 3 on node 1")
     assert "MemoryError: node 1 has no more" in run["reason"]
     assert place.jobs() == []
     assert place.elsewhere() == []

@@ -245,7 +245,7 @@ def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) 
     assert headline(page) == "**Nothing was measured: the only case failed.**"
     alarm = section(page, "Regressions and failures")
     assert "### failed: `tiny-mlp-fp32-b4-1n1g`" in alarm
-    assert "- run 1: the trainer ended with exit code 7 on node 0" in alarm
+    assert "- run 1: the program ended with exit code 7 on node 0" in alarm
     assert re.search(r"```text\n(.*\n)*the trainer ran out of luck\n```", alarm)
     assert re.search(r"`/\S*/tiny-mlp/1n1g/mlp_b4_fp32_1.log`", alarm)
     [_, row] = rows(section(page, "Matrix"))

@@ -192,13 +192,13 @@ def test_what_is_wrong_with_a_host_is_said_once() -> None:
 
 def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended() -> None:
     reason = (
-        "run 1: the trainer ended with exit code 2 on node 0; the log holds no step; "
+        "run 1: the program ended with exit code 2 on node 0; the log holds no step; "
         "the log of node 0, /runs/1.log, ends with:\nusage: train.py\ntrain.py: error: no --fused"
     )
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
     (entry,) = night_of(make.session(case)).bad
     assert str(entry.reason) == (
-        "run 1: the trainer ended with exit code 2 on node 0: train.py: error: no --fused; "
+        "run 1: the program ended with exit code 2 on node 0: train.py: error: no --fused; "
         "the log holds no step; log /runs/1.log"
     )
 

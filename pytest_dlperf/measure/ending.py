@@ -83,7 +83,7 @@ def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
     failures = [f"{_exit_text(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
     left_out = len(failures) - NODES_SHOWN
     more = f" and on {left_out} more nodes" if left_out > 0 else ""
-    reason = f"the trainer ended with {', '.join(failures[:NODES_SHOWN])}{more}"
+    reason = f"the program ended with {', '.join(failures[:NODES_SHOWN])}{more}"
     return RunStatus.FAILED, reason
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.night import explanation_words as words
+from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus
 from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
 
@@ -29,6 +30,7 @@ _BY_STATUS: Final = {
     CaseStatus.LOST: "run it again: a worker was lost",
     CaseStatus.NO_BASELINE: "record the first number: {}",
     CaseStatus.INCONCLUSIVE: "measure it again with more runs: {}",
+    CaseStatus.NOT_STARTED: "look at its hosts: a probe that it needs broke there",
     CaseStatus.ENVIRONMENT_SHIFT: "look at hosts and drivers: the accepted software is slower too",
 }
 _OPTIONS: Final = {
@@ -71,6 +73,11 @@ def _of_group(group: Group, tonight: str) -> Text:
 def _of_explanation(explanation: Explanation, group: Group) -> Text:
     if explanation.found is not None:
         return phrase("act on what the hunt has found")
+    blamed = [one for one in explanation.companions if one.is_blamed]
+    if blamed:
+        resources = dict.fromkeys(texts.printable(one.resource) for one in blamed)
+        said = word(" and ".join(resources))
+        return phrase("look at the {} of its hosts first: probes found it worse", said)
     came = [it for it in explanation.differences if it.came_with_it and not it.changes_nothing]
     if came:
         return _of_suspects(came, explanation, group)

@@ -32,6 +32,8 @@ class CaseStatus(str, Enum):
     NO_BASELINE = "no_baseline"
     LOST = "lost"
     """A test of the case was lost with its worker."""
+    NOT_STARTED = "not started"
+    """A probe that it needs broke on its hosts."""
     ENVIRONMENT_SHIFT = "environment_shift"
     NOT_JUDGED = "not judged"
     NOT_MEASURED = "not measured"
@@ -53,7 +55,7 @@ class CaseStatus(str, Enum):
     @property
     def is_alarm(self) -> bool:
         """Whether a test of the case failed and needs action."""
-        return self.rank <= CaseStatus.LOST.rank
+        return self.rank <= CaseStatus.NOT_STARTED.rank
 
     @property
     def is_good(self) -> bool:
@@ -77,7 +79,12 @@ def of_judgement(judgement: Judgement) -> CaseStatus:
     if judgement.recorded:
         is_first = judgement.verdict is Verdict.PASS
         return CaseStatus.RECORDED if is_first else CaseStatus.ACCEPTED
-    return CaseStatus.EXPECTED if judgement.excused else CaseStatus(judgement.verdict.value)
+    if judgement.excused:
+        return CaseStatus.EXPECTED
+    is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
+    # Nothing was compared where nothing was measured.
+    is_started = not is_shift or judgement.measured is not None
+    return CaseStatus(judgement.verdict.value) if is_started else CaseStatus.NOT_STARTED
 
 
 def status_of(result: CaseResult) -> CaseStatus:

@@ -32,6 +32,10 @@ _ONE_AND_MORE: Final = {
     CaseStatus.INCONCLUSIVE: ("is undecided", "are undecided"),
     CaseStatus.NO_BASELINE: ("has no baseline", "have no baseline"),
     CaseStatus.LOST: ("was lost with its worker", "were lost with their workers"),
+    CaseStatus.NOT_STARTED: (
+        "was not started, for a probe that it needs",
+        "were not started, for probes that they need",
+    ),
     CaseStatus.ENVIRONMENT_SHIFT: (
         "is worse, and so is the accepted software",
         "are worse, and so is the accepted software",
@@ -55,6 +59,7 @@ _ORDER: Final = (
     CaseStatus.REGRESSED,
     CaseStatus.INCONCLUSIVE,
     CaseStatus.NO_BASELINE,
+    CaseStatus.NOT_STARTED,
     CaseStatus.ENVIRONMENT_SHIFT,
     CaseStatus.NOT_JUDGED,
     CaseStatus.NOT_MEASURED,

@@ -31,7 +31,7 @@ _LONGEST_REASON: Final = 200
 def in_short(reason: str) -> str:
     """Write a reason in one line: of the end of a log, which stands below it, the last line.
 
-    That says most, and comes right behind how the trainer ended; of a run that hung, the last
+    That says most, and comes right behind how the program ended; of a run that hung, the last
     steps say more.
     """
     head, *below = reason.split("\n")

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 LETTERS: Final = {
     CaseStatus.IMPROVED: "+",
     CaseStatus.ENVIRONMENT_SHIFT: "~",
+    CaseStatus.NOT_STARTED: "~",
     CaseStatus.REGRESSED: "R",
     CaseStatus.INCONCLUSIVE: "?",
     CaseStatus.NO_BASELINE: "N",

@@ -26,6 +26,7 @@ _SIGNS: Final = {
     CaseStatus.INCONCLUSIVE: "?",
     CaseStatus.NO_BASELINE: "○",
     CaseStatus.LOST: "∅",
+    CaseStatus.NOT_STARTED: "⊘",
     CaseStatus.ENVIRONMENT_SHIFT: "≈",
     CaseStatus.NOT_JUDGED: "·",
     CaseStatus.NOT_MEASURED: "·",
