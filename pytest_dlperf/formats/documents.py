@@ -1,7 +1,8 @@
 """Numbers by key, in what a program has written as a whole: JSON, lines of JSON, CSV.
 
 They are looked for when the program has ended. A document of JSON begins where a line does and may
-go over many; lines beside it are passed over.
+go over many; lines beside it are passed over. What is cut off, or there twice, is told: the number
+before it may be an old one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from msgspec import Struct
 
 from pytest_dlperf.formats.expressions import Match
 from pytest_dlperf.formats.keyed import CsvRecord, Keyed
+from pytest_dlperf.formats.printed import printed_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.formats.keyed import Header
 
@@ -24,9 +26,11 @@ ANY: Final = "*"
 BY_KEY: Final = "name"
 """The group that ``*`` fills where no other group names."""
 VALUE: Final = "value"
-_BEGIN: Final = re.compile(r"^[{\[]", re.MULTILINE)
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_BEGIN: Final = re.compile(rf"^{_BYTE_ORDER_MARK}?(?P<document>[{{\[])", re.MULTILINE)
+_SURELY_JSON: Final = re.compile(r'\{\s*"|\[\s*[{\["]')
+_LINE_END: Final = re.compile(r"$", re.MULTILINE)
 _SHOWN: Final = 8
-_DECODER: Final = json.JSONDecoder()
 
 _Path: TypeAlias = "tuple[str, ...]"
 
@@ -39,22 +43,45 @@ class Found(Struct, frozen=True):
     problem: str | None = None
 
 
+class _Unread(Struct, frozen=True):
+    """A document that does not parse, and whether it is one that was not written to its end."""
+
+    why: str
+    is_cut: bool = False
+
+
 class CsvTable(CsvRecord, frozen=True):
     """Rows of CSV below a line that names the columns."""
 
     def find(self, text: bytes) -> Iterator[Found]:
-        """Find the rows; one without a value has a problem."""
+        """Find the rows; one without a value, or with too many or few cells, has a problem."""
         header: Header | None = None
         end = 0
-        for line in text.splitlines(keepends=True):
+        mark = _BYTE_ORDER_MARK.encode()
+        for line in text.replace(mark, b" " * len(mark)).splitlines(keepends=True):
             begin, end = end, end + len(line)
             bare = line.rstrip(b"\r\n")
             named = self.header(bare)
             match = self.row(bare, header) if header is not None and named is None else None
-            header = named or header
             if match is not None:
                 empty = [key for group, key in self.keys.items() if match[group] is None]
                 yield Found(match, begin, f"{empty[0]!r} is empty" if empty else None)
+            elif header is not None and named is None:
+                problem = self._why_no_row(header, header.cells(bare), has_end=bare != line)
+                if problem is not None:
+                    yield Found(_no_match(self), begin, problem)
+            header = named or header
+
+    def _why_no_row(self, header: Header, cells: Sequence[bytes], *, has_end: bool) -> str | None:
+        """Say what is wrong with a row of too many or few cells; nothing of another line."""
+        columns = header.columns
+        if len(cells) > len(columns):
+            keys = [key for group, key in self.keys.items() if group.startswith(VALUE)]
+            if not all(_is_number(cells[columns.index(key)]) for key in keys):
+                return None
+        elif has_end or not 1 < len(cells) < len(columns):
+            return None
+        return f"a row has {len(cells)} cells, the line above it {len(columns)}"
 
     def why_nothing(self, text: bytes) -> str:
         """Say what is there instead, where nothing was found."""
@@ -76,22 +103,29 @@ class JsonTree(Keyed, frozen=True):
 
     def find(self, text: bytes) -> Iterator[Found]:
         """Find the values of all documents; where one is missing or no number is a problem."""
+        cut: Found | None = None
         for document, offset in _documents(text):
-            if isinstance(document, str):
+            if isinstance(document, _Unread):
+                cut = Found(_no_match(self), offset, document.why) if document.is_cut else cut
                 continue
+            cut = None
             said = {path: _at(document, tuple(path.split("."))) for path in self.where}
             if all(_text(said[path]) == wanted for path, wanted in self.where.items()):
                 first = next(iter(self._values.values()))
-                for wild in _wild(document, first):
-                    yield self._record(document, wild, offset)
+                found = [self._record(document, wild, offset) for wild in _wild(document, first)]
+                if self.where and not found:
+                    found = [Found(_no_match(self), offset, _missing(document, first))]
+                yield from found
+        if cut is not None:
+            yield cut
 
     def why_nothing(self, text: bytes) -> str:
         """Say what is there instead, where nothing was found."""
         why = "nothing there is JSON"
         for document, _ in _documents(text):
-            if not isinstance(document, str):
+            if not isinstance(document, _Unread):
                 return _missing(document, next(iter(self._values.values())))
-            why = document
+            why = document.why
         return why
 
     def _record(self, document: Any, wild: _Path, offset: int) -> Found:
@@ -110,19 +144,44 @@ def _documents(text: bytes) -> Iterator[tuple[Any, int]]:
     """Decode the JSON documents of a text; where one does not parse, say why."""
     decoded = text.decode("utf-8", "surrogateescape")
     position = offset = counted = 0
-    while (begin := _BEGIN.search(decoded, position)) is not None:
-        position = begin.end()
+    while (begun := _BEGIN.search(decoded, position)) is not None:
+        begin, position = begun.start("document"), begun.end()
         try:
-            document, position = _DECODER.raw_decode(decoded, begin.start())
+            document, position = _DECODER.raw_decode(decoded, begin)
         except json.JSONDecodeError as error:
-            document = f"the JSON there does not parse: {error.msg} (line {error.lineno})"
+            document = _unread(decoded, begin, error)
         except RecursionError:
-            document = "the JSON there is nested too deeply"
-        offset += len(decoded[counted : begin.start()].encode("utf-8", "surrogateescape"))
-        counted = begin.start()
+            document = _Unread("the JSON there is nested too deeply")
+        offset += len(decoded[counted:begin].encode("utf-8", "surrogateescape"))
+        counted = begin
         yield document, offset
 
 
+def _unread(text: str, begin: int, error: json.JSONDecodeError) -> _Unread:
+    """Tell a document that ends too soon, with its line or the text, from a line of another kind.
+
+    A text in quotes without an end goes on to that of its line.
+    """
+    line_end = _LINE_END.search(text, begin)
+    end = line_end.start() if line_end is not None else len(text)
+    between = text[end : error.pos].strip() if error.pos >= end else text[error.pos :].strip()
+    is_at_end = not between or error.msg.startswith("Unterminated string")
+    why = f"{error.msg} (line {error.lineno})"
+    if is_at_end and _SURELY_JSON.match(text, begin):
+        return _Unread(f"the JSON there is cut off: {why}", is_cut=True)
+    return _Unread(f"the JSON there does not parse: {why}")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its keys; one that is there twice has no value unless both are equal."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = _TWICE if key in found and found[key] != value else value
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+_TWICE: Final = object()
 _ABSENT: Final = object()
 
 
@@ -173,8 +232,8 @@ def _text(value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    if value is _ABSENT:
-        return "not there"
+    if value in (_ABSENT, _TWICE):
+        return "not there" if value is _ABSENT else "there twice"
     return f"{json.dumps(value)[:60]}, which is not a number"
 
 
@@ -189,6 +248,19 @@ def _missing(document: Any, path: _Path) -> str:
             return f"{before} has no {path[number]!r}, but {has}"
         place, number = inner, number + used
     return "what 'where' says is not there"
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        printed_number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _no_match(keyed: Keyed) -> Match:
+    """Stand for a record that cannot be read."""
+    return _match(dict.fromkeys(keyed.keys, b""), keyed.groupindex)
 
 
 def _match(texts: Mapping[str, bytes], index: Mapping[str, int]) -> Match:

@@ -175,6 +175,10 @@ class Header(Struct, frozen=True):
     delimiter: str
     columns: tuple[str, ...]
 
+    def cells(self, text: bytes) -> list[bytes]:
+        """Return the cells of a row, which may be more or fewer than the columns."""
+        return [text[slice(*cell)] for cell in _cells(text, self.delimiter)]
+
 
 class CsvRecord(Keyed, frozen=True):
     """Rows of CSV below a line that names the columns."""

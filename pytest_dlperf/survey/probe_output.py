@@ -118,7 +118,7 @@ def _proposed(
 ) -> ProbeOutput | None:
     if path.stat().st_size > MAX_BYTES:
         return None
-    text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\r\n", "\n")
     for proposal in propose(text):
         unsure = {"model": "what ids call it", **proposal.unsure}
         first = FirstSystem(

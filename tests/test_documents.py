@@ -1,0 +1,91 @@
+"""Numbers by key in whole documents: what is read, what is passed over, and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_dlperf.formats.documents import CsvTable, JsonTree
+
+BOM = "\ufeff"
+
+
+def read(tree: JsonTree | CsvTable, text: str) -> tuple[list[str], list[str]]:
+    """The values that are found, and the problems."""
+    found = list(tree.find(text.encode()))
+    values = [one.match["value"] or b"" for one in found if one.problem is None]
+    return [value.decode() for value in values], [one.problem for one in found if one.problem]
+
+
+BW = JsonTree(keys={"value": "bw"})
+SUM = JsonTree(keys={"value": "bw"}, where={"op": "sum"})
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"bw": 1}\n{"bw": 2}\n', ["1", "2"]),
+        (f'{BOM}{{"bw": 1}}', ["1"]),
+        (f'a line\n{BOM}{{\n "bw": 1\n}}\n', ["1"]),
+        ("[INFO] begins\n{\"bw\": 1}\n[3/10] ends\n{not json\n{'bw': 3}\n[\n{\n", ["1"]),
+        ('{"config": {"n": 3, ...}\n{"bw": 1}\n{"event": start, "n": 2}\n', ["1"]),
+        # What came later is whole.
+        ('{"bw": 1\n{"bw": 2}\n', ["2"]),
+        ('{"bw": 1, "bw": 1}', ["1"]),
+    ],
+)
+def test_lines_that_are_no_documents_are_passed_over(text: str, values: list[str]) -> None:
+    assert read(BW, text) == (values, [])
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        '{"bw"',
+        '{"bw": 2',
+        '{"bw": 2, "na',
+        '{"bw": 2, "name": "x\n',
+        '{"a": [{"b": 1},\n',
+        '[{"a": 1}, {',
+    ],
+)
+def test_a_last_document_that_is_cut_off_is_told(cut: str) -> None:
+    values, [problem] = read(BW, f'{{"bw": 1}}\n{cut}')
+    assert values == ["1"]
+    assert "cut off" in problem
+
+
+def test_a_key_that_is_there_twice_with_two_values_is_told() -> None:
+    assert read(BW, '{"bw": 1, "bw": 2}') == ([], ["bw is there twice"])
+    inner = JsonTree(keys={"value": "run.bw"})
+    assert read(inner, '{"run": {"bw": 1}, "run": {"bw": 2}}\n{"run": {"bw": 3}}')[0] == ["3"]
+    # Another key's fault is none of this one.
+    assert read(BW, '{"n": 1, "n": 2, "bw": 3}') == (["3"], [])
+
+
+def test_a_document_that_is_looked_for_has_to_have_the_key() -> None:
+    text = '{"op": "sum", "bw": 1}\n{"op": "max"}\n{"op": "sum", "gb": 2}\n'
+    values, [problem] = read(SUM, text)
+    assert values == ["1"]
+    assert "has no 'bw', but op, gb" in problem
+
+
+TABLE = CsvTable(keys={"value": "bw", "size": "size"})
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("size,op,bw\n8,sum,1.5\nat last, done\n", ["1.5"]),
+        ("size,op,bw\n8,sum,1.5\nand, now, for, all\n", ["1.5"]),
+        (f"begins\n{BOM}size,op,bw\n8,sum,1.5", ["1.5"]),
+    ],
+)
+def test_lines_that_are_no_rows_are_passed_over(text: str, values: list[str]) -> None:
+    assert read(TABLE, text) == (values, [])
+
+
+@pytest.mark.parametrize("row", ["16,sum,3,05\n", "16,sum,3.5,x\n", "16,su"])
+def test_a_row_of_too_many_cells_or_cut_off_is_told(row: str) -> None:
+    values, [problem] = read(TABLE, f"size,op,bw\n8,sum,1.5\n{row}")
+    assert values == ["1.5"]
+    assert problem == f"a row has {row.count(',') + 1} cells, the line above it 3"
