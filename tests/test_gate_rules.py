@@ -335,6 +335,23 @@ def test_a_loss_of_the_last_printed_digit_is_rounding() -> None:
     assert judged([20.0] * 5, [18.0] * 5).verdict is Verdict.REGRESSED
 
 
+@pytest.mark.parametrize("unit", ["GB/s", "Gb/s", "Gbit/s", "MiB/s", "Gbps", "images/s", "s"])
+def test_eight_times_a_rate_of_bits_or_bytes_is_of_the_other_unit(unit: str) -> None:
+    rate = replace(METRIC, unit=unit, source=Source.LOG)
+
+    def judged(tonight: float) -> Judgement:
+        known = accepted([12.51, 12.49, 12.5, 12.52, 12.48], metric=rate)
+        return decide(GateInput(rate, end(measured(*[tonight] * 5, metric=rate), known), USUAL))
+
+    is_rate = unit not in ("images/s", "s")
+    more, less = judged(101.3), judged(1.56)
+    assert more.verdict is (Verdict.INCONCLUSIVE if is_rate else Verdict.IMPROVED)
+    assert less.verdict is Verdict.REGRESSED
+    assert any("an eighth of what is accepted" in note for note in less.notes) == is_rate
+    assert judged(112.5).verdict is Verdict.IMPROVED
+    assert judged(87.5).verdict is Verdict.IMPROVED
+
+
 def test_numbers_that_differ_by_rounding_are_accepted_and_added() -> None:
     bandwidth = replace(METRIC, unit="GB/s", source=Source.LOG)
     runs = measured(0.04, 0.03, 0.04, 0.04, 0.03, metric=bandwidth)

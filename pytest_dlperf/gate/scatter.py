@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -53,6 +54,12 @@ baseline whose first runs agree by chance would take no other.
 
 _UNLIKELY_GAIN: Final = 10.0
 """From so many times the accepted number on, a unit has changed rather than the software."""
+
+_BITS: Final = re.compile(r"[kKMGTP]?i?(?:[bB]|[bB]its?|[bB]ytes?)(?:/s(?:ec)?|ps)")
+_BITS_OF_BYTE: Final = 8
+_NEAR_BITS: Final = 0.03
+"""Of a rate in bits or bytes, a number so near to 8 times the accepted one, or an eighth of it, is
+of the other unit."""
 
 _NOISY: Final = 3.0
 """The scatter over that of the baseline which a session is told from."""
@@ -103,22 +110,37 @@ def notes_of_accepted(
 
 
 def plausible(decision: Decision, measured: float, baseline: Baseline, metric: Metric) -> Decision:
-    """Leave a gain open that is too large to be one: a program may print another unit since."""
+    """Leave a gain open that is too large to be one: a program may print another unit since.
+
+    A loss stands, whatever it is of.
+    """
+    accepted, amount = baseline.accepted, numbers.quantity(measured, metric.unit)
+    asked = "has the program begun to print another unit?"
+    if decision.verdict is Verdict.REGRESSED and _are_bits(accepted, measured, metric):
+        note = f"{amount} is an eighth of what is accepted: {asked}"
+        return replace(decision, notes=(*decision.notes, note))
     is_gain = decision.verdict is Verdict.IMPROVED and metric.tolerance_at_least is None
-    if not is_gain or not is_unlikely_gain(measured, baseline.accepted, baseline.better):
+    if not is_gain or not is_unlikely_gain(measured, accepted, metric):
         return decision
-    times = max(measured / baseline.accepted, baseline.accepted / measured)
+    times = max(measured / accepted, accepted / measured)
     reason = (
-        f"{numbers.quantity(measured, metric.unit)} is {times:.4g} times as good as accepted: has "
-        "the program begun to print another unit? --dlperf-update-baselines accepts a real gain"
+        f"{amount} is {times:.4g} times as good as accepted: {asked} --dlperf-update-baselines "
+        "accepts a real gain"
     )
     return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
 
-def is_unlikely_gain(measured: float, accepted: float, better: Better) -> bool:
+def is_unlikely_gain(measured: float, accepted: float, metric: Metric) -> bool:
     """Whether a number is so much better than the accepted one that units differ, more likely."""
-    low, high = (accepted, measured) if better is Better.HIGHER else (measured, accepted)
-    return 0 < low * _UNLIKELY_GAIN <= high
+    is_higher = metric.better is Better.HIGHER
+    low, high = (accepted, measured) if is_higher else (measured, accepted)
+    return 0 < low * _UNLIKELY_GAIN <= high or _are_bits(measured, accepted, metric)
+
+
+def _are_bits(high: float, low: float, metric: Metric) -> bool:
+    """Whether a rate is 8 times another one, as bits are of bytes."""
+    is_near = abs(high - _BITS_OF_BYTE * low) <= _NEAR_BITS * high
+    return is_near and _BITS.fullmatch(metric.unit) is not None
 
 
 def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:

@@ -402,7 +402,7 @@ def is_outside_tolerance(judgement: Judgement, tolerance_percent: float) -> bool
         return False
     if judgement.verdict is not Verdict.IMPROVED:
         is_open = judgement.verdict is Verdict.INCONCLUSIVE
-        return is_open and is_unlikely_gain(measured, accepted, better)
+        return is_open and is_unlikely_gain(measured, accepted, judgement.metric)
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
     return better.is_worse(better.changed(accepted, allowed), measured)
 
