@@ -42,6 +42,31 @@ TREE: Final[dict[str, Any]] = {
 }
 
 
+IPERF: Final = (
+    "[  5]   0.00-10.00  sec  11.0 GBytes  9.42 Gbits/sec  12             sender\n"
+    "[  5]   0.00-10.00  sec  11.0 GBytes  9.41 Gbits/sec                  receiver\n"
+)
+FIO: Final = (
+    "   READ: bw=1231MiB/s (1291MB/s), 1231MiB/s-1231MiB/s (1291MB/s-1291MB/s)\n"
+    "  WRITE: bw=900MiB/s (944MB/s), 900MiB/s-900MiB/s (944MB/s-944MB/s)\n"
+)
+GOOGLE: Final = (
+    "Benchmark           Time             CPU   Iterations\n"
+    "BM_copy/8        3.20 us         3.19 us       214748\n"
+    "BM_copy/64       12.4 us         12.3 us        56789\n"
+)
+VLLM: Final = (
+    "Benchmark duration (s):                  51.43\n"
+    "Request throughput (req/s):              19.44\n"
+    "Output token throughput (tok/s):         2211.5\n"
+    "Total Token throughput (tok/s):          6582.9\n"
+    "Mean TTFT (ms):                          21.5\n"
+    "P99 TTFT (ms):                           33.1\n"
+    "Mean TPOT (ms):                          9.5\n"
+    "P99 TPOT (ms):                           12.1\n"
+)
+
+
 def found(file: Path) -> ProbeOutput | None:
     """What is found in an output, in the order in which ``read`` looks."""
     return known_probe(file, {}) or table_probe(file, file.stem) or loose_probe(file, file.stem)
@@ -71,6 +96,27 @@ def found(file: Path) -> ProbeOutput | None:
         ),
         ("warming up\n12.34\n", {"result": 12.34}),
         ("it took 12.34 s", {"it_took": 12.34}),
+        ("Bandwidth: 12.5 GB/s (peak 99)\n", {"bandwidth": 12.5}),
+        ("Throughput 12.5 GB/s avg\n", {"measured_throughput": 12.5}),
+        ("p50=1.2ms p99=4.5ms\n", {"p50": 1.2, "p99": 4.5}),
+        ("Compile time 34.2 s; first step 1.5 s\n", {"compile_time": 34.2, "first_step": 1.5}),
+        ("[2026-11-27 10:00:00] INFO x: qps=1234.5 (of 8 clients)\n", {"qps": 1234.5}),
+        ("INFO:root:Average latency: 3.4 ms\n", {"average_latency": 3.4}),
+        ("tok/s: 123.4\n", {"result": 123.4}),
+        ("4294967296 bytes (4.3 GB, 4.0 GiB) copied, 3.3 s, 1.3 GB/s\n", {"bandwidth": 1.3}),
+        ("real\t0m3.512s\nuser\t0m1.2s\nsys\t0m0.3s\n", {"real_time": 3.512}),
+        (
+            IPERF,
+            {"bitrate": 9.41},
+        ),
+        (
+            FIO,
+            {"bandwidth/READ": 1231, "bandwidth/WRITE": 900},
+        ),
+        (
+            GOOGLE,
+            {"time/BM_copy_8": 3.2, "time/BM_copy_64": 12.4},
+        ),
     ],
 )
 def test_a_system_file_reads_what_it_was_made_of(
@@ -91,6 +137,26 @@ def test_nothing_is_made_of_what_measures_nothing(text: str, tmp_path: Path) -> 
     file = tmp_path / "own.txt"
     file.write_text(text)
     assert found(file) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("tok/s: 123.4\n", ["tok/s"]),
+        ('{"tok_s": 12.5}\n', ["tok/s"]),
+        ('{"load_s": 12.5}\n', ["s"]),
+        (
+            VLLM,
+            ["ms", "ms", "ms", "ms", "req/s", "s", "tok/s", "tok/s"],
+        ),
+    ],
+)
+def test_units_are_those_that_the_names_say(text: str, units: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "own.txt"
+    file.write_text(text)
+    probe = found(file)
+    assert probe is not None
+    assert sorted(metric.unit for metric in probe.metrics) == units
 
 
 @pytest.mark.parametrize("log", sorted(DATA.glob("probes/*")), ids=lambda log: log.name)
@@ -178,6 +244,28 @@ def test_init_makes_a_probe_of_a_program_that_prints_a_number(
         "MB/s",
         "higher",
     )
+
+
+@pytest.mark.parametrize("words", ["true", "echo hello", "python disk.py", "bash run.sh"])
+def test_init_takes_no_program_for_a_training_that_nothing_suggests(
+    suite: Suite, command: Command, words: str
+) -> None:
+    (suite.path / "disk.py").write_text("print('done')\n")
+    (suite.path / "run.sh").write_text("echo done\n")
+    folder = suite.path / "bench_tests/systems"
+    before = {*folder.glob("*.yaml")}
+    shown = command("init", "--command", words)
+    [file] = {*folder.glob("*.yaml")} - before
+    text = file.read_text()
+    assert "extends" not in text
+    assert "precision" not in text
+    assert "  # ? have it print such a line" in text
+    said = shown.stdout.str()
+    assert "StepLog" not in said
+    assert "trains on CPUs" not in said
+    (suite.path / "run.sh").write_text("python train.py\n")
+    shown = command("init", "--command", "bash run.sh", "--dry-run")
+    assert "StepLog" in shown.stdout.str()
 
 
 def test_init_has_a_program_write_its_file_into_the_scratch_folder(

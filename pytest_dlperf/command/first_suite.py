@@ -155,7 +155,8 @@ def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:
     if basis.gpus_of_hosts:
         where += f", {basis.gpus_of_hosts} on each host"
     if trains_on_cpus(basis):
-        where += ": it trains on CPUs, whose times are noisy"
+        does = "runs" if basis.probe is not None else "trains"
+        where += f": it {does} on CPUs, whose times are noisy"
     elif machine.has_slurm:
         where += "; Slurm"
         if not machine.in_allocation:

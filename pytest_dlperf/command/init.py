@@ -19,7 +19,7 @@ from pytest_dlperf.command.first_suite import (
 )
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.command.training_log import identify_log, run_once
+from pytest_dlperf.command.training_log import identify_log, program_of, run_once
 from pytest_dlperf.config.extends import is_trainer, shipped_systems
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.masking.masker import MASKER
@@ -39,12 +39,14 @@ from pytest_dlperf.survey.probe_output import (
     known_probe,
     loose_probe,
     table_probe,
+    unread_probe,
 )
 from pytest_dlperf.survey.repository import (
     commands_below,
     draws_random_data,
     is_empty,
     is_program_of,
+    may_train,
     prints_steps,
     requirements_below,
     scripts_below,
@@ -133,6 +135,14 @@ def run(options: argparse.Namespace) -> int:
         script = command.script if command is not None else None
         if read is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
             read = _trial(options, command, base, machine, plan)
+            is_training = (
+                options.trainer is not None
+                or command.launcher not in ("", "python")
+                or may_train(command.text.split(), script, Path.cwd())
+            )
+            if read is None and not is_training:
+                plan.found.append("nothing suggests a training: it is written as a probe")
+                read = unread_probe(program_of(command))
             base = _base_of_log(read) or base
             if read is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
                 _add_lines(command, plan)

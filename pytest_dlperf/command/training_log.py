@@ -181,10 +181,8 @@ def _probe(
     log: Path, command: OwnCommand, found: Identification | None, begun: float
 ) -> ProbeOutput | None:
     """Recognise what a program without steps has printed, or written into a file that it names."""
-    words = as_typed(command)
-    is_shell = Path(words[0]).name in _SHELLS and len(words) > 1
-    name = Path(words[1] if is_shell else command.script or words[0]).stem
-    for word in words[1:]:
+    name = program_of(command)
+    for word in as_typed(command)[1:]:
         file = Path(word.rpartition("=")[2])
         with suppress(OSError):
             if file.is_file() and file.stat().st_mtime >= begun - _CLOCK_TICK_S:
@@ -194,6 +192,13 @@ def _probe(
     probe = known_probe(log, {}) or table_probe(log, name)
     is_unknown = found is None and HeadOfLog(log).trainer() is None
     return probe or (loose_probe(log, name) if is_unknown else None)
+
+
+def program_of(command: OwnCommand) -> str:
+    """Return what the program of a command is called."""
+    words = as_typed(command)
+    is_shell = Path(words[0]).name in _SHELLS and len(words) > 1
+    return Path(words[1] if is_shell else command.script or words[0]).stem
 
 
 def _identified(log: Path) -> Identification | None:

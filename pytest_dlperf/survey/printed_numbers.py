@@ -16,23 +16,21 @@ from pytest_dlperf.model.metric import ENTRY_KEYS, builtin_metrics
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_MOST_METRICS: Final = 4
+MOST_METRICS: Final = 8
 _LEAST_ROWS: Final = 3
 _TAKEN: Final = {
     *("case", "devices_per_node", "framework", "loss", "metric", "model", "nodes", "options"),
     *("system", "topology", *ENTRY_KEYS, *builtin_metrics("")),
 }
-_LAST_LINES: Final = 40
 _IN_A_FILE: Final = (
     'A program that writes this into a file: log: {file: "{scratch_directory}/result.json"}, and '
     "the same in its command."
 )
 
-_NUMBER: Final = r"[-+]?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+NUMBER: Final = r"[-+]?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _SIZED: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[kKmMgGtT]?i?[bB]?")
-_NUMERIC: Final = re.compile(rf"(?:{_NUMBER}|nan|inf)[kKMG]?", re.IGNORECASE)
-_VALUE: Final = "(?P<value>[-+.,0-9A-Za-z]+)"
-_ALONE: Final = "(?P<value>[-+]?[0-9][-+.,0-9eE]*)"
+_NUMERIC: Final = re.compile(rf"(?:{NUMBER}|nan|inf)[kKMG]?", re.IGNORECASE)
+VALUE: Final = "(?P<value>[-+.,0-9A-Za-z]+)"
 _NAMES: Final = re.compile(
     r"#?(?:msg|message|block|batch|array|file)?[ _]?(?:sizes?|bytes|length)|#?(?:block|batch|bs|"
     r"concurrency|clients|users|threads|procs|ranks|nodes|gpus|workers|percentile|quantile|depth|"
@@ -40,14 +38,12 @@ _NAMES: Final = re.compile(
     re.IGNORECASE,
 )
 """What the first column of a table is called whose rows are no steps."""
-_LABELLED: Final = re.compile(
-    r"(?P<label>[^0-9\W](?:[\w ./()\[\]%-]{0,60}?))"
-    rf"(?P<between>\s*[:=]\s*|\s+)(?P<number>{_NUMBER})"
-    r"(?P<gap>[ ]?)(?P<unit>[A-Za-z%µ][\w/%µ*^-]{0,15})?[.;,]?\s*"
-)
-_LONE: Final = re.compile(rf"\s*{_NUMBER}(?:[ ]?(?P<unit>[A-Za-z%µ][\w/%µ]{{0,15}}))?\s*")
 _IN_NAME: Final = re.compile(
-    r"[\[(](?P<unit>[A-Za-z%µ][\w/%µ]*)[\])]|(?<= )(?P<last>\w+/s|[mun]?s)$"
+    r"[\[(](?P<unit>[A-Za-z%µ][\w/%µ]*)[\])]|(?:^|(?<= ))(?P<last>\w+/s|[mun]?s)$"
+)
+_PER_SECOND: Final = re.compile(
+    r"(?P<what>tok(?:en)?s?|im(?:a?g|age)s?|samples?|it(?:er)?s?|steps?|req(?:uest)?s?|ops|items?)"
+    r"_(?:per_)?s(?:ec(?:ond)?)?$"
 )
 _ENDINGS: Final = {
     "_ms": "ms", "_us": "us", "_ns": "ns", "_s": "s", "_sec": "s", "_seconds": "s",
@@ -61,8 +57,8 @@ _HIGHER: Final = re.compile(
     r"bus_?bw|bandwidth|(?:^|_)bw(?:_|$)|algbw|throughput|per_?s(?:ec(?:ond)?)?(?:_|$)|rate|iops|qps"
     r"|ips$|flops|speed|score|tokens_?s$"
 )
-_RATE_UNIT: Final = re.compile(r".*(?:/s(?:ec)?|[Fflops]{4,6}|FLOPS|IOPS|it/s)$")
-_TIME_UNIT: Final = re.compile(r"s|ms|us|µs|ns|sec|secs|seconds|min", re.IGNORECASE)
+RATE_UNIT: Final = re.compile(r".*(?:/s(?:ec)?|[Fflops]{4,6}|FLOPS|IOPS|it/s)$")
+TIME_UNIT: Final = re.compile(r"s|ms|us|µs|ns|sec|secs|seconds|min", re.IGNORECASE)
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
@@ -83,7 +79,7 @@ def id_word(text: str) -> str:
 # --------------------------------------------------------------------------------- judge names
 
 
-def _score(name: str, unit: str) -> int:
+def score_of(name: str, unit: str) -> int:
     """Say how much a number looks like what a program was started to measure."""
     word = id_word(name)
     if re.search(r"bus_?bw|throughput|bandwidth", word):
@@ -94,33 +90,37 @@ def _score(name: str, unit: str) -> int:
         score = 4
     else:
         score = 0
-    score += 3 * bool(_RATE_UNIT.fullmatch(unit)) + 2 * bool(_TIME_UNIT.fullmatch(unit))
+    score += 3 * bool(RATE_UNIT.fullmatch(unit)) + 2 * bool(TIME_UNIT.fullmatch(unit))
     score += bool(re.search(r"mean|avg|average|median|p50|total", word))
     return score if not re.search(r"std|min(?:_|$)|config|timeout|limit|port|seed", word) else 0
 
 
-def _judged(name: str, unit: str) -> tuple[dict[str, str], str]:
+def judged_by(name: str, unit: str) -> tuple[dict[str, str], str]:
     """Say unit and direction of a number, and what is in doubt of it."""
     word = id_word(name)
-    is_time = _TIME_UNIT.fullmatch(unit) or (_LOWER.search(word) and not _HIGHER.search(word))
-    is_lower = bool(is_time) and not _RATE_UNIT.fullmatch(unit)
+    is_time = TIME_UNIT.fullmatch(unit) or (_LOWER.search(word) and not _HIGHER.search(word))
+    is_lower = bool(is_time) and not RATE_UNIT.fullmatch(unit)
     better = "lower" if is_lower else "higher"
     doubt = f"is {better} better?" if unit else f"is {better} better, and in which unit is it?"
     return ({"unit": unit} if unit else {}) | {"better": better}, doubt
 
 
-def _unit(name: str, behind: str = "") -> str:
+def unit_of(name: str, behind: str = "") -> str:
     """Find the unit that stands behind a number, or in its name."""
     if behind:
         return behind
     if (found := _IN_NAME.search(name)) is not None:
         return found["unit"] or found["last"]
     word = f"_{id_word(name)}"
+    if (rate := _PER_SECOND.search(word)) is not None:
+        return f"{rate['what']}/s"
     return next((unit for end, unit in _ENDINGS.items() if word.endswith(end)), "")
 
 
-def _distinct(name: str, taken: Mapping[str, Any]) -> str:
-    word = id_word(_IN_NAME.sub("", name)) or "result"
+def distinct_name(name: str, taken: Mapping[str, Any]) -> str:
+    """Make the name of a metric, beside those that are taken."""
+    bare = _IN_NAME.sub("", name).strip()
+    word = id_word(bare) if bare else "result"
     word = f"measured_{word}" if word in _TAKEN else word
     return next(w for w in (word, *(f"{word}_{n}" for n in range(2, 99))) if w not in taken)
 
@@ -149,8 +149,8 @@ def tables(text: str) -> Iterator[Proposal]:
         groups = {alike[0]: "value"}
         if len(alike) == 2:  # noqa: PLR2004 - as nccl-tests: out of place, and in place
             groups = {alike[0]: "value_out", alike[1]: "value_in"}
-        judged, doubt = _judged(name, _unit(name))
-        label = _distinct(name, {})
+        judged, doubt = judged_by(name, unit_of(name))
+        label = distinct_name(name, {})
         record = _row_expression(table, group, groups)
         yield Proposal(
             kind=f"a table with {len(table.rows)} rows, one for each {group}",
@@ -204,7 +204,7 @@ def _value_columns(table: _Table) -> list[int]:
     found = []
     for at, name in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
-        score = _score(name, _unit(name))
+        score = score_of(name, unit_of(name))
         if at and score and all(_NUMERIC.fullmatch(cell) for cell in cells):
             found.append((-score, "avg" not in name.lower(), at))
     return [at for *_, at in sorted(found)]
@@ -244,9 +244,9 @@ def documents(text: str) -> Iterator[Proposal]:
     unsure = {}
     found = sorted(_places(document), key=lambda place: -place[0])
     best = [place for place in found if place[0] > 0] or (found if len(found) == 1 else [])
-    for _, keys, name in best[:_MOST_METRICS]:
-        judged, doubt = _judged(name, _unit(name))
-        label = _distinct(name, metrics)
+    for _, keys, name in best[:MOST_METRICS]:
+        judged, doubt = judged_by(name, unit_of(name))
+        label = distinct_name(name, metrics)
         naming = _naming_key(document) if count > 1 and len(keys) == 1 else ""
         named = {id_word(naming): naming} if naming else {}
         only = keys["value"] if len(keys) == 1 and not named else {**keys, **named}
@@ -292,11 +292,11 @@ def _places(value: Any, path: tuple[str, ...] = ()) -> Iterator[_Place]:
     name = next((key for key in reversed(path) if not key.isdecimal()), "result")
     if isinstance(value, int | float) and value > 0:
         around = "_".join(key for key in path[-3:] if not key.isdecimal())
-        score = max(_score(name, _unit(name)), _score(around, "") // 2)
+        score = max(score_of(name, unit_of(name)), score_of(around, "") // 2)
         yield score, {"value": ".".join(path)}, name
     elif isinstance(value, dict) and _is_named(value):
         keys = {"value": ".".join((*path, "*"))}
-        yield _score("_".join(path[-3:]), _unit(name)), keys, name
+        yield score_of("_".join(path[-3:]), unit_of(name)), keys, name
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _places(inner, (*path, str(key)))
@@ -329,49 +329,3 @@ def _naming_key(document: Any) -> str:
         return ""
     found = (key for key in document if _NAMES.fullmatch(key) and not _HIGHER.search(key))
     return next(iter(found), "")
-
-
-# --------------------------------------------------------------------------------- last numbers
-
-
-def last_numbers(text: str) -> Iterator[Proposal]:
-    """Propose numbers that have a name, or the one that stands alone on the last line."""
-    lines = [line for line in text.split("\n") if line.strip()][-_LAST_LINES:]
-    found = []
-    for at, line in enumerate(lines):
-        match = _LABELLED.fullmatch(line.strip().lstrip("#*-> "))
-        if match is None:
-            continue
-        is_last = at == len(lines) - 1
-        unit = match["unit"] or _unit(match["label"])
-        score = _score(match["label"], unit)
-        if score or is_last:
-            found.append((-score, at, match, line, unit))
-    metrics: dict[str, dict[str, Any]] = {}
-    unsure = {}
-    for _, _, match, line, unit in sorted(found, key=lambda one: one[:2])[:_MOST_METRICS]:
-        label = _distinct(match["label"], metrics)
-        judged, doubt = _judged(match["label"], unit)
-        metrics[label] = {"record": _label_expression(match, line), **judged}
-        unsure[f"metrics.{label}.record"] = doubt
-    lone = _LONE.fullmatch(lines[-1]) if lines else None
-    if not metrics and lone is not None:
-        judged, doubt = _judged("", lone["unit"] or "")
-        behind = f" ?{lone['unit']}" if lone["unit"] else ""
-        metrics["result"] = {"record": rf"^\s*{_ALONE}{behind}\s*$", **judged}
-        unsure["metrics.result.record"] = f"name it by what it measures; {doubt}"
-    if metrics:
-        kind = "a number" if len(metrics) == 1 else f"{len(metrics)} numbers"
-        yield Proposal(kind=f"{kind} at its end", metrics=metrics, unsure=unsure)
-
-
-def _label_expression(match: re.Match[str], line: str) -> str:
-    begin = line[: line.index(match["label"])]
-    front = re.sub(r"\s+", " +", re.escape(match["label"]).replace(r"\ ", " "))
-    between = r" *[:=]\s*" if re.search("[:=]", match["between"]) else r"\s+"
-    between = between if ":" not in match["between"] else r"\s*:\s*"
-    behind = re.escape(match["unit"]) if match["unit"] else ""
-    space = r"\s*" if match["unit"] else ""
-    start = "^" + re.escape(begin) if not begin.strip() else re.escape(begin)
-    start = re.sub(r"(?:\\ )+", " *", start)
-    return f"{start}{front.replace(chr(92) + '-', '-')}{between}{_VALUE}{space}{behind}"

@@ -6,6 +6,7 @@ Each proposal is a system file that was tried: its metrics are what it reads fro
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -16,22 +17,15 @@ from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_numbers import RunNumbers
-from pytest_dlperf.model.measurement import RunStatus, with_members
+from pytest_dlperf.model.measurement import Run, RunStatus, with_members
 from pytest_dlperf.survey.first_system import FirstSystem
-from pytest_dlperf.survey.printed_numbers import (
-    Proposal,
-    documents,
-    id_word,
-    last_numbers,
-    tables,
-)
+from pytest_dlperf.survey.numbers_in_lines import known_forms, last_numbers
+from pytest_dlperf.survey.printed_numbers import Proposal, documents, id_word, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.metric import Metric
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -107,7 +101,29 @@ def loose_probe(path: Path, name: str) -> ProbeOutput | None:
 
     ``name`` is what the program is called.
     """
-    return _proposed(path, name, documents) or _proposed(path, name, last_numbers)
+    ways = (documents, known_forms, last_numbers)
+    return next(filter(None, (_proposed(path, name, way) for way in ways)), None)
+
+
+def unread_probe(name: str) -> ProbeOutput:
+    """Draft the probe of a program whose number nobody has seen."""
+    doubt = "have it print such a line, or say which one to read"
+    unsure = {"model": "what ids call it", "metrics.result.record": doubt}
+    record = r"^result\s+(?P<value>[-+.,0-9A-Za-z]+)"
+    first = FirstSystem(
+        comments=(),
+        keys={
+            "framework": id_word(name),
+            "model": "probe",
+            "metrics": {"result": {"record": record, "unit": "s", "better": "lower"}},
+        },
+        case={"topologies": ["1n1g"]},
+        unsure=unsure,
+    )
+    system = system_of_text(first.text(), Path("new.yaml").absolute(), BUILTIN_FORMATS)
+    said = tuple(f"{key.removeprefix('metrics.')}: {why}" for key, why in unsure.items())
+    run = Run(run=1, status=RunStatus.INVALID)
+    return ProbeOutput(kind="no number", system=system, run=run, first=first, unsure=said)
 
 
 # ------------------------------------------------------------------------- try what is proposed
