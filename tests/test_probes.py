@@ -281,6 +281,25 @@ def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
 
 
 @pytest.mark.in_process
+def test_a_failure_says_how_a_name_that_is_gone_is_taken_back(
+    table: Suite, tmp_path: Path, command: Command
+) -> None:
+    gone = dict.fromkeys(SIZES[3:6], 0.0)
+    faster = table_of(tmp_path / "faster", gone | {SIZES[0]: 1.2})
+    refused = judge_table(table, faster, "--dlperf-update-baselines")
+    assert "busbw/16777216/out is invalid and 3 more" in " ".join(refused.outlines)
+    night = table_of(tmp_path / "gone", gone)
+    result = judge_table(table, night)
+    [found] = {line for line in result.outlines if "baselines delete" in line}
+    words = found.partition("pytest-dlperf ")[2].split()
+    assert words[3:] == ["--metric=busbw/8388608/out", "--cluster=local"]
+    for size in SIZES[3:6]:
+        for end in ("out", "in"):
+            command(*words[:3], f"--metric=busbw/{size}/{end}", words[4])
+    judge_table(table, night).assert_outcomes(passed=2)
+
+
+@pytest.mark.in_process
 def test_a_family_is_checked_and_deleted_as_one(table: Suite, command: Command) -> None:
     file = table.path / "baselines/local/nccl-tests.yaml"
     command("check").stdout.fnmatch_lines(["*no faults*"])

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
 from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
 from pytest_dlperf.logs.reader import digest_of_logs
+from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
 that the sequential rule needs."""
+_NAMED: Final = 3
+"""Metrics that did not pass and are named where others are not accepted for them."""
 
 
 class Refusal(Struct, frozen=True):
@@ -91,7 +94,7 @@ def _why_bad(result: CaseResult) -> str | None:
     ]
     if not result.is_whole:
         failed.append("a test of it was lost")
-    return ", ".join(failed) or None
+    return numbers.named(failed, _NAMED) or None
 
 
 def _in_order(result: CaseResult) -> list[Judgement]:

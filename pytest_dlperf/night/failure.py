@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -98,6 +99,7 @@ def failure_of(
             *_beside(metric, gate_input.case),
             *(Fact.of("note", note) for note in judgement.notes),
             *_way_out(judgement),
+            *_gone(result, cluster),
         ),
         runs=tuple(runs),
     )
@@ -248,6 +250,19 @@ def _way_out(judgement: Judgement) -> Iterator[Fact]:
     is_worse = (judgement.loss_percent or 0.0) > 0
     if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         yield Fact.of("accept", phrase("if this is how it is from now on: {}", code(ACCEPT)))
+
+
+def _gone(result: GateResult, cluster: str) -> Iterator[Fact]:
+    """Say how an accepted name is taken back that no run has any more."""
+    metric, measurement = result.judgement.metric, result.input.case.measurement
+    has_others = any(run.metrics for run in measurement.runs)
+    is_gone = has_others and not measurement.samples(metric.name).values
+    if metric.family is not None and result.input.baseline is not None and is_gone:
+        command = (
+            f"pytest-dlperf baselines delete {shlex.quote(measurement.case_id)} "
+            f"--metric={shlex.quote(metric.name)} --cluster={shlex.quote(cluster)}"
+        )
+        yield Fact.of("delete", phrase("if it is gone for good: {}", code(command)))
 
 
 def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
