@@ -354,6 +354,15 @@ def test_programs_find_room_for_sockets_below_a_long_tmpdir(
     assert (folder.name, folder.exists()) == ("tmp", False)
 
 
+@pytest.mark.parametrize("printed", ["wrote at nan MB/s", "wrote at once"])
+def test_a_run_without_any_number_that_is_judged_is_the_last(suite: Suite, printed: str) -> None:
+    suite.system_file(launched(f"print('latency many ms'); print('{printed}')"), "disk-write.yaml")
+    _, results = suite.judge("-k", "4k", cluster="local")
+    [case] = results["cases"]
+    assert {one["verdict"] for one in case["metrics"].values()} == {"invalid"}
+    assert len(case["runs"]) == 1
+
+
 # -------------------------------------------------------------------------- numbers by key
 
 KEYED = """\

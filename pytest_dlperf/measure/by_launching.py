@@ -27,7 +27,7 @@ from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
-from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
+from pytest_dlperf.measure.whole_run import has_number, logs_of, metrics_of_runs, with_derived
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
@@ -274,8 +274,9 @@ class LaunchMeasurer:
         for number in range(1, repeats.at_most + 1):
             show = self._reporter(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
             runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
-            if runs[-1].status is not RunStatus.OK:
-                break  # the verdict of the case; further runs would not change it
+            # The verdict of the case; further runs would not change it.
+            if runs[-1].status is not RunStatus.OK or not has_number(launch.system, runs[-1]):
+                break
             if repeats.is_enough(runs):
                 break
         return runs

@@ -14,6 +14,7 @@ from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import RunStatus, with_members
 from pytest_dlperf.model.metric import (
     FIRST_STEP_TIME,
+    MEMBER,
     MFU,
     PER_DEVICE,
     THROUGHPUT,
@@ -41,6 +42,12 @@ def metrics_of_runs(system: System, runs: Sequence[Run] = ()) -> tuple[Metric, .
     missing = dict.fromkeys(name for run in runs for name in run.missing)
     single = [metric for metric in system.metrics if metric.source is not Source.RATIO]
     return with_members(single, names | missing)
+
+
+def has_number(system: System, run: Run) -> bool:
+    """Whether a run has a number that a test judges, if its system has any."""
+    judged = {metric.name for metric in system.metrics if metric.is_judged}
+    return not judged or any(name.partition(MEMBER)[0] in judged for name in run.metrics)
 
 
 def logs_of(
