@@ -194,6 +194,37 @@ def test_a_gap_among_stamps_that_do_not_move_otherwise(tmp_path: Path) -> None:
     assert "3600 s pass from the stamp of step 70 to that of step 71" in str(run.reason)
 
 
+def every(interval: int, log: str) -> str:
+    lines = log.splitlines(keepends=True)
+    return "".join(line for step, line in enumerate(lines, 1) if step % interval == 0)
+
+
+@pytest.mark.parametrize("interval", [20, 25, 30, 40, 50])
+@pytest.mark.parametrize("step", [61, 99])
+def test_a_gap_among_few_stamps_is_held_against_those_outside(
+    tmp_path: Path, interval: int, step: int
+) -> None:
+    """Every 50th step is printed: two stamps count, between which an hour has not passed."""
+    times = [STEP_S] * 210
+    right = make.measured(tmp_path, every(interval, plain(times)), PLAIN)
+    assert (right.metrics, right.reason) == ({"throughput": pytest.approx(512)}, None)
+    log = titan(times, {step: 3600.0}, times)
+    contradicted = make.measured(tmp_path, every(interval, log), TITAN, of=OF)
+    assert "the clock was set, or the training paused; measure it again" in str(contradicted.reason)
+    times[step - 1] += 3600.0
+    told = make.measured(tmp_path, every(interval, plain(times)), PLAIN)
+    assert "else it would be 512 samples/s" in str(told.reason)
+
+
+def test_two_stamps_alone_are_told(tmp_path: Path) -> None:
+    run = make.measured(tmp_path, every(60, plain([STEP_S] * 120)), PLAIN)
+    assert run.metrics == {"throughput": pytest.approx(512)}
+    assert run.reason == (
+        "only 2 stamps count, and none beside them: a pause or a clock that was set would not be "
+        "seen"
+    )
+
+
 # ------------------------------------------------------------------- a damaged stamp at an end
 
 
@@ -289,6 +320,31 @@ def test_a_mean_since_the_start_is_seen_by_how_it_moves(
     assert "write 'covers: since_start'" in str(run.reason)
 
 
+@pytest.mark.parametrize(
+    ("log_format", "line"),
+    [(KERAS, keras), (SWIFT, swift), (FACTORY, factory)],
+    ids=["keras", "swift", "factory"],
+)
+@pytest.mark.parametrize("interval", [20, 25, 30, 40])
+def test_means_of_few_records_are_held_against_those_outside(
+    tmp_path: Path, log_format: object, line: Callable[[int, float], str], interval: int
+) -> None:
+    """Three to five of them are in the window; those before and behind tell the rest."""
+    noise = random.Random(7)  # noqa: S311 - no secret
+    times = [9.0, *(0.12 * noise.gauss(1, 0.02) for _ in range(350))]
+    log = "".join(line(step, each) for step, each in enumerate(means(times), 1))
+    run = make.measured(tmp_path, every(interval, log), log_format, of=OF)  # type: ignore[arg-type]
+    assert "moves as a mean of all steps so far does: it says 0." in str(run.reason)
+    assert " a step adds 0.1" in str(run.reason)
+    cut = every(interval, "".join(log.splitlines(keepends=True)[:120]))
+    if interval == 30:  # four records, and none beside
+        told = make.measured(tmp_path, cut, log_format, of=OF)  # type: ignore[arg-type]
+        assert told.status is RunStatus.OK
+        assert "may be a mean of all steps so far, which 4 records do not tell: it says 0.2" in str(
+            told.reason
+        )
+
+
 def test_what_the_message_says_reads_it_rightly(tmp_path: Path) -> None:
     """The mean of step 120 is (9 + 119 x 0.12) / 120 = 0.194 s, that of step 20 0.564."""
     log = "".join(keras(step, each) for step, each in enumerate(means([9.0] + [0.12] * 149), 1))
@@ -318,13 +374,14 @@ def of_each_step() -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("times", of_each_step().values(), ids=of_each_step())
-@pytest.mark.parametrize("interval", [1, 10])
+@pytest.mark.parametrize("interval", [1, 10, 20, 25])
 def test_times_of_single_steps_do_not_move_so(
     tmp_path: Path, times: Sequence[float], interval: int
 ) -> None:
     log = "".join(keras(step, each) for step, each in enumerate(times, 1) if step % interval == 0)
     run = make.measured(tmp_path, log, KERAS, of=OF)
-    assert (run.status, run.reason) == (RunStatus.OK, None)
+    assert run.status is RunStatus.OK
+    assert "mean of all" not in str(run.reason)
 
 
 # --------------------------------------------------------------- what a known trainer says itself

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.printed import samples_per_second, step_seconds
+from pytest_dlperf.formats.printed import step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse, uncertain
 from pytest_dlperf.logs.steps import Ends, Estimate, NoStepTimesError, Place, Series
 from pytest_dlperf.model import statistics
@@ -161,7 +161,6 @@ class _Times(Values):
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         super().__init__(log_format, span, case)
-        self._is_rate = log_format.timing.kind is TimeKind.RATE
         self._is_total = log_format.covers is Covers.TOTAL_SINCE_LAST
         self._of_all = self._is_total or log_format.covers is Covers.SINCE_LAST
 
@@ -173,13 +172,8 @@ class _Times(Values):
             self._note(step, gap, texts, seconds, turned=turned)
 
     def _read(self, text: bytes, offset: int) -> float:
-        form = self._format
-        if self._is_rate:
-            rate = samples_per_second(form, text, offset, self._case)
-            seconds = self._case.global_batch / rate
-        else:
-            seconds = step_seconds(form.timing, text, offset)
-        form.check_time(text, offset)
+        seconds = step_seconds(self._format, text, offset, self._case)
+        self._format.check_time(text, offset)
         return seconds
 
     def _mean(self, at: int) -> float:
@@ -274,12 +268,7 @@ class _Means(Values):
 
     def _since_start(self, step: int, text: bytes, offset: int) -> tuple[float, float]:
         """Compute the seconds since the start, and how far off they may be by rounding."""
-        form = self._format
-        if form.timing.kind is TimeKind.RATE:
-            rate = samples_per_second(form, text, offset, self._case)
-            seconds = step * self._case.global_batch / rate
-        else:
-            seconds = step * step_seconds(form.timing, text, offset)
+        seconds = step * step_seconds(self._format, text, offset, self._case)
         digits = bytes(each for each in text if each in b"0123456789").lstrip(b"0")
         return seconds, seconds / int(digits or b"1")
 

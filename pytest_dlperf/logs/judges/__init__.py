@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from pytest_dlperf.logs.lines import LINE_ENDS, without_colours
 from pytest_dlperf.logs.reader import Memory, Region
-from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.records import LONGEST_STEP, records
+from pytest_dlperf.model.work import StepsIn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import Arrivals
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _LABELS: Final = ("rank", "epoch")
 _LONGEST_LINE: Final = 4096
+_NEAR: Final = 256 * 1024
+_PIECE: Final = 1024 * 1024
 
 
 class PrintedRecord(NamedTuple):
@@ -91,6 +94,55 @@ class Evidence(Struct, kw_only=True):
             )
             for start, _, step, epoch, rank, time in records(region, self.log_format)
         ]
+
+    def place(self, series: Series, at: int) -> int | None:
+        """Find where a record stands; if that was not noted, behind the last of which it was."""
+        _, texts, offsets, _ = series.columns
+        if offsets[at] >= 0:
+            return offsets[at]
+        stamp = texts[at]
+        begin = next(before for before in reversed(offsets[:at]) if before >= 0)
+        while text := self.text(begin, begin + _PIECE):
+            if (found := text.find(stamp)) >= 0:
+                return begin + found
+            begin += max(len(text) - len(stamp), 1)
+        return None
+
+    def lines(self, series: Series, places: Sequence[int]) -> list[bytes]:
+        """Read the lines of some records."""
+        offsets = (self.place(series, at) for at in places)
+        return [self.line(each) for each in offsets if each is not None]
+
+    def outside(self, series: Series, *, later: bool) -> list[tuple[int, PrintedRecord]]:
+        """Find the records of the same rank and epoch beyond an end of the window.
+
+        Each has its step, numbered as those of the series are; the nearest come first.
+        """
+        at = len(series) - 1 if later else 0
+        offset = self.place(series, at)
+        if offset is None:
+            return []
+        before, behind = (_LONGEST_LINE, _NEAR) if later else (_NEAR, _LONGEST_LINE)
+        begin = max(offset - before, 0)
+        if begin:  # the first line is cut
+            begin += self.text(begin, offset).translate(LINE_ENDS).find(b"\n") + 1
+        near = [
+            each
+            for each in self.records(begin, offset + behind)
+            if each.step.isdigit() and len(each.step) <= LONGEST_STEP
+        ]
+        if not near:
+            return []
+        own = min(near, key=lambda each: abs(each.offset - offset))
+        size = self.case.global_batch if self.log_format.steps_in is StepsIn.SAMPLES else 1
+        first = series.columns[0][at] - int(own.step) // size
+        beside = [
+            (first + int(each.step) // size, each)
+            for each in near
+            if (each.rank, each.epoch) == (own.rank, own.epoch)
+            and (int(each.step) > int(own.step) if later else int(each.step) < int(own.step))
+        ]
+        return sorted(beside, key=lambda each: each[0], reverse=not later)
 
 
 class Judge:

@@ -7,22 +7,26 @@ the mean still comes down to that. Of what single steps take, ``k`` times the k-
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.printed import step_seconds
 from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.logs.judges import Evidence
     from pytest_dlperf.logs.steps import Row, Series
 
 _LEAST: Final = 6
 """Fewer records do not tell how a series moves, nor so few differences what is noise."""
+_FEW: Final = 3
+"""So many are enough for a note."""
 _MANY: Final = 10
 _STRETCHES: Final = 16
 _OFF: Final = 0.05
@@ -36,11 +40,11 @@ _DIGITS: Final = b"0123456789"
 class MeanSinceStart(Judge):
     """Refuses means of all steps so far that are taken for those of single ones."""
 
-    def decide(self, evidence: Evidence) -> None:
+    def decide(self, evidence: Evidence) -> str | None:
         """Look at how the printed times move."""
         log_format = self.log_format
         if log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START:
-            return
+            return None
         for series in evidence.series.values():
             steps, _, offsets, values = series.columns
             for begin, end, before in _epochs(series):
@@ -50,24 +54,36 @@ class MeanSinceStart(Judge):
                 added = (last * seconds[-1] - first * seconds[0]) / max(last - first, 1)
                 if abs(mean - added) <= _OFF / 2 * mean:
                     continue  # as in nearly all logs
-                usual = step_behind_mean(*_by_step(series, begin, end, before))
-                if usual is not None:
-                    raise BrokenContractError(
-                        "what is printed moves as a mean of all steps so far does: it says "
-                        f"{mean:.4g} s a step, and from line to line a step adds {usual:.4g} s; "
-                        "write 'covers: since_start', or take a time stamp",
-                        offset=offsets[begin],
+                printed = _by_step(series, begin, end, before)
+                if len(printed) < _LEAST:
+                    printed |= _beside(evidence, series, begin, end, before)
+                usual = step_behind_mean(*_columns(printed), least=_FEW)
+                if usual is None:
+                    continue
+                said = (
+                    f"it says {mean:.4g} s a step, and from line to line a step adds {usual:.4g} s"
+                )
+                if len(printed) < _LEAST:
+                    return (
+                        "what is printed may be a mean of all steps so far, which "
+                        f"{len(printed)} records do not tell: {said}; measure more steps"
                     )
+                raise BrokenContractError(
+                    f"what is printed moves as a mean of all steps so far does: {said}; "
+                    "write 'covers: since_start', or take a time stamp",
+                    offset=offsets[begin],
+                )
+        return None
 
 
 def step_behind_mean(
-    steps: Sequence[int], means: Sequence[float], texts: Sequence[bytes]
+    steps: Sequence[int], means: Sequence[float], texts: Sequence[bytes], least: int = _LEAST
 ) -> float | None:
     """Compute the seconds of a step if these are means of all steps since 0; ``None`` if not.
 
     The ``texts`` say how the means are rounded.
     """
-    if len(steps) < _LEAST or not all(one < other for one, other in pairwise(steps)):
+    if len(steps) < least or not all(one < other for one, other in pairwise(steps)):
         return None
     totals = [step * mean for step, mean in zip(steps, means, strict=True)]
     digits = (bytes(filter(_DIGITS.__contains__, text)) for text in texts)
@@ -113,12 +129,35 @@ def _epochs(series: Series) -> Iterator[tuple[int, int, int]]:
             yield begin, stop, series.rows[begin - 1][0]
 
 
-def _by_step(
-    series: Series, begin: int, end: int, before: int
-) -> tuple[list[int], list[float], list[bytes]]:
+def _by_step(series: Series, begin: int, end: int, before: int) -> dict[int, tuple[float, bytes]]:
     """Take the mean of what ranks without names have printed of each step, and a text of it."""
     of_step: dict[int, list[Row]] = {}
     for row in series.rows[begin:end]:
         of_step.setdefault(row[0] - before, []).append(row)
-    means = [statistics.mean([row[3] for row in rows]) for rows in of_step.values()]
-    return [*of_step], means, [rows[0][1] for rows in of_step.values()]
+    return {
+        step: (statistics.mean([row[3] for row in rows]), rows[0][1])
+        for step, rows in of_step.items()
+    }
+
+
+def _beside(
+    evidence: Evidence, series: Series, begin: int, end: int, before: int
+) -> dict[int, tuple[float, bytes]]:
+    """Take some records beside a window of few, as far as they are of the same epoch."""
+    log_format, case = evidence.log_format, evidence.case
+    found = {}
+    for later in (False, True):
+        if log_format.covers is Covers.TOTAL_SINCE_LAST or (end < len(series) if later else begin):
+            continue
+        for step, record in evidence.outside(series, later=later)[:_LEAST]:
+            with suppress(BrokenContractError):
+                seconds = step_seconds(log_format, record.time, record.offset, case)
+                found[step - before] = seconds, record.time
+    return found
+
+
+def _columns(
+    printed: Mapping[int, tuple[float, bytes]],
+) -> tuple[list[int], list[float], list[bytes]]:
+    steps = sorted(printed)
+    return steps, [printed[each][0] for each in steps], [printed[each][1] for each in steps]

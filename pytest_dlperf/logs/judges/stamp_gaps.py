@@ -24,7 +24,6 @@ from pytest_dlperf.formats.meanings import trainers_in
 from pytest_dlperf.formats.printed import amount
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, parse
 from pytest_dlperf.logs.judges import Judge
-from pytest_dlperf.logs.records import LONGEST_STEP
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind, Timing
 
@@ -46,12 +45,14 @@ _AGREED: Final = 2
 """How many times as long as printed it may take: a record can be of the step before."""
 _BLOCKS: Final = 64
 """Unread stamps are looked through in so many parts: what stands out lengthens its own."""
+_COMPARABLE: Final = 3
+"""So few gaps do not tell which is a usual one: those outside the window are asked as well."""
+_ALONE: Final = (
+    "only 2 stamps count, and none beside them: a pause or a clock that was set would not be seen"
+)
 _SUSPECTS: Final = 8
 _COMPARED: Final = 16
 """Lines, all over the window, whose printed speeds tell the usual one."""
-_NEAR: Final = 64 * 1024
-_LINE: Final = 4096
-_PIECE: Final = 1024 * 1024
 
 
 class _Gap(NamedTuple):
@@ -87,17 +88,20 @@ class StampGaps(Judge):
         steps, texts, _, moments = series.columns
         passed = sorted(map(sub, moments[1:], moments))
         times = _FAR if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
-        if moments[-1] >= 0 and passed and passed[-1] <= times * passed[len(passed) // 2]:
+        is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
+        if len(passed) > _COMPARABLE and moments[-1] >= 0 and is_even:
             return None  # as in nearly all logs
         gaps = list(_gaps(series))
-        if len(gaps) < 2:  # noqa: PLR2004 - nothing to compare it with
-            return None
+        beside = _gaps_outside(evidence, series) if len(gaps) <= _COMPARABLE else []
+        if len(gaps) + len(beside) < 2:  # noqa: PLR2004 - nothing to compare it with
+            return _ALONE if gaps else None
         whole = sum(each.nanoseconds for each in gaps)
-        pace = statistics.median([each.nanoseconds / each.steps for each in gaps])
+        paces = sorted(each.nanoseconds / each.steps for each in (*gaps, *beside))
+        pace = paces[(len(paces) - 1) // 2]
         stamps = (parse(texts[at]) for at in (0, -1))
         grain = NANOSECONDS / 10 ** max(each.decimals for each in stamps)
         if pace <= grain:
-            usual = sorted(gaps, key=lambda each: each.nanoseconds)[:-1]
+            usual = sorted((*gaps, *beside), key=lambda each: each.nanoseconds)[:-1]
             pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
             pace = max(pace, grain / len(steps))
         suspects = sorted(gaps, key=lambda each: -each.excess(pace))[:_SUSPECTS]
@@ -146,6 +150,20 @@ def _gaps(series: Series) -> Iterator[_Gap]:
         yield from _between(series, sorted(places))
 
 
+def _gaps_outside(evidence: Evidence, series: Series) -> list[_Gap]:
+    """Measure some gaps beside the window, of whatever they may tell."""
+    steps, texts, _, _ = series.columns
+    found = []
+    for later in (False, True):
+        step, text = (steps[-1], texts[-1]) if later else (steps[0], texts[0])
+        for its_step, record in evidence.outside(series, later=later)[:_SUSPECTS]:
+            order = (text, record.time) if later else (record.time, text)
+            if its_step != step and (passed := _passed(*order)) >= 0:
+                found.append(_Gap(-1, 1, abs(its_step - step), passed))
+            step, text = its_step, record.time
+    return found
+
+
 def _singly(series: Series, block: _Gap) -> Iterator[_Gap]:
     yield from _between(series, range(block.at, block.at + block.records + 1))
 
@@ -174,19 +192,20 @@ def _check_stamps(
     one outside. Where the gap on its other side is a usual one, so that it is none of ``places``, a
     stamp is sound. ``most`` nanoseconds may pass in a step.
     """
-    _, texts, offsets, _ = series.columns
+    steps, texts, _, _ = series.columns
     for at, inside in ((gap.at, gap.at + 1), (gap.at + 1, gap.at)):
         beyond = 2 * at - inside
         if 0 <= beyond < len(texts):
             found = (gap.steps, texts[beyond]) if min(at, beyond) in places else None
         else:
-            found = _outside(evidence, offsets[at], later=at > inside)
+            near = evidence.outside(series, later=at > inside)
+            found = (abs(near[0][0] - steps[at]), near[0][1].time) if near else None
         if found is None:
             if not 0 <= beyond < len(texts) and _decimals(texts[at]) != _decimals(texts[inside]):
                 raise BrokenContractError(
                     f"the stamp {shown(texts[at])} is {gap.nanoseconds / NANOSECONDS:.4g} s from "
                     f"the one beside it, {shown(texts[inside])}, and unlike it: it is damaged",
-                    offset=_place(evidence, series, at),
+                    offset=evidence.place(series, at),
                 )
             continue
         away, text = found
@@ -198,32 +217,18 @@ def _check_stamps(
                 f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
                 f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of them: "
                 "it is damaged",
-                offset=_place(evidence, series, at),
+                offset=evidence.place(series, at),
             )
 
 
-def _outside(evidence: Evidence, offset: int, *, later: bool) -> tuple[int, bytes] | None:
-    """Find the record of the same rank beyond an end: how many steps away, and its stamp."""
-    before, behind = (_LINE, _NEAR) if later else (_NEAR, _LINE)
-    near = evidence.records(offset - before, offset + behind)
-    near = [each for each in near if each.step.isdigit() and len(each.step) <= LONGEST_STEP]
-    own = next((each for each in near if each.offset == offset), None)
-    if own is None:
-        return None
-    away = {
-        (int(each.step) - int(own.step)) * (1 if later else -1): each.time
-        for each in near
-        if (each.rank, each.epoch) == (own.rank, own.epoch)
-    }
-    return min(((steps, time) for steps, time in away.items() if steps > 0), default=None)
-
-
 def _usual_lines(evidence: Evidence, series: Series, places: set[int]) -> list[bytes]:
-    """Read some lines of the window, none of them behind a gap at one of ``places``."""
+    """Read some lines, none of them behind a gap at one of ``places``; of few, others as well."""
     usual = [at for at in range(1, len(series)) if at - 1 not in places]
-    some = usual[:: -(-len(usual) // _COMPARED) or 1]
-    offsets = (_place(evidence, series, at) for at in some)
-    return [evidence.line(each) for each in offsets if each is not None]
+    lines = evidence.lines(series, usual[:: -(-len(usual) // _COMPARED) or 1])
+    if len(lines) >= _COMPARABLE:
+        return lines
+    outside = [*evidence.outside(series, later=True), *evidence.outside(series, later=False)]
+    return [*lines, *(evidence.line(each.offset) for _, each in outside[:_COMPARED])]
 
 
 def _check_speed(
@@ -231,7 +236,7 @@ def _check_speed(
 ) -> None:
     """Refuse a gap of which its line prints a time that is near the median of ``usual`` lines."""
     at = gap.at + 1
-    offset = _place(evidence, series, at)
+    offset = evidence.place(series, at)
     if offset is None:
         return
     line = evidence.line(offset)
@@ -248,20 +253,6 @@ def _check_speed(
             "clock was set, or the training paused; measure it again",
             offset=offset,
         )
-
-
-def _place(evidence: Evidence, series: Series, at: int) -> int | None:
-    """Find where a stamp stands; where that was not noted, behind the last one of which it was."""
-    _, texts, offsets, _ = series.columns
-    if offsets[at] >= 0:
-        return offsets[at]
-    stamp = texts[at]
-    begin = next(before for before in reversed(offsets[:at]) if before >= 0)
-    while text := evidence.text(begin, begin + _PIECE):
-        if (found := text.find(stamp)) >= 0:
-            return begin + found
-        begin += max(len(text) - len(stamp), 1)
-    return None
 
 
 def _printed_ratio(line: bytes, usual: bytes, *, is_long: bool) -> float | None:
