@@ -159,7 +159,7 @@ def logs_of(system: str, case: Case, throughput: float) -> str:
     head = log_makers.dllogger_header(
         batch=case.batch_per_replica, world_size=case.topology.world_size
     )
-    return head + log_makers.dllogger([step_s] * 126)
+    return head + log_makers.dllogger([step_s] * 126, global_batch=case.global_batch)
 
 
 @pytest.mark.parametrize(

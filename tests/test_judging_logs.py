@@ -42,7 +42,9 @@ def dll_log(case: Case, throughput: float) -> str:
     header = log_makers.dllogger_header(
         batch=case.batch_per_replica, world_size=case.topology.world_size
     )
-    return header + log_makers.dllogger([case.global_batch / throughput] * 126)
+    return header + log_makers.dllogger(
+        [case.global_batch / throughput] * 126, global_batch=case.global_batch
+    )
 
 
 def write_runs(

@@ -431,7 +431,9 @@ def test_agreeing_headers_are_accepted(tmp_path: Path) -> None:
         "dllogger": make.dllogger_header(batch=128, world_size=32),
         "tf_models_bert": "***** Number of cores used :  32\n",
     }.items():
-        run = make.measured(tmp_path, header + PLAIN[name]([0.5] * 150), name, of=make.case("4n8g"))
+        of_all = {"global_batch": 128 * 32} if name == "dllogger" else {}
+        log = header + PLAIN[name]([0.5] * 150, **of_all)
+        run = make.measured(tmp_path, log, name, of=make.case("4n8g"))
         assert run.status is RunStatus.OK, run.reason
 
 

@@ -101,10 +101,9 @@ def test_stamps_among_many_slow_steps(tmp_path: Path, jump_s: float) -> None:
     times = [STEP_S * (20 if step in range(300, 500) else 1) for step in range(1, 1031)]
     jumping = [time + jump_s * (step == 400) for step, time in enumerate(times, 1)]
     lines = make.dllogger(jumping).splitlines(keepends=True)
-    speeds = (f"total_ips : {128 / time:.2f} " for time in times)
     log = "".join(
-        line.replace("total_ips : 10393.54 ", speed)
-        for line, speed in zip(lines, speeds, strict=True)
+        f"{line.partition('total_ips')[0]}total_ips : {128 / time:.2f} img/s\n"
+        for line, time in zip(lines, times, strict=True)
     )
     window = Window(warmup_steps=20, measured_steps=1000)
     run = make.measured(tmp_path, log, "dllogger", window=window)
@@ -142,9 +141,8 @@ def test_stamps_that_are_not_read_one_by_one_are_looked_through(
     times = [STEP_S] * (measured + 30)
     times[step - 1 + 5] += 3600.0  # the window of this trainer begins five steps later
     window = Window(warmup_steps=20, measured_steps=measured)
-    run = make.measured(
-        tmp_path, make.dllogger(times), "dllogger", window=window, buffer_size=buffer_size
-    )
+    log = make.dllogger(times, said_s=STEP_S)
+    run = make.measured(tmp_path, log, "dllogger", window=window, buffer_size=buffer_size)
     assert run.status is RunStatus.INVALID
     assert f"of step {step + 4} to that of step {step + 5}, 1.44e+04 times the usual, and" in str(
         run.reason
@@ -155,7 +153,8 @@ def test_stamps_that_are_not_read_one_by_one_are_looked_through(
 def test_the_published_definition_is_told_of_gaps_as_well(tmp_path: Path, log_format: str) -> None:
     """The speed that dllogger prints contradicts; TensorFlow's trainer prints none."""
     times = [STEP_S] * 70 + [STEP_S + 3600.0] + [STEP_S] * 60
-    log = make.OF_ONE_RANK[log_format](times)
+    says = {"said_s": STEP_S} if log_format == "dllogger" else {}
+    log = make.OF_ONE_RANK[log_format](times, **says)
     run = make.measured(tmp_path, log, log_format, estimator=Estimator.PUBLISHED)
     assert "from the stamp of step 70 to that of step 71" in str(run.reason)
     expected = {"throughput": round(128 / 36.25, 2)} if log_format == "tf_models_bert" else {}
@@ -207,7 +206,8 @@ def test_a_gap_among_few_stamps_is_held_against_those_outside(
     """Every 50th step is printed: two stamps count, between which an hour has not passed."""
     times = [STEP_S] * 210
     right = make.measured(tmp_path, every(interval, plain(times)), PLAIN)
-    assert (right.metrics, right.reason) == ({"throughput": pytest.approx(512)}, None)
+    assert right.metrics == {"throughput": pytest.approx(512)}
+    assert right.reason is None
     log = titan(times, {step: 3600.0}, times)
     contradicted = make.measured(tmp_path, every(interval, log), TITAN, of=OF)
     assert "the clock was set, or the training paused; measure it again" in str(contradicted.reason)
@@ -382,6 +382,76 @@ def test_times_of_single_steps_do_not_move_so(
     run = make.measured(tmp_path, log, KERAS, of=OF)
     assert run.status is RunStatus.OK
     assert "mean of all" not in str(run.reason)
+
+
+# ---------------------------------------------------- another speed that the same lines print
+
+
+@pytest.mark.parametrize("interval", [1, 10])
+@pytest.mark.parametrize("batch", [4, 6, 16, 32])
+def test_a_case_of_another_batch_is_contradicted_by_the_speed_on_the_lines(
+    tmp_path: Path, batch: int, interval: int
+) -> None:
+    """By each of torchtitan's lines 8 samples took a quarter of a second."""
+    log = every(interval, titan([STEP_S] * 200, {}, [STEP_S] * 200))
+    case = Case.from_id(f"framework-model-bf16-gb{batch}-s512-1n1g")
+    run = make.measured(tmp_path, log, TITAN, of=case)
+    if batch == 6 and interval > 1:  # the steps that are not printed may be slower
+        assert run.status is RunStatus.OK
+        return
+    assert run.status is RunStatus.INVALID
+    assert str(run.reason).startswith(
+        "the log prints '16,384', tokens_per_second of scope device, and by that 32 samples/s; by "
+        f"its times and the case {case.id} it is {batch / STEP_S:.6g}: the log is of another batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case_id", "is_right"),
+    [("b32-1n8g", True), ("b64-1n8g", False), ("b32-2n8g", False), ("b32-1n4g", False)],
+)
+@pytest.mark.parametrize("estimator", Estimator)
+def test_the_speed_of_all_devices_tells_their_number(
+    tmp_path: Path, case_id: str, is_right: bool, estimator: Estimator
+) -> None:
+    """NVIDIA's ``total_ips`` is that of 256 samples, 32 of each device."""
+    run = make.measured(
+        tmp_path,
+        make.dllogger([STEP_S] * 150, global_batch=256),
+        "dllogger",
+        of=Case.from_id(f"framework-model-fp32-{case_id}"),
+        estimator=estimator,
+    )
+    assert run.metrics == ({"throughput": pytest.approx(1024)} if is_right else {})
+    assert is_right or "samples_per_second of scope global, and by that 1024" in str(run.reason)
+
+
+def test_seconds_are_held_against_the_speed_beside_them(tmp_path: Path) -> None:
+    """MaxText prints both; the tokens of a device are those of the sequence length."""
+    log = "".join(
+        f"completed step: {k}, seconds: 0.250, TFLOP/s/device: 9.1, Tokens/s/device: 16384.000, "
+        "loss: 9.0\n"
+        for k in range(150)
+    )
+    own = custom_format("own", record=r"step: (?P<step>\d+), seconds: (?P<seconds>[\d.]+)")
+    right = make.measured(tmp_path, log, own, of=OF)
+    assert right.metrics == {"throughput": pytest.approx(32)}
+    for case_id in ("gb8-s1024-1n1g", "gb8-s512-1n2g", "gb16-s512-1n1g"):
+        wrong = Case.from_id(f"framework-model-bf16-{case_id}")
+        assert "the log prints '16384.000'" in str(
+            make.measured(tmp_path, log, own, of=wrong).reason
+        )
+    without = Case.from_id("framework-model-bf16-gb16-1n1g")
+    assert make.measured(tmp_path, log, own, of=without).status is RunStatus.OK
+
+
+def test_pauses_are_none_of_another_case(tmp_path: Path) -> None:
+    """A third of the time is spent on checkpoints, of which the printed speeds know nothing."""
+    times = [STEP_S] * 130
+    jumps = dict.fromkeys(range(30, 130, 10), 1.5)
+    log = titan(times, jumps, times)
+    run = make.measured(tmp_path, log, TITAN, of=OF)
+    assert "samples/s; by its times" not in str(run.reason)
 
 
 # --------------------------------------------------------------- what a known trainer says itself

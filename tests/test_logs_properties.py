@@ -254,7 +254,8 @@ def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
     run = measured(whole[:end], log, estimator)
     check_sane(run)
     if run.status is RunStatus.OK:
-        assert run == measured(whole, log, estimator)
+        # What stands behind the window may confirm it.
+        assert replace(run, reason=None) == replace(measured(whole, log, estimator), reason=None)
 
 
 @settings(max_examples=150)

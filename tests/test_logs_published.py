@@ -59,7 +59,8 @@ def test_dllogger_leaves_out_five_iterations_before_the_warm_up(
 ) -> None:
     times = [0.5] * 25 + [0.25] * 100 + [9.0] * 20
     case = make.case(topology)
-    run = published(tmp_path, make.dllogger(times), "dllogger", of=case)
+    log = make.dllogger(times, global_batch=case.global_batch)
+    run = published(tmp_path, log, "dllogger", of=case)
     assert (run.metrics.get("throughput"), run.steps) == (case.global_batch * 4, 100)
 
 

@@ -39,7 +39,8 @@ def test_paddle_resnet_is_samples_over_summed_durations(tmp_path: Path, topology
 def test_dllogger_is_the_time_from_iteration_25_to_125(tmp_path: Path, topology: str) -> None:
     times = make.seconds(149)
     case = make.case(topology)
-    run = make.measured(tmp_path, make.dllogger(times), "dllogger", of=case)
+    log = make.dllogger(times, global_batch=case.global_batch)
+    run = make.measured(tmp_path, log, "dllogger", of=case)
     assert run.metrics.get("throughput") == pytest.approx(
         case.global_batch * 100 / math.fsum(times[25:125])
     )

@@ -25,7 +25,12 @@ ANCHORED = custom_format("mine", record=r"^it (?P<step>\d+) took (?P<millisecond
 
 LOGS: dict[str, tuple[str | LogFormat, str, Case, Window]] = {
     "paddle_resnet": ("paddle_resnet", make.paddle_resnet(TIMES), make.case("4n8g"), make.WINDOW),
-    "dllogger": ("dllogger", make.dllogger(TIMES), make.case("4n8g"), make.WINDOW),
+    "dllogger": (
+        "dllogger",
+        make.dllogger(TIMES, global_batch=4096),
+        make.case("4n8g"),
+        make.WINDOW,
+    ),
     "pytorch_imagenet": (
         "pytorch_imagenet",
         make.pytorch_imagenet(RANKS),
@@ -195,7 +200,7 @@ def test_the_metrics_between_step_and_time_may_differ(
 @pytest.mark.parametrize(
     "metrics",
     [
-        "train.loss : 7.02753  train.compute_ips : 248.01 img/s train.total_ips : 247.78 img/s",
+        "train.loss : 7.02753  train.compute_ips : 328.01 img/s train.total_ips : 319.78 img/s",
         "train.loss : 7.14390 None train.compute_ips : 25.22 images/s train.lr : 0.1 ",
     ],
 )

@@ -34,7 +34,7 @@ _PLACEHOLDERS: Final = MappingProxyType(
     {
         "number": "[0-9]{1,15}",
         "text": r"[^\n\r\0]{0,400}",
-        "value": "([0-9][0-9.,]{0,20})",
+        "value": "([0-9](?:[0-9.,]{0,19}[0-9])?)",
     }
 )
 """What stands for an expression in the patterns of trainers."""
@@ -74,6 +74,8 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What has to be declared for it, if that counts."""
     steps_in: StepsIn = StepsIn.STEPS
     """What the steps are that it counts."""
+    any_length: bool = False
+    """Whether tokens are counted as they come, not as many in each sample as the case says."""
     meaning: str = ""
     instead: str = ""
     """What to take, so that the time of a step is right."""
