@@ -462,7 +462,13 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
         (" 1/ 9 | samples per second: 207.3 |", "second: {seconds} ", "samples_per_second"),
         ("step 1: tokens per second: 5", "second: {tokens_per_second}$", None),
         ("step 1 took 5 tokens per second", " {seconds} ", "tokens_per_second"),
-        ("step 1 Elements per Second: 131,388", ": {seconds}$", "samples_per_second"),
+        (
+            "step 1 Elements per Second: 131,388",
+            ": {seconds}$",
+            "what does it count? name the group samples_per_second, steps_per_second or "
+            "tokens_per_second",
+        ),
+        ("step 1 Elements per Second: 131,388", ": {tokens_per_second}$", None),
         ("throughput/samples_per_sec: 12.5", "sec: {samples_per_second}$", None),
         ("throughput/samples_per_sec: 12.5", "sec: {seconds}$", "samples_per_second"),
         ("step 1 in 0.5 tokens per second 7,700", "in {seconds} ", None),

@@ -79,7 +79,10 @@ def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
     alike = [each for each in groups if each.kind is timing.kind] or groups
     since_start = timing is Timing.ELAPSED_SECONDS and alike and alike[0].kind is timing.kind
     remedy = found.unit.instead
-    if alike:
+    if found.is_rate and len(alike) > 1:
+        *some, last = (each.value for each in alike)
+        remedy = f"what does it count? name the group {', '.join(some)} or {last}"
+    elif alike:
         remedy = f"name the group {alike[-1 if since_start else 0].value}"
     raise BrokenContractError(
         f"the group {timing.value} has {found.text!r} {found.where} it; {remedy}"
