@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import random
 import re
@@ -600,13 +601,16 @@ def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> Non
         ("Epoch[0] Batch [{p}-{n}]\tSpeed: {v} samples/sec\tacc=0", 20, 20, "steps 22 to 221,"),
         ("DLL 2020-11-05 10:{t} - (0, {n}) imgs_per_sec : {v} ", 20, 1, "steps 22 to 121,"),
         ("DLL 2020-11-05 10:{t} - (0, {n}) total_ips : {v} ", 200, 1, "steps 202 to 301,"),
+        ("2020-11-05 10:{t} step {n} loss {v}", 1, 10, "steps 21 to 120,"),
     ],
 )
 def test_the_window_goes_from_one_record_to_another(
     tmp_path: Path, line: str, first: int, every: int, window: str
 ) -> None:
     """Also where steps are counted from 0, or the first ones are not printed."""
-    numbers = range(first, first + 120 * every, every)
+    numbers = [*range(first, first + 120 * every, every)]
+    if first == 1:  # as trainers that print the first, and then every tenth
+        numbers[1:] = [number - 1 for number in numbers[1:]]
     text = "".join(
         line.format(n=n, p=n - every, v=512, t=f"{i // 60:02}:{i % 60:02}.5") + "\n"
         for i, n in enumerate(numbers)
@@ -640,6 +644,93 @@ def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(
     written = (tmp_path / "own.yaml").read_text(encoding="utf-8")
     assert f"extends: {base}\n" in written
     assert "  loss: ~\n" in written
+
+
+def bar(step: int) -> str:
+    passed = 30 + step // 2
+    return f"{passed // 60:02}:{passed % 60:02}<05:00"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (
+            "train:   0%|███       | {n}/600 [{bar},  {v}it/s]\r",
+            "a log of a progress bar (tqdm)",
+        ),
+        (
+            "train  Epoch   0:    0%|███       | {n}/600 [{bar},  {v}ba/s, loss=9]\r",
+            "a log of a progress bar (tqdm)",
+        ),
+        (
+            "{n:3}/600 [>....] - ETA: 16:25 - {mean:.0f}ms/step - loss: 2.2900\n",
+            "a log of Keras 2's progress bar",
+        ),
+        (
+            "\x1b[1m{n:3}/600\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━\x1b[0m 9s {mean:.0f}ms/step\b\b\r",
+            "a log of Keras 3's progress bar",
+        ),
+    ],
+)
+def test_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path, line: str, kind: str) -> None:
+    """The first step takes 30 s, and others half a second; Keras prints the mean of them all."""
+    text = "".join(
+        line.format(n=n, v=2, bar=bar(n), mean=(30_000 + 500 * (n - 1)) / n) for n in range(1, 601)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    found = read(tmp_path, "a.log").stdout
+    assert found.startswith(f"a.log: {kind}\n")
+    said = rows(found)
+    assert said["steps"].startswith("1 to 600, each printed")
+    assert re.match(r"(?:2(?:\.00\d)?|1\.99\d) steps/s", said["throughput"])
+
+
+def test_tokens_of_a_bare_throughput_are_none_of_samples(tmp_path: Path) -> None:
+    """LLaMA-Factory's is of tokens since the start; its elapsed time needs neither."""
+    text = "".join(
+        json.dumps(
+            {
+                "current_steps": step,
+                "total_steps": 200,
+                "loss": 3 - step / 100,
+                "elapsed_time": f"0:{2 + step // 60:02}:{step % 60:02}",
+                "throughput": 4096 * step / (120 + step),
+            }
+        )
+        + "\n"
+        for step in range(5, 201, 5)
+    )
+    (tmp_path / "a.jsonl").write_text(text, encoding="utf-8")
+    said = rows(read(tmp_path, "a.jsonl").stdout)
+    assert said["throughput"].startswith("1 steps/s")
+    others = [f"at {n} throughput: {4096 + n} loss {9 - n / 99:.3f}" for n in range(120)]
+    assert guessed(*others).doubt.startswith("of samples or tokens, of all devices, of a node or")
+
+
+@pytest.mark.parametrize(
+    ("unit", "is_in_doubt"), [("tokens/s/gpu", False), ("tokens/s/node", False), ("tokens/s", True)]
+)
+def test_a_unit_that_says_what_a_speed_is_of_leaves_no_doubt(unit: str, is_in_doubt: bool) -> None:
+    found = guessed(*(f"step {n} {unit}: {4096 + n} loss {9 - n / 99:.3f}" for n in range(120)))
+    assert bool(found.doubt) == is_in_doubt
+
+
+@pytest.mark.parametrize(
+    ("line", "throughput"),
+    [
+        ("completed step: {n}, seconds: 0.500, TFLOP/s/device: 134.9, loss: 9.0", "64.00 samples"),
+        ("step {n} took 0.5 s, tokens/s: 8,192", "64.00 samples"),
+    ],
+)
+def test_a_batch_that_is_given_makes_samples_of_steps_of_any_length(
+    tmp_path: Path, line: str, throughput: str
+) -> None:
+    text = "".join(line.format(n=n) + "\n" for n in range(150))
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    said = rows(read(tmp_path, "a.log", "--batch", "32", "--write", "own.yaml").stdout)
+    assert said["throughput"].startswith(f"{throughput}/s (global batch 32, as --batch says)")
+    if "loss" in line:
+        assert "loss: ~" not in (tmp_path / "own.yaml").read_text(encoding="utf-8")
 
 
 def test_a_loss_that_falls_over_the_log_and_not_in_its_window_takes_no_speed_away(

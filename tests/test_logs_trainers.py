@@ -175,6 +175,17 @@ LINES = {
         "(TaskRunner pid=71) step:10 - actor/lr:1e-06 - perf/total_num_tokens:1520000 - "
         "perf/time_per_step:97.4 - perf/throughput:1950.7"
     ),
+    "LLaMA-Factory (trainer_log.jsonl)": (
+        '{"current_steps": 5, "total_steps": 200, "loss": 2.9867, "lr": 9.9e-05, "epoch": 0.04, '
+        '"percentage": 2.5, "elapsed_time": "0:02:04", "remaining_time": "1:21:02", '
+        '"throughput": 656.35, "total_tokens": 81920}'
+    ),
+    "Keras 2's progress bar": (
+        "  3/150 [>.............................] - ETA: 16:25 - 6747ms/step - loss: 2.2900"
+    ),
+    "Keras 3's progress bar": (
+        "  3/150 ━━━━━━━━━━━━━━━━━━━━ 16:25 6747ms/step - accuracy: 0.1111 - loss: 2.3000"
+    ),
     "HugeCTR": (
         "[HUGECTR][12:37:07][INFO][RANK0]: Iter: 500 Time(500 iters): 2.959942s Loss: 0.140601"
     ),
@@ -465,8 +476,7 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
         (
             "step 1 Elements per Second: 131,388",
             ": {seconds}$",
-            "what does it count? name the group samples_per_second, steps_per_second or "
-            "tokens_per_second",
+            "it count? name the group samples_per_second, steps_per_second or tokens_per_second",
         ),
         ("step 1 Elements per Second: 131,388", ": {tokens_per_second}$", None),
         ("throughput/samples_per_sec: 12.5", "sec: {samples_per_second}$", None),

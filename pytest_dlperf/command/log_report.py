@@ -297,9 +297,11 @@ def _throughput_text(run: Run, found: Identification) -> str:
     value, case = run.metrics[THROUGHPUT], found.case
     note = f"; {run.reason}" if run.reason else ""
     log_format = found.system.log_format
-    if found.batch_source:
+    # Of an unknown length, a sample counts as one token.
+    has_length = not any(each.startswith("sequence_length:") for each in found.unsure)
+    if found.batch_source and (has_length or log_format.timing is not Timing.TOKENS_PER_SECOND):
         of = f"global batch {case.global_batch}, {found.batch_source}"
-        return f"{quantity(value, found.system.unit)} ({of}){note}"
+        return f"{quantity(value, found.system.unit if has_length else 'samples/s')} ({of}){note}"
     if log_format.steps_in is StepsIn.SAMPLES:
         per_sample = case.tokens_per_sample(found.system.unit)
         return f"{quantity(value / per_sample, 'samples/s')} (steps are samples){note}"

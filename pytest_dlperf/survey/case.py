@@ -79,7 +79,6 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     if length is None and counts_tokens(system.unit):
         length = 1
         doubts["sequence_length"] = "the tokens of a sample stand nowhere"
-        source = ""
     case = Case(
         framework=system.framework,
         model=system.model,

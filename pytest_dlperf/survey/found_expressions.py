@@ -68,7 +68,8 @@ def _begin(columns: Sequence[Column], at: int) -> str:
     if at == 0:
         if len(column.before) > 60:  # noqa: PLR2004 - the words next to it do
             return _literal(_last_words(column.before), column)
-        return "^" + _literal(column.before, column)
+        # The longest of numbers that are padded has no blank in front of it.
+        return "^ *" if column.before.isspace() else "^" + _literal(column.before, column)
     words = _last_words(column.before)
     if re.search("[A-Za-z]{2}", words):
         return _literal(words, column)

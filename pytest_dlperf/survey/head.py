@@ -5,6 +5,7 @@ However large the log is, the cost stays that of a few megabytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice, pairwise
@@ -58,6 +59,8 @@ class StepsOfLog(Struct, frozen=True, kw_only=True):
 
     records: int
     first: int
+    usual: int
+    """The first with which most others are in line: the 10th of steps 1, 10, 20 and so on."""
     last: int
     interval: int
     """The most frequent distance of two records of a rank."""
@@ -241,6 +244,13 @@ def _row(log_format: LogFormat, step: bytes, epoch: bytes, rank: bytes) -> tuple
     return turn, number, rank if "rank" in index else b""
 
 
+def _first_in_line(steps: Sequence[int], interval: int) -> int:
+    """Find the first of the steps from which most others are so many times an interval away."""
+    interval = max(interval, 1)
+    [(rest, _)] = Counter(step % interval for step in steps).most_common(1)
+    return next(step for step in steps if step % interval == rest)
+
+
 def _steps(
     rows: Sequence[tuple[int, int, bytes]], last: tuple[int, int, bytes], line: int
 ) -> StepsOfLog:
@@ -256,6 +266,7 @@ def _steps(
     return StepsOfLog(
         records=len(rows),
         first=first[1],
+        usual=_first_in_line([step for _, step, _ in rows], gaps.interval),
         last=last[1],
         interval=gaps.interval,
         epochs=epochs[-1] - epochs[0] + 1,

@@ -15,6 +15,7 @@ from pytest_dlperf.config.extends import shipped_systems
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.log_format import Ranks
+from pytest_dlperf.formats.meanings import trainers_in
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import Timing, Work
@@ -26,7 +27,7 @@ from pytest_dlperf.survey.guessing import guess, guess_of_table
 from pytest_dlperf.survey.step_times import work_by_stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
@@ -87,13 +88,13 @@ def identify(
         made = make(kind, log_format.name)
         if made is not None:
             return made
-    for form in _forms_of(trainer):
-        made = make(f"a log of {trainer.name}", form, trainer=trainer) if trainer else None
-        if made is not None:
-            return made
+    if trainer is not None and (made := _of_trainer(make, trainer)) is not None:
+        return made
     guessed = guess_of_table(head.begin) or guess(head.clusters.repeated)
     if guessed is None:
-        return None
+        # Many trainers show a bar beside their lines: it is taken where there is nothing else.
+        bars = () if trainer is not None else trainers_in(head.clusters.examples)
+        return next(filter(None, (_of_trainer(make, each) for each in bars)), None)
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
     kind += "; how it shows a step is a guess"
     made = None
@@ -127,12 +128,15 @@ def has_flat_loss(found: Identification) -> bool:
     return starter is not None and (starter.metrics.get("loss") or {}).get("sanity") == "finite"
 
 
-def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
-    """Yield what may read a known trainer's log: a system that ships, or a format."""
-    if trainer is not None and trainer.system in shipped_systems():
-        yield ShippedSystem(trainer.system)
-    if trainer is not None and trainer.own_format:
-        yield trainer.own_format
+def _of_trainer(
+    make: Callable[..., Identification | None], trainer: Trainer
+) -> Identification | None:
+    """Read a log as a known trainer's: by the system that ships, or else by a format."""
+    kind = f"a log of {trainer.name}"
+    forms: list[Form] = [trainer.own_format] if trainer.own_format else []
+    if trainer.system in shipped_systems():
+        forms.insert(0, ShippedSystem(trainer.system))
+    return next(filter(None, (make(kind, form, trainer=trainer) for form in forms)), None)
 
 
 # --------------------------------------------------------------------- the project's systems
@@ -377,12 +381,12 @@ def window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
     settling = log_format.settling_steps
     # Of steps that are counted from 0, every 20th is the 1st, the 21st and so on.
     first = log_format.first_step
-    counted = steps.first // counted_per_step + 1
-    counted -= min(steps.first, 1) if first is None else first
+    before_first = 1 - (min(steps.first, 1) if first is None else first)
+    counted = steps.first // counted_per_step + before_first
     begins = counted if counted <= _UNPRINTED else interval
     usable = steps.total // counted_per_step + begins - interval - settling
     warmup = _USUAL_WARMUP if usable >= _FEW else max(usable // 5, 1)
-    offset = counted % interval
+    offset = (steps.usual // counted_per_step + before_first) % interval
     before = math.ceil((warmup + settling - offset) / interval) * interval + offset
     warmup = max(before, begins) - settling
     measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))

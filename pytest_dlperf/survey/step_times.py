@@ -66,6 +66,8 @@ class StepTime(Struct):
     """Whether its name leaves open if it is of a step or of all since the last line."""
     is_certain: bool = False
     """Whether a catalogue, or another time of the same lines, confirms it."""
+    open_question: str = "of all devices, of a node or of one"
+    """What a speed leaves open, if it does."""
     works_of_step: tuple[float, ...] = ()
     """The samples or tokens of a step, by speeds and times of the same lines."""
 
@@ -81,7 +83,8 @@ class StepTime(Struct):
             return ""
         name = name_of(columns[self.column]) or unit_of(columns[self.column])
         if self.is_amount:
-            return f"of all devices, of a node or of one? nothing tells what {name!r} is of"
+            question = self.open_question
+            return f"{question}? nothing tells what {name!r} is of" if question else ""
         return f"is {name!r} the time of a whole step? no other time on the line confirms it"
 
 
@@ -192,7 +195,9 @@ def _time_by_words(  # noqa: PLR0911 - one for each way to say it
             return None
         timing, scope = called.groups[0], called.rate_scope
         if timing.kind is TimeKind.RATE:
-            return StepTime(at, timing, _LIKELY, scope=scope or RateScope.GLOBAL)
+            time = StepTime(at, timing, _LIKELY, scope=scope or RateScope.GLOBAL)
+            time.open_question = f"of samples or tokens, {time.open_question}"
+            return time
         return _duration(at, name, timing, rises=rises, has_unit=False)
     groups = found.unit.groups
     if not groups or (found.is_rate and len(groups) > 1):
@@ -204,7 +209,10 @@ def _time_by_words(  # noqa: PLR0911 - one for each way to say it
     if scope is None and (called := words.name(f"{name} {found.text}")) is not None:
         scope = called.rate_scope
     is_of_all = re.search(r"\b(?:total|global)", name, re.IGNORECASE) is not None
-    return StepTime(at, groups[0], _LIKELY + is_of_all, scope=scope or RateScope.GLOBAL)
+    time = StepTime(at, groups[0], _LIKELY + is_of_all, scope=scope or RateScope.GLOBAL)
+    if part is not None:
+        time.open_question = ""
+    return time
 
 
 def _duration(at: int, name: str, timing: Timing, *, rises: bool, has_unit: bool) -> StepTime:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 _COMPARED: Final = 16
-"""Lines, all over the window, whose median is taken."""
+"""Lines, all over the window, whose speeds are taken."""
 _LEAST: Final = 3
 """Of fewer one may be that of a pause."""
 _TOLERANCE: Final = 0.25
@@ -106,14 +106,16 @@ def _is_witness(number: Number, case: Case) -> bool:
 
 
 def _in_samples(number: Number, texts: Sequence[bytes], case: Case) -> list[float]:
-    """Take the median of a speed in samples per second, by each scope that it may have."""
-    of = {"steps_in": number.steps_in}
-    group, scopes = number.groups[0], number.rate_scopes or (RateScope.GLOBAL,)
+    """Take median and mean of a speed in samples per second, by each scope that it may have."""
+    found = []
     with suppress(BrokenContractError):
-        return [
-            statistics.median(
-                [samples_per_second(group, each, 0, case, scope=scope, **of) for each in texts]
-            )
-            for scope in scopes
-        ]
-    return []
+        for scope in number.rate_scopes or (RateScope.GLOBAL,):
+            speeds = [
+                samples_per_second(
+                    number.groups[0], text, 0, case, scope=scope, steps_in=number.steps_in
+                )
+                for text in texts
+            ]
+            # Where steps are of two kinds, the median may be that of either.
+            found += [statistics.median(speeds), len(speeds) / sum(1 / each for each in speeds)]
+    return found
