@@ -733,6 +733,11 @@ def test_a_batch_that_is_given_makes_samples_of_steps_of_any_length(
         assert "loss: ~" not in (tmp_path / "own.yaml").read_text(encoding="utf-8")
 
 
+def test_a_length_by_the_name_that_megatron_deepspeed_gives_it() -> None:
+    [fact] = stated_facts(b" iteration 10/ 100 | actual seqlen:  2048 | grad norm: 1.2 |\n" * 9)
+    assert (fact.name, fact.value) == ("sequence_length", "2048")
+
+
 def test_a_loss_that_falls_over_the_log_and_not_in_its_window_takes_no_speed_away(
     tmp_path: Path,
 ) -> None:
@@ -766,6 +771,27 @@ def test_nothing_is_recorded_of_a_number_in_doubt(
     file.write_text(re.sub("(record: .*)  # [?].*", r"\1", file.read_text()), encoding="utf-8")
     assert suite.run(*asked, "--dlperf-cluster", "local").ret == 0
     assert (suite.path / "baselines/local/own-model.yaml").exists()
+
+
+@pytest.mark.in_process
+def test_a_window_of_which_most_is_a_pause_is_not_recorded_without_a_reason(suite: Suite) -> None:
+    """The clock is set forward by ten minutes; nothing but the stamps tells of the time."""
+    seconds = [each + 600 * (n == 70) for n, each in enumerate(SECONDS)]
+    lines = stamped([f"step {n}" for n in range(120)], seconds)
+    log = suite.path / "a.log"
+    log.write_text("global batch size: 256\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    file = suite.path / "bench_tests" / "systems" / "own-model.yaml"
+    assert read(suite.path, "a.log", "--write", file).returncode == 0
+    case = "own-model-fp32-gb256-1n1g"
+    asked = ("-k", case, "--dlperf-logs", f"{case}={log}", "--dlperf-cluster", "local")
+    assert suite.run(*asked).ret == 1
+    refused = suite.run(*asked, "--dlperf-create-baselines")
+    assert refused.ret == 1
+    refused.stdout.fnmatch_lines(
+        ["*not accepted: most of a run's time is one pause, which needs *"]
+    )
+    assert not (suite.path / "baselines/local/own-model.yaml").exists()
+    assert suite.run(*asked, "--dlperf-create-baselines", "--dlperf-reason", "so it is").ret == 0
 
 
 # --------------------------------------------------------------------------- the command line

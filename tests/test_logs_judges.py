@@ -114,6 +114,40 @@ def test_stamps_among_many_slow_steps(tmp_path: Path, jump_s: float) -> None:
         assert run.metrics == {"throughput": pytest.approx(throughput, rel=1e-3)}
 
 
+@pytest.mark.parametrize(
+    "said", ["{:.0f} samples/s", "{:,.2f} images/sec", "it/s: {:.2f}", "128 images, {:.1f} img/s"]
+)
+@pytest.mark.parametrize(("jump_s", "is_refused"), [(3600.0, True), (40.0, True), (3.0, False)])
+def test_the_speed_on_lines_of_ones_own_contradicts_most_of_a_window(
+    tmp_path: Path, said: str, jump_s: float, is_refused: bool
+) -> None:
+    """A gap of less may be a checkpoint that the speed leaves out: it is told."""
+    times = [STEP_S] * 70 + [STEP_S + jump_s] + [STEP_S] * 60
+    lines = plain(times).splitlines()
+    log = "".join(f"{line} loss 3.1 {said.format(128 / STEP_S)}\n" for line in lines)
+    run = make.measured(tmp_path, log, PLAIN)
+    assert ("on the same line 1 times: the clock was set" in str(run.reason)) == is_refused
+    assert (run.status is RunStatus.INVALID) == is_refused
+    # Those of the line behind the pause say that it was one.
+    slow = [128 / time for time in times]
+    log = "".join(
+        f"{line} loss 3.1 {said.format(rate)}\n" for line, rate in zip(lines, slow, strict=True)
+    )
+    told = make.measured(tmp_path, log, PLAIN)
+    assert (told.status, told.paused) == (RunStatus.OK, is_refused)
+    assert "else it would be 512 samples/s" in str(told.reason)
+
+
+@pytest.mark.parametrize(
+    "said", ["data 512 samples/s", "mean 512 samples/s", "took 0.25 s", "8 GiB/s"]
+)
+def test_what_is_none_of_a_step_contradicts_no_gap(tmp_path: Path, said: str) -> None:
+    times = [STEP_S] * 70 + [STEP_S + 600.0] + [STEP_S] * 60
+    log = "".join(f"{line} {said}\n" for line in plain(times).splitlines())
+    run = make.measured(tmp_path, log, PLAIN)
+    assert (run.status, run.paused) == (RunStatus.OK, True)
+
+
 @pytest.mark.parametrize("pause_s", [3.0, 40.0, 600.0])
 @pytest.mark.parametrize("format_of", ["dlperf", "tf_models_bert", "plain"])
 def test_a_gap_that_nothing_contradicts_is_told(
@@ -281,7 +315,8 @@ KERAS_SINCE_START = custom_format(
 
 
 def keras(step: int, seconds: float) -> str:
-    return f"{step:3}/500 [====>....] - ETA: 1:02 - {seconds * 1000:.0f}ms/step - loss: 2.3\n"
+    """A bar like that of Keras, by which it is not known."""
+    return f"{step:3}/500 [====>....] - left: 1:02 - {seconds * 1000:.0f}ms/step - loss: 2.3\n"
 
 
 def swift(step: int, seconds: float) -> str:

@@ -513,6 +513,25 @@ def test_units_in_words_are_those_of_their_groups(
 
 
 @pytest.mark.parametrize(
+    ("half", "is_refused"), [(" PM", True), ("am", True), (" p.m.", True), (" pmi", False)]
+)
+def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(
+    tmp_path: Path, half: str, is_refused: bool
+) -> None:
+    """Without it, a step over noon takes minus eleven hours, and one over midnight as well."""
+    log = "".join(f"11/20/26 10:00:{k:02}{half} step {k} ended\n" for k in range(1, 31))
+    record = r"(?P<timestamp>[\d/]+ [\d:]+).* step (?P<step>\d+) "
+    run = make.measured(
+        tmp_path,
+        log,
+        custom_format("mine", record=record),
+        window=Window(warmup_steps=2, measured_steps=20),
+    )
+    assert ("the group timestamp leaves out" in str(run.reason)) == is_refused
+    assert bool(run.metrics) != is_refused
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "step 1 tok/gpu/s: 90",

@@ -155,7 +155,7 @@ QUOTED: Final = {
         8 * 100 / (537.0029895 - 519.8844702),
     ),
 }
-"""Lines that the benchmark or users quote, a window, and its samples/s for a batch of 8; TensorFlow's say 32."""
+"""Lines that the benchmark or users quote, a window, and its samples/s for a batch of 8 or 32."""
 
 
 @pytest.mark.parametrize("name", QUOTED)

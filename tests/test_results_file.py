@@ -59,7 +59,7 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         for run in case["runs"]:
             assert set(run) == {
                 "run", "status", "metrics", "missing", "reason", "log", "log_size_at_end", "steps",
-                "witness", "failed_attempts",
+                "witness", "paused", "failed_attempts",
             }  # fmt: skip
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
             assert run["metrics"]["throughput"] > 0

@@ -302,8 +302,11 @@ def accept(
     remedy = remedy_for_scatter(gate_input.metric, runs) if problem is not None else None
     if reference in (*_WORSE, Verdict.INCONCLUSIVE):
         problem, remedy = f"its reference is {reference.value}", None
-    if problem is None and options.reason is None and _worsens(judgement, gate_input.baseline):
-        problem = "a worse number needs --dlperf-reason 'TEXT'"
+    if problem is None and options.reason is None:
+        if any(run.paused for run in gate_input.case.measurement.runs):
+            problem = "most of a run's time is one pause, which needs --dlperf-reason 'TEXT'"
+        elif _worsens(judgement, gate_input.baseline):
+            problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is None:
         of_runs = notes_of_accepted(gate_input.metric, runs, tolerance_percent=tolerance_percent)
         judgement = replace(judgement, notes=(*judgement.notes, *of_runs))

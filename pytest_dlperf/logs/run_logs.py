@@ -279,6 +279,7 @@ def _mean(runs: Sequence[Run]) -> Run:
         missing={name: why for run in runs for name, why in run.missing.items()},
         reason="; ".join(notes) or None,
         steps=min(run.steps or 0 for run in runs),
+        paused=any(run.paused for run in runs),
     )
 
 

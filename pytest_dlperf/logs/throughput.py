@@ -24,7 +24,7 @@ from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.steady import SteadySteps
-from pytest_dlperf.logs.steps import Estimate, NoStepTimesError, Span
+from pytest_dlperf.logs.steps import NoStepTimesError, Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 from pytest_dlperf.model.work import Timing
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Ends, StepProgress
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window, WitnessKind
+    from pytest_dlperf.model.measurement import Window
     from pytest_dlperf.model.metric import Metric
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class LogReading:
     case: Case
     """What was to be trained; the log must not contradict it."""
     case_is_assumed: bool = False
-    """Whether batch, length or devices of the case are none that anybody has said."""
+    """Whether nobody has said its batch, length or devices."""
     log_format: LogFormat
     window: Window
     estimator: Estimator
@@ -130,7 +130,6 @@ class LogReading:
         """What makes the stamps of records without a time."""
         if self._format.timing is Timing.ARRIVAL:
             self._stamps = ArrivalStamps(self._arrivals, self._format.ranks.printers(self.case))
-        self._seen_by: WitnessKind | None = None
 
     @property
     def state(self) -> LogState:
@@ -246,13 +245,13 @@ class LogReading:
             self._file = None
 
     def _finished(self, limit: int | None) -> Run:
-        estimate: Estimate | None = None
+        evidence: Evidence | None = None
         if self.reason is None:
             try:
-                estimate = self._noting(self._estimate, limit)
+                evidence = self._noting(self._estimate, limit)
             except FileNotFoundError as error:
                 self.reason = f"the log cannot be read: {error.strerror or error}"
-        if estimate is None:
+        if evidence is None:
             return Run(
                 run=self.number,
                 status=RunStatus.INVALID,
@@ -264,12 +263,13 @@ class LogReading:
         return Run(
             run=self.number,
             status=RunStatus.OK,
-            metrics={THROUGHPUT: estimate.throughput, **step_times},
+            metrics={THROUGHPUT: evidence.throughput, **step_times},
             missing=missing,
-            reason=estimate.note,
+            reason=evidence.estimate.note,
             log=str(self.path),
-            steps=estimate.steps,
-            witness=self._seen_by,
+            steps=evidence.estimate.steps,
+            witness=evidence.seen_by,
+            paused=evidence.paused,
         )
 
     def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
@@ -320,7 +320,7 @@ class LogReading:
         if self.position and (change := file.change(self.path)) is not None:
             raise BrokenContractError(change)
 
-    def _estimate(self, file: LogFile, reader: RegionReader, piece: Limit) -> Estimate:
+    def _estimate(self, file: LogFile, reader: RegionReader, piece: Limit) -> Evidence:
         if not self._enough:
             self._check_same(file)
             self._take(reader.available(), piece)
@@ -360,12 +360,12 @@ class LogReading:
             series={rank: each for rank, each in collector.series.items() if each.rows},
             ends=ends,
             mark=collector.mark,
-            throughput=estimate.throughput,
+            estimate=estimate,
             unit=self.unit,
         )
         notes = [estimate.note, *(judge.decide(evidence) for judge in self._judges)]
-        self._seen_by = evidence.seen_by
-        return replace(estimate, note="; ".join(filter(None, notes)) or None)
+        evidence.estimate = replace(estimate, note="; ".join(filter(None, notes)) or None)
+        return evidence
 
     def _take(self, found: Iterator[Region], piece: Limit, until: float = math.inf) -> bool:
         """Go through regions until the log has shown enough; false where it is too late for all."""

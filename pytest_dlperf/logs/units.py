@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _REACH: Final = 60
 
+_HALF_OF_DAY: Final = re.compile(rb" ?[AaPp]\.?[Mm]\b\.?")
 _GOES_BEFORE: Final = re.compile(rb"[0-9]+\.?$")
 _GOES_ON: Final = re.compile(
     rb"[0-9]+|[.:][0-9]+|[eE][-+]?[0-9]+|,[0-9]{3}(?![0-9])|[kKMG](?![A-Za-z/])"
@@ -48,6 +49,11 @@ class UnitCheck:
             begin, end = match.span(self._group)
             text = bytes(match.string)
             before, behind = text[max(begin - _REACH, 0) : begin], text[end : end + _REACH]
+            if self._timing is Timing.TIMESTAMP and (half := _HALF_OF_DAY.match(behind)):
+                raise BrokenContractError(
+                    f"the group timestamp leaves out {half[0].decode()!r} behind it; let it take "
+                    "that as well"
+                )
             if self._key is not None:
                 before, behind = self._key.encode(), b""
             try:

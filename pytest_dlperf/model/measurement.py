@@ -104,6 +104,9 @@ class Run(Struct, frozen=True, kw_only=True):
     witness: WitnessKind | None = None
     """What agrees with its throughput; ``None`` where none is asked for: a printed time stamp needs
     none, and ``published`` is a definition."""
+    paused: bool = False
+    """Whether most of its window is a gap between two time stamps: a pause, or a clock that was
+    set."""
     failed_attempts: tuple[Run, ...] = ()
     """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 

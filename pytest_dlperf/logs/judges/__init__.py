@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.arrivals import Arrivals
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import LogFile
-    from pytest_dlperf.logs.steps import Ends, Series
+    from pytest_dlperf.logs.steps import Ends, Estimate, Series
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import WitnessKind
 
@@ -64,11 +64,18 @@ class Evidence(Struct, kw_only=True):
     """The ends of the window, likewise."""
     mark: Mark | None
     """Behind what no earlier step can stand."""
-    throughput: float
-    """In ``unit``."""
+    estimate: Estimate
+    """The throughput, in ``unit``, and what it rests on."""
     unit: str
     seen_by: WitnessKind | None = None
     """Who has confirmed the throughput from outside; set by the judge that has asked."""
+    paused: bool = False
+    """Whether most of the window is a gap; set by the judge that has seen it."""
+
+    @property
+    def throughput(self) -> float:
+        """The number that is judged, in ``unit``."""
+        return self.estimate.throughput
 
     def text(self, begin: int, end: int) -> bytes:
         """Read a part of the log, as far as it counts."""

@@ -14,13 +14,14 @@ contradicts the stamps, the number has a note.
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
 from itertools import pairwise
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
-from pytest_dlperf.formats.meanings import trainers_in
+from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.formats.printed import amount
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, parse
 from pytest_dlperf.logs.judges import Judge
@@ -38,6 +39,9 @@ _FAR: Final = 5.0
 _TWICE: Final = 2.0
 _NOTEWORTHY: Final = 0.03
 """The part of the window that it takes more than others do, to be told."""
+_MOST: Final = 0.5
+"""The part of it from which on any speed on the line may contradict it, whoever prints that: one of
+an unknown trainer may well leave out a checkpoint, but none makes up most of the window."""
 _FEW: Final = 2
 _ONE_IN: Final = 50
 """So many gaps stand out at most; more of about one length belong to how the training goes."""
@@ -51,6 +55,10 @@ _ALONE: Final = (
     "only 2 stamps count, and none beside them: a pause or a clock that was set would not be seen"
 )
 _SUSPECTS: Final = 8
+_NUMBER: Final = re.compile(rb"(?<![\w.:,-])[0-9](?:[0-9.,]*[0-9])?(?: ?[kKMG](?![A-Za-z/]))?")
+_REACH: Final = 60
+_NAME: Final = 24
+"""Characters in front of a number that may say that it is none of a whole step."""
 _COMPARED: Final = 16
 """Lines, all over the window, whose printed speeds tell the usual one."""
 
@@ -119,8 +127,10 @@ class StampGaps(Judge):
         places = {each.at for each in wide}
         lines = _usual_lines(evidence, series, places)
         for each in wide:
+            is_most = each.excess(pace) > _MOST * whole
+            evidence.paused = evidence.paused or is_most
             _check_stamps(evidence, series, each, places, _FAR * pace)
-            _check_speed(evidence, series, each, lines, pace)
+            _check_speed(evidence, series, each, lines, pace, by_units=is_most)
         few = max(_FEW, len(steps) // _ONE_IN)
         if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
             return None
@@ -231,8 +241,14 @@ def _usual_lines(evidence: Evidence, series: Series, places: set[int]) -> list[b
     return [*lines, *(evidence.line(each.offset) for _, each in outside[:_COMPARED])]
 
 
-def _check_speed(
-    evidence: Evidence, series: Series, gap: _Gap, usual: Sequence[bytes], pace: float
+def _check_speed(  # noqa: PLR0913 - a gap and what it is compared with
+    evidence: Evidence,
+    series: Series,
+    gap: _Gap,
+    usual: Sequence[bytes],
+    pace: float,
+    *,
+    by_units: bool,
 ) -> None:
     """Refuse a gap of which its line prints a time that is near the median of ``usual`` lines."""
     at = gap.at + 1
@@ -240,8 +256,12 @@ def _check_speed(
     if offset is None:
         return
     line = evidence.line(offset)
-    ratios = (_printed_ratio(line, each, is_long=gap.steps > 1) for each in usual)
+    is_long = gap.steps > 1
+    ratios = [_printed_ratio(line, each, is_long=is_long) for each in usual]
     found = [each for each in ratios if each is not None]
+    if not found and by_units:
+        ratios = [_ratio_by_units(line, each, is_long=is_long) for each in usual]
+        found = [each for each in ratios if each is not None]
     printed = statistics.median(found) if found else math.inf
     times = gap.nanoseconds / gap.steps / pace
     if _AGREED * printed < times:
@@ -256,25 +276,48 @@ def _check_speed(
 
 
 def _printed_ratio(line: bytes, usual: bytes, *, is_long: bool) -> float | None:
-    """Divide the time of a step by that of a usual one, by other numbers of their lines.
-
-    Behind several steps only a mean of them all tells, as speeds are.
-    """
+    """Divide the time of a step by that of a usual one, by other numbers of their lines."""
     for trainer in trainers_in(line):
         others = {id(number): span for span, number in trainer.numbers_on(usual)}
-        for (begin, end), number in trainer.numbers_on(line):
+        for span, number in trainer.numbers_on(line):
             kinds = {group.kind for group in number.groups}
             if number.covers is Covers.SINCE_START or id(number) not in others:
                 continue
-            with suppress(BrokenContractError):
-                one, other = (
-                    amount(text, what="", offset=0)
-                    for text in (line[begin:end], usual[slice(*others[id(number)])])
-                )
-                if kinds == {TimeKind.RATE}:
-                    return other / one
-                if kinds == {TimeKind.DURATION} and not is_long:
-                    return one / other
+            texts = line[slice(*span)], usual[slice(*others[id(number)])]
+            if (ratio := _ratio(*texts, kinds, is_long=is_long)) is not None:
+                return ratio
+    return None
+
+
+def _ratio_by_units(line: bytes, usual: bytes, *, is_long: bool) -> float | None:
+    """Do the same by the first number of which the unit tells that it is one of steps."""
+    of_lines = [list(_with_units(each)) for each in (line, usual)]
+    for (text, kinds), (other, its_kinds) in zip(*of_lines, strict=False):
+        if kinds == its_kinds and (ratio := _ratio(text, other, kinds, is_long=is_long)):
+            return ratio
+    return None
+
+
+def _with_units(line: bytes) -> Iterator[tuple[bytes, set[TimeKind]]]:
+    """Find the speeds and times of steps on a line, by units that are of nothing else."""
+    words = vocabulary()
+    for found in _NUMBER.finditer(line):
+        before = line[max(found.start() - _REACH, 0) : found.start()]
+        unit = words.unit(before, line[found.end() : found.end() + _REACH])
+        kinds = {group.kind for group in unit.unit.groups} if unit is not None else set()
+        name = before[-_NAME:].decode(errors="replace")
+        if len(kinds) == 1 and not (words.is_part(name) or words.is_mean(name)):
+            yield found[0], kinds
+
+
+def _ratio(one: bytes, other: bytes, kinds: set[TimeKind], *, is_long: bool) -> float | None:
+    """Divide two printed times; behind several steps only a mean of all tells, as speeds are."""
+    with suppress(BrokenContractError):
+        value, usual = (amount(each, what="", offset=0) for each in (one, other))
+        if kinds == {TimeKind.RATE}:
+            return usual / value
+        if kinds == {TimeKind.DURATION} and not is_long:
+            return value / usual
     return None
 
 
