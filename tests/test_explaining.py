@@ -333,7 +333,7 @@ def blamed(file: Path, judgement: Judgement) -> tuple[str | None, list[str], lis
     )
     assert found is not None
     return (
-        found.began and found.began.at,
+        found.began.at if found.began is not None else None,
         [one.name for one in found.differences if one.came_with_it],
         [one.name for one in found.differences if one.came_earlier],
         [one.name for these in found.commits for one in these.commits],
