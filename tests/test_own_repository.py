@@ -66,8 +66,9 @@ def record(repository: OwnRepository, training: Training) -> None:
         # PyTorch alone takes more than 100 MB.
         assert 100 < metrics["peak_memory"]["median"] < 10_000
     one = recorded["1n1g"]["throughput"]["median"]
-    # What the script sleeps bounds the speed of a device, and so that of two.
-    fastest = training.work / 0.02
+    # What the script sleeps bounds the speed of a device, and so that of two; under load, the first
+    # stamp of a window may come late.
+    fastest = 1.25 * training.work / 0.02
     assert fastest / 20 < one < fastest
     for topology in ("1n2g", "2n1g"):
         assert one < recorded[topology]["throughput"]["median"] < 2 * fastest

@@ -167,16 +167,14 @@ def accept(
 
 
 def shorter_training(suite: Suite, topology: str) -> str:
-    """Have a shorter form of the shipped training, with a baseline that it holds; its name."""
+    """Have a shorter form of the shipped training, without a baseline; its name."""
     shipped = suite.path / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
     text = shipped.read_text(encoding="utf-8")
     short = text.replace("model: resnet18", "model: resnet18_short")
     short = short.replace("measured_steps: 20", "measured_steps: 4").replace("=64", "=33")
     short = short[: short.index("    topologies:")] + f"    topologies: [{topology}]\n"
     suite.system_file(short, "short.yaml")
-    system = "pytorch-resnet18_short"
-    accept(suite, {topology: 0.001}, system=system, variant="fp32-b8", unit="images/s")
-    return system
+    return "pytorch-resnet18_short"
 
 
 def slower_by(factor: str) -> list[Assignment]:
