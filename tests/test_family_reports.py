@@ -32,11 +32,13 @@ metrics:
 SLOW: Final = {size: 0.8 - place / 100 for place, size in enumerate(SIZES[4:10])}
 
 
-def night(suite: Suite, slow: dict[int, float], *arguments: str) -> pytest.RunResult:
+def night(
+    suite: Suite, slow: dict[int, float], *arguments: str, average: float = 12.5
+) -> pytest.RunResult:
     """Judge five logs, in which some sizes reach only a part of their bandwidth."""
     for run in range(1, 6):
         rows = [f"{size} {size / 1e6 * slow.get(size, 1):.5f} {size / 1e6:.5f}" for size in SIZES]
-        lines = [*rows, "p50 1.5", "p99 4.0", "average 12.5 GB/s"]
+        lines = [*rows, "p50 1.5", "p99 4.0", f"average {average} GB/s"]
         (suite.path / f"{run}.log").write_text("\n".join(lines))
     return suite.run("-k", "nccl", f"--dlperf-logs={CASE}={suite.path}/*.log", *arguments)
 
@@ -73,6 +75,15 @@ def test_reports_show_a_family_as_one_with_its_worst_names(suite: Suite) -> None
     assert len(re.findall(r'<th scope="row">', names)) == 40
     assert re.findall(r"<h4>busbw/([^<]*)</h4>", page) == worst
     assert len(json.loads((suite.path / "r.json").read_text())["cases"][0]["metrics"]) == 43
+
+
+@pytest.mark.in_process
+def test_the_session_tells_the_worst_name_of_a_family(suite: Suite) -> None:
+    suite.system_file(SYSTEM)
+    night(suite, {}, "--dlperf-create-baselines")
+    result = night(suite, SLOW, average=11.5)
+    result.stdout.fnmatch_lines(["the only case got worse*, -25.0 %"])
+    assert "6 of 40 of busbw fail: 512 KiB/out (regressed -25.0 %)" in result.stdout.str()
 
 
 @pytest.mark.in_process

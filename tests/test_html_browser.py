@@ -130,6 +130,20 @@ def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path
         assert seen.nothing, seen
 
 
+def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    names = [f"nccl-tests-all_{kind}-1n8g" for kind in ("gather", "reduce")]
+    cases = [make.measured_case(name, 100.0, unit="GB/s") for name in names]
+    file = tmp_path / "page.html"
+    file.write_text(html_page(make.session(*cases), {}), encoding="utf-8")
+    with pages.opened(chromium, file) as (page, seen):
+        assert "any precision" not in page.locator("#filters").inner_text()
+        page.get_by_label("axis1").select_option("all_gather")
+        assert rows(page) == names[:1]
+        assert seen.nothing, seen
+
+
 def test_filters_by_words_and_by_choice(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file) as (page, seen):
         page.keyboard.press("/")

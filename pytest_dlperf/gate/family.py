@@ -39,6 +39,6 @@ def badness(judgement: Judgement) -> tuple[bool, int, float]:
 
 def _described(judgement: Judgement) -> str:
     metric, difference = judgement.metric, judgement.difference_percent
-    name = metric.member_name or metric.name
+    name = metric.member_words or metric.name
     far = "" if difference is None else f" {numbers.signed_percent(difference)}"
     return f"{name} ({judgement.verdict.value}{far})"

@@ -108,13 +108,13 @@ def is_measured(result: CaseResult) -> bool:
 def decisive_metric(result: CaseResult) -> MetricResult | None:
     """Return the metric that a case's status comes from: the worst, of equals the first.
 
-    Where the first is better than others, that which has lost the most. ``None`` where the status
-    comes from no verdict.
+    Where the first is better than others, or others are of a family, that which has lost the most.
+    ``None`` where the status comes from no verdict.
     """
     metrics, status = result.metrics(), status_of(result)
     first = next(iter(metrics), None)
     ranked = [
-        (name != first, -(lost(known.judgement) or 0.0), name)
+        (name != first and not known.metric.family, -(lost(known.judgement) or 0.0), name)
         for name, known in metrics.items()
         if known.judgement is not None and of_judgement(known.judgement) is status
     ]

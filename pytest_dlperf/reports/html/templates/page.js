@@ -89,14 +89,18 @@
       type: "search", placeholder: "Filter by words of a case  ( / )", "aria-label": "Filter by words of a case", "aria-keyshortcuts": "/",
     });
     const shown = make("span", { class: "shown", role: "status" });
-    const selects = ["verdict", "framework", "model", "precision", "topology"].map((axis) => {
-      const select = make("select", { "aria-label": axis });
-      const values = [...new Set(rows.map((row) => row.dataset[axis]))];
+    const free = new Set(rows.flatMap((row) => row.getAttributeNames()).filter((name) => name.startsWith("data-axis-")));
+    const names = ["verdict", "framework", "model", "precision", "topology", ...[...free].map((name) => name.slice(5))];
+    const selects = names.flatMap((axis) => {
+      const values = [...new Set(rows.map((row) => row.getAttribute(`data-${axis}`) || ""))].filter(Boolean);
+      if (!values.length) return [];
+      const name = axis.replace(/^axis-/, "");
+      const select = make("select", { "aria-label": name });
       if (axis !== "verdict") values.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-      select.append(make("option", { value: "" }, `any ${axis}`));
+      select.append(make("option", { value: "" }, `any ${name}`));
       for (const value of values) select.append(make("option", { value }, value.replaceAll("-", " ")));
       select.addEventListener("change", filter);
-      return { axis, select };
+      return [{ axis, select }];
     });
     const verdict = selects[0].select;
     const chips = all(".counts a").map((link) => {
@@ -115,7 +119,7 @@
       let count = 0;
       for (const entry of entries.values()) {
         const fits = words.every((word) => entry.text.includes(word))
-          && selects.every(({ axis, select }) => !select.value || entry.row.dataset[axis] === select.value);
+          && selects.every(({ axis, select }) => !select.value || entry.row.getAttribute(`data-${axis}`) === select.value);
         entry.row.hidden = !fits;
         entry.place.hidden = !fits || !entry.details.open;
         count += fits;
