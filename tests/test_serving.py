@@ -23,7 +23,7 @@ class Answers(BaseHTTPRequestHandler):
             os._exit(7)
         if self.path == "/hang":
             time.sleep(600)
-        self.send_response(200)
+        self.send_response(503 if behaviour == "loads" else 200)
         self.end_headers()
         self.wfile.write(b"x" * 1000)
 if behaviour == "dies":
@@ -102,6 +102,7 @@ def test_a_client_measures_a_server_that_is_ready(suite: Suite, ready: str) -> N
     [
         ("dies", "/", "the server ended with exit code 3 before it was ready"),
         ("never", "/", "the server was not ready within 2 s: http://127.0.0.1:"),
+        ("loads", "/", "/health answers with status 503"),
         ("serves", "/die", "the server ended with exit code 7"),
         ("serves", "/fail", "ended with exit code 5 on node 0"),
     ],
@@ -109,7 +110,8 @@ def test_a_client_measures_a_server_that_is_ready(suite: Suite, ready: str) -> N
 def test_what_ends_first_is_told_and_nothing_is_left(
     suite: Suite, behaviour: str, path: str, reason: str
 ) -> None:
-    ready = f"{ADDRESS}\n    ready_limit_s: {2 if behaviour == 'never' else 100}"
+    limit_s = {"never": 2, "loads": 5}.get(behaviour, 100)
+    ready = f"{ADDRESS}\n    ready_limit_s: {limit_s}"
     files = write(suite, ready=ready, behaviour=behaviour, path=path)
     run = run_of(suite)
     assert run["status"] == "failed"

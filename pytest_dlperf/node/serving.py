@@ -48,6 +48,7 @@ class Server:
         self._address, self._limit_s = order["address"], order["limit_s"]
         self._line = None if order["line"] is None else re.compile(order["line"].encode())
         self._said = threading.Event()
+        self._lacks = "was not printed by it"
         self._started = time.monotonic()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -68,10 +69,9 @@ class Server:
         while not self._is_ready():
             self.check("before it was ready")
             if time.monotonic() - self._started > self._limit_s:
-                lacks = "does not answer" if self._address else "was not printed by it"
                 wanted = self._address or self._line.pattern.decode()  # type: ignore[union-attr]
                 raise ServerError(
-                    f"the server was not ready within {self._limit_s:g} s: {wanted} {lacks}"
+                    f"the server was not ready within {self._limit_s:g} s: {wanted} {self._lacks}"
                 )
             time.sleep(_LOOK_S)
         _tell(f"the server was ready after {time.monotonic() - self._started:.1f} s")
@@ -94,7 +94,9 @@ class Server:
     def _is_ready(self) -> bool:
         if self._address is None:
             return self._said.is_set()
-        return answers(self._address)
+        problem = why_silent(self._address)
+        self._lacks = problem or ""
+        return problem is None
 
     def _print(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
@@ -104,17 +106,19 @@ class Server:
                 self._said.set()
 
 
-def answers(address: str) -> bool:
-    """Whether an address answers: of http with a status below 400, as host:port at all."""
+def why_silent(address: str) -> "str | None":
+    """Say how an address does not answer: http with a status below 400, host:port at all."""
     try:
         if "://" in address:
             with _OPENER.open(address, timeout=_ANSWER_LIMIT_S):
-                return True
+                return None
         host, _, port = address.rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_LIMIT_S):
-            return True
+            return None
+    except urllib.error.HTTPError as error:
+        return f"answers with status {error.code}"
     except (OSError, ValueError, urllib.error.URLError):
-        return False
+        return "does not answer"
 
 
 def run_client(command: "Sequence[str]", server: Server) -> int:
