@@ -193,7 +193,7 @@ def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
         yield from _accepted(result, tonight)
         return
     unit, allowed = judgement.metric.unit, judgement.tolerance_percent
-    tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
+    tolerance = f", tolerance {allowed:.3g} %" if allowed is not None else ""
     view = rule_view(judgement)
     of = "" if reference == accepted else ", of the last sessions"
     held = f"{numbers.quantity(reference, unit)} of cluster {cluster}{of}"
