@@ -791,7 +791,9 @@ def test_a_window_of_which_most_is_a_pause_is_not_recorded_without_a_reason(suit
         ["*not accepted: most of a run's time is one pause, which needs *"]
     )
     assert not (suite.path / "baselines/local/own-model.yaml").exists()
-    assert suite.run(*asked, "--dlperf-create-baselines", "--dlperf-reason", "so it is").ret == 0
+    accepts = ("--dlperf-update-baselines", "--dlperf-reason", "a checkpoint")
+    assert suite.run(*asked, *accepts).ret == 0
+    assert (suite.path / "baselines/local/own-model.yaml").exists()
 
 
 # --------------------------------------------------------------------------- the command line
