@@ -60,3 +60,10 @@ def test_sittings_without_a_level_of_their_own_mislead(monkeypatch: pytest.Monke
     assert field("sittings", 2.0).right >= 0.95
     monkeypatch.setattr(Search, "_levels", lambda self, _: self._measured_level)
     assert field("sittings", 2.0).wrong > 0.05
+
+
+@pytest.mark.parametrize("size", [64, 256])
+def test_ends_that_were_measured_a_little_wrong_cost_few_runs(size: int) -> None:
+    played = play_all(Cell("measured", size, 2.0), 6)
+    assert sum(one.is_right is True for one in played) >= 5
+    assert sum(one.runs for one in played) < 6 * 40

@@ -80,6 +80,9 @@ class Hypotheses(Protocol):
     def predicted(self, masses: Array) -> Array:
         """Probability of each share, by setting that can be run."""
 
+    def split(self, setting: int) -> tuple[Indices, Indices, Array]:
+        """Divide classes by the share that a setting has: class, share, and part of the class."""
+
     def best(self, masses: Array) -> Answer:
         """Name the most probable candidate."""
 
@@ -156,6 +159,20 @@ class _Ordered:
         parts = np.maximum(self._before(first, at) - seconds, 0.0)
         whole = self.ends(masses)[0] + self._before(alone[None], at)[0] + seconds.sum(0)
         return np.stack((np.maximum(1 - whole - parts.sum(0), 0.0), *parts, whole), 1)
+
+    def split(self, setting: int) -> tuple[Indices, Indices, Array]:
+        inside = self._line[setting] - self._edges[:-1]
+        before = np.clip(inside / np.maximum(self._width, 1e-300), 0.0, 1.0)
+        first, second = before[self._first], before[self._second]
+        bad = (1 - self._ends.sum(0)) * before + self._ends[0]
+        none = [1 - bad, *[1 - first] * len(_PARTS)]
+        whole = [bad, *[second] * len(_PARTS)]
+        between = [
+            [0 * bad, *((first - second) * (part == one) for one in _PARTS)] for part in _PARTS
+        ]
+        parts = np.stack([np.concatenate(row) for row in (none, *between, whole)])
+        share, of = np.nonzero(parts > 0)
+        return of, share, parts[share, of]
 
     def _groups(self) -> tuple[Array, Indices]:
         """Width of each group, and of which class it is."""
@@ -245,6 +262,10 @@ class _Subsets:
     def predicted(self, masses: Array) -> Array:
         shares = self._shares[:, self.settings]
         return np.stack([masses @ (shares == index) for index in range(len(SHARES))], 1)
+
+    def split(self, setting: int) -> tuple[Indices, Indices, Array]:
+        share = self._shares[:, setting]
+        return np.arange(len(share)), share, np.ones(len(share))
 
     def best(self, masses: Array) -> Answer:
         return self._best(masses, 1)

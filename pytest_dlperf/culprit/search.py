@@ -15,7 +15,7 @@ from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, 
 from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.culprit.hunt import Hunt
     from pytest_dlperf.culprit.hypotheses import Answer, Array
@@ -37,11 +37,18 @@ _MIN_SPREAD: Final = 0.5
 _AS_GOOD: Final = 0.95
 """A setting that was run before is run again if it tells so much of what the best one would."""
 
+_WEIGHED: Final = 4
+"""So many settings of each kind are weighed with what is not known of the levels."""
+
 _EXPECTED: Final = 0.5
 """A second culprit of this probability is looked for."""
 
 _WASTE: Final = 1.15
 """Runs that a hunt takes, in those that its information would take."""
+
+_GIVEN_UP: Final = 5
+_LEAST_GIVEN_UP: Final = 100
+"""A hunt is given up after so many times the runs that were expected at first, and so many."""
 
 _TAIL: Final = 3.5
 _POINTS: Final = 3
@@ -196,13 +203,23 @@ class Search:
 
     # ------------------------------------------------------------------- the next run
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it took so many runs that levels or noise cannot be what they seemed."""
+        runs = sum(one.worse is not None for one in self.observations)
+        if runs < _LEAST_GIVEN_UP:
+            return False
+        return runs >= _GIVEN_UP * Search(self.hunt).finding().runs_left
+
     def next_query(self, sitting: int) -> int | None:
-        """Return the setting to run next in this sitting; ``None`` when all is decided.
+        """Return the setting to run next in this sitting; ``None`` when decided or given up.
 
         A hunt that has found one and rather expects a second one goes on.
         """
         finding, hunt = self.finding(), self.hunt
         if finding.outcome is not Outcome.UNDECIDED and finding.second < _EXPECTED:
+            return None
+        if self.is_given_up:
             return None
         differs = hunt.spread >= _MIN_SPREAD * hunt.noise and sitting != hunt.measured_in
         run = {one.setting for one in self.observations if one.sitting == sitting}
@@ -211,38 +228,49 @@ class Search:
         settings, outcomes = self._hypotheses.settings, self._outcomes()
         shares = self._hypotheses.predicted(self._masses)
         told = _entropy(shares @ outcomes) - shares @ _entropy(outcomes)
-        for setting, bits in self._told_again(run.intersection(self._run), sitting):
-            told[settings == setting] = bits
         told[np.isin(settings, list(self._broken))] = 0.0
+        if len(self._levels(sitting).at) > 1 or len(self._loss.at) > 1:
+            told = self._told_by_levels(told, sitting)
         again = np.isin(settings, self._run) & (told >= _AS_GOOD * told.max())
         return int(settings[np.argmax(np.where(again, told, 0.0) if again.any() else told)])
 
-    def _told_again(self, run: set[int], sitting: int) -> Iterator[tuple[int, float]]:
-        """Yield the bits that one more run tells of each setting that was run in this sitting.
+    def _told_by_levels(self, told: Array, sitting: int) -> Array:
+        """Bits that one more run tells of the settings that tell most if levels were known.
 
-        Where the level is not known, each answer goes with a level that fits the runs so far: one
-        more of the same setting may tell nothing.
+        Where they are not, each answer goes with levels that fit the runs so far. One more run of
+        an end may tell which of them it is, and one of another setting little beside them.
         """
-        if not run:
-            return
-        each, level, loss = self._by_sitting[sitting], self._levels(sitting).at, self._loss.at
-        weights = np.exp(each - each.max(-1, keepdims=True))
-        weights *= (self._joint / weights.sum(-1))[..., None]
+        settings = self._hypotheses.settings
+        is_row = self.hunt.shape is Shape.ORDERED
+        between = np.searchsorted(self._run, settings) if is_row else settings
+        places = {0, len(settings) - 1}
+        for those in (np.isin(settings, self._run), ~np.isin(settings, self._run)):
+            ranked = sorted(np.flatnonzero(those & (told > 0)), key=lambda one: -told[one])
+            # Those between the same two that were run tell much the same.
+            best = {between[one]: one for one in reversed(ranked)}
+            places.update(sorted(best.values(), key=lambda one: -told[one])[:_WEIGHED])
+        each, loss = self._by_sitting.get(sitting), self._loss.at
+        level = self._levels(sitting)
+        weights = np.exp(level.log_prior if each is None else each - each.max(-1, keepdims=True))
+        weights = weights / weights.sum(-1, keepdims=True) * self._joint[..., None]
         masses = self._masses + 1e-300
         # Moments of the level, by class and loss.
-        none, first, second = (weights @ level**power for power in range(3))
-        none, first, second = (moment.sum(-1) / masses[:, None] for moment in (none, first, second))
-        for setting in run:
-            shares = np.array(SHARES)[self._hypotheses.classes.shares[:, self._run.index(setting)]]
-            at = shares[:, None] * loss
-            means = (at * none + first).sum(1)
-            spread = (at**2 * none + 2 * at * first + second).sum(1) - means**2
+        moments = (weights @ level.at**power for power in range(3))
+        none, first, second = (moment.sum(-1) / masses[:, None] for moment in moments)
+        found = np.zeros(len(settings))
+        for place in places:
+            of, share, part = self._hypotheses.split(int(settings[place]))
+            at = np.array(SHARES)[share][:, None] * loss
+            means = (at * none[of] + first[of]).sum(1)
+            spread = (at**2 * none[of] + 2 * at * first[of] + second[of]).sum(1) - means**2
             widths = np.sqrt(np.maximum(spread, 0.0) + self.hunt.noise**2)
             low, high = (means - _TAIL * widths).min(), (means + _TAIL * widths).max()
             values = np.linspace(low, high, math.ceil((high - low) / self.hunt.noise * _POINTS))
             outcomes = np.exp(-(((values - means[:, None]) / widths[:, None]) ** 2) / 2)
             outcomes /= outcomes.sum(1, keepdims=True)
-            yield setting, float(_entropy(masses @ outcomes) - masses @ _entropy(outcomes))
+            mass = masses[of] * part
+            found[place] = float(_entropy(mass @ outcomes) - mass @ _entropy(outcomes))
+        return found
 
     def _outcomes(self, part: float = 1.0) -> Array:
         """Probability of each outcome of a run, by share of this part of the loss."""
