@@ -82,6 +82,8 @@ class HistoryReport(Report):
         for series, drift in night.past.drifts:
             name = f"{series.case_id}, {series.metric}"
             yield Note(f"history: {name} {history_words.drift(drift)}")
+        if night.past.fault:
+            yield Note(f"history: what drifts is not told: {night.past.fault}")
 
 
 class MarkdownPage(FileReport):
