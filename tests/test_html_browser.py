@@ -136,7 +136,7 @@ def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(
     names = [f"nccl-tests-all_{kind}-1n8g" for kind in ("gather", "reduce")]
     cases = [make.measured_case(name, 100.0, unit="GB/s") for name in names]
     file = tmp_path / "page.html"
-    file.write_text(html_page(make.session(*cases), {}), encoding="utf-8")
+    file.write_text(html_page(night_of(make.session(*cases))), encoding="utf-8")
     with pages.opened(chromium, file) as (page, seen):
         assert "any precision" not in page.locator("#filters").inner_text()
         page.get_by_label("axis1").select_option("all_gather")
