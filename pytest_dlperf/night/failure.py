@@ -255,9 +255,10 @@ def _way_out(judgement: Judgement) -> Iterator[Fact]:
 def _gone(result: GateResult, cluster: str) -> Iterator[Fact]:
     """Say how an accepted name is taken back that no run has any more."""
     metric, measurement = result.judgement.metric, result.input.case.measurement
+    if metric.family is None or result.input.baseline is None:
+        return
     has_others = any(run.metrics for run in measurement.runs)
-    is_gone = has_others and not measurement.samples(metric.name).values
-    if metric.family is not None and result.input.baseline is not None and is_gone:
+    if has_others and not measurement.samples(metric.name).values:
         command = (
             f"pytest-dlperf baselines delete {shlex.quote(measurement.case_id)} "
             f"--metric={shlex.quote(metric.name)} --cluster={shlex.quote(cluster)}"
