@@ -51,8 +51,8 @@ class SecondNumber(Judge):
             return
         measured = evidence.throughput / case.tokens_per_sample(evidence.unit)
         for series in evidence.series.values():
-            steps = series.columns[0]
-            is_sampled = steps[:2] != (steps[0], steps[0] + 1)
+            steps = [row[0] for row in series.rows[:2]]
+            is_sampled = not series.passed and steps != [steps[0], steps[0] + 1]
             most = SAMPLED_TOLERANCE if is_sampled else _TOLERANCE
             for number, texts in _printed(evidence, series).items():
                 said = _in_samples(number, texts, case) if len(texts) >= _LEAST else []
@@ -83,15 +83,14 @@ def _are_near(one: float, other: float, part: float) -> bool:
 
 def _printed(evidence: Evidence, series: Series) -> Mapping[Number, list[bytes]]:
     """Find the speeds on some lines that say how many samples of the case were trained."""
-    count = len(series)
-    places = range(1, count, -(-count // _COMPARED))
+    rows = [row for row in series.rows if row[2] >= 0]  # of many stamps, few have a place
     found: dict[Number, list[bytes]] = {}
-    for at in places:
-        for line in evidence.lines(series, [at]):
-            for trainer in trainers_in(line):
-                for (begin, end), number in trainer.numbers_on(line):
-                    if _is_witness(number, evidence.case):
-                        found.setdefault(number, []).append(line[begin:end])
+    for row in rows[1 :: -(-len(rows) // _COMPARED) or 1]:
+        line = evidence.line(row[2])
+        for trainer in trainers_in(line):
+            for (begin, end), number in trainer.numbers_on(line):
+                if _is_witness(number, evidence.case):
+                    found.setdefault(number, []).append(line[begin:end])
         if not found:
             break  # few trainers print such
     return found
