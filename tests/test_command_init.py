@@ -116,7 +116,7 @@ def test_a_script_that_prints_its_steps_is_not_asked_to(
 ) -> None:
     text = "import torch\nfrom pytest_dlperf.trainers import StepLog\n"
     (project / "train.py").write_text(text, encoding="utf-8")
-    assert main(["init", "--command", "torchrun train.py"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun train.py"]) == 0
     assert "StepLog" not in capsys.readouterr().out
 
 
