@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from hunted_repository import (
 )
 from suites import Suite, ran_command
 from trainers import CASES, TinySystem
+
+from pytest_dlperf.culprit.checkouts import Checkout, Workshop
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -270,10 +274,49 @@ def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) 
 
 def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
     repository.fill(2, slow=1)
-    code, output = repository.bisect("--build", "sleep 100", "--build-limit", "1")
+    build = ("--build", "test -e $DLPERF_CHECKOUT/.dlperf/ready || sleep 100", "--build-limit")
+    code, output = repository.bisect(*build, "1")
     assert code == 1
     assert "GOOD, " in output
-    assert "the build took longer than 1 s; --build-limit allows more" in output
+    assert "took longer than 1 s; --build-limit allows more; nothing was hunted" in output
+    # It is tried again.
+    (repository.folder / ".dlperf" / "ready").touch()
+    code, output = repository.bisect(*build, "60")
+    assert code == 0, output
+    assert f"found: {repository.commits[1][:12]}" in output
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int) -> None:
+    repository.fill(2, slow=1)
+    file = repository.folder / ".dlperf" / "build"
+    ends = f"{repository.commits[0]}..{repository.commits[-1]}"
+    build = f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 1000"
+    program = repository.start("bisect", ends, "--case", CASE, "--build", build)
+    while program.poll() is None and not file.exists():
+        time.sleep(0.05)
+    program.send_signal(ended_by)
+    output = program.communicate()[0]
+    assert program.returncode == 128, output
+    assert "aborted: it was interrupted. The same command goes on from here" in output
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text(encoding="utf-8")), 0)
+
+
+def test_two_hunts_build_a_tree_once(repository: HuntedRepository) -> None:
+    repository.fill(1, slow=1)
+    built = repository.folder.with_name("built")
+
+    def tree() -> Path:
+        shop = Workshop(
+            Checkout(repository.folder), built, f"echo 1 >>{built}.log; sleep 0.5", limit_s=60
+        )
+        return shop.tree(repository.commits[0])
+
+    with ThreadPoolExecutor() as pool:
+        trees = [pool.submit(tree) for _ in range(3)]
+    assert {one.result() for one in trees} == {built / repository.commits[0][:12]}
+    assert built.with_name("built.log").read_text(encoding="utf-8") == "1\n"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,11 @@ from results_makers import THROUGHPUT
 
 from pytest_dlperf.culprit.axes import Candidate
 from pytest_dlperf.culprit.checkouts import BuildError
-from pytest_dlperf.culprit.hunt import Hunt, Outcome
+from pytest_dlperf.culprit.hunt import Hunt, Outcome, Posterior
 from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, NotFoundError, Progress, Question
 from pytest_dlperf.culprit.journal import Journal, KnownEnds
 from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial
-from pytest_dlperf.culprit.words import text_lines
+from pytest_dlperf.culprit.words import bars, text_lines
 from pytest_dlperf.model.errors import UsageError
 
 CANDIDATES = tuple(Candidate(name=f"c{number}") for number in range(1, 9))
@@ -117,6 +118,10 @@ def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path: Path) -> None:
     ):
         answered(tmp_path, trials)
     assert trials.settings == [0, 8] * 8
+    # The same command does not believe it for ever.
+    trials = Drawn(slow_from(5))
+    assert [one.name for one in answered(tmp_path, trials).culprits] == ["c5"]
+    assert trials.settings[:6] == [0, 8] * 3
 
 
 @pytest.mark.parametrize(
@@ -145,18 +150,27 @@ def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
     ):
         hunt.answer()
     with (
-        hunting(tmp_path, trials, runs=7) as hunt,
+        hunting(tmp_path, trials, runs=4) as hunt,
         pytest.raises(
             UsageError,
-            match=r"^7 runs are too few to be 95 % sure: .* some \d+, with 6 of both ends; with 1",
+            match=r"^4 runs are too few to be 95 % sure: .* some \d+, with 2 of both ends; with 2",
         ),
     ):
         hunt.answer()
-    with hunting(tmp_path, trials, runs=7, agrees=True) as hunt:
+    with hunting(tmp_path, trials, runs=1, agrees=True) as hunt:
         answer = hunt.answer()
     assert answer.finding.outcome is Outcome.UNDECIDED
     assert answer.is_out_of_budget
-    assert answer.runs == 7
+    assert (answer.runs, answer.runs_now) == (7, 1)
+    headline, suspects, *_ = text_lines([answer])
+    assert "undecided: the budget is spent after 7 runs" in headline
+    assert re.match(r"  suspects: (c\d|none of these) \(\d+ %\), ", suspects)
+    # Each night may spend as many again.
+    with hunting(tmp_path, trials, runs=7, agrees=True) as hunt:
+        answer = hunt.answer()
+    assert [one.name for one in answer.culprits] == ["c5"]
+    assert "runs, " in (spent := list(text_lines([answer]))[-1])
+    assert spent.endswith(f"({answer.runs - 7} now)")
 
 
 def test_a_faint_loss_is_asked_about(tmp_path: Path) -> None:
@@ -174,6 +188,10 @@ def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path: Path) 
     answer = answered(tmp_path, Drawn(slow_from(5)), question(setup))
     assert [one.name for one in answer.culprits] == ["c4", "c5"]
     assert answer.problems == {"c4": "no compiler"}
+    # The same command builds again what did not build.
+    answer = answered(tmp_path, Drawn(slow_from(5)))
+    assert [one.name for one in answer.culprits] == ["c5"]
+    assert not answer.problems
     with pytest.raises(NotFoundError, match=r"^BAD, c8, cannot be measured: failed: out of memory"):
         answered(tmp_path / "other", Drawn(lambda setting: GOOD if setting < 8 else None))
 
@@ -182,3 +200,15 @@ def test_a_night_on_which_the_good_end_breaks_too_ends_the_hunt(tmp_path: Path) 
     trials = Drawn(lambda setting: None if len(trials.settings) > 8 else slow_from(5)(setting))
     with pytest.raises(AbortedError, match="c0 cannot be measured, and could be before: failed"):
         answered(tmp_path, trials)
+
+
+def test_bars_are_drawn_for_what_is_probable_and_for_none_of_these() -> None:
+    posterior = Posterior(
+        candidates=(0.004, 0.1, 0.006, 0.5, 0.0, 0.0, 0.0, 0.0), everywhere=0.2, gone=0.1
+    )
+    assert list(bars(posterior, CANDIDATES)) == [
+        "  c2             10 % ██",
+        "  c4             50 % ██████████",
+        "  none of these  30 % ██████",
+        "  6 more, each 1 % at most",
+    ]

@@ -32,7 +32,7 @@ from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
 from pytest_dlperf.culprit.hunting import MIN_END_RUNS, NotFoundError, Question
-from pytest_dlperf.culprit.trial import AbortedError
+from pytest_dlperf.culprit.trial import AbortedError, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
@@ -112,8 +112,9 @@ def run(options: Namespace) -> int:
         style.show(_plan(question, options))
         return FINE
     try:
-        answers = [hunt(options, hunted, question, style)]
-        answers += hunt_inside(options, hunted, question, answers[0], axis, style)
+        with interruptible():
+            answers = [hunt(options, hunted, question, style)]
+            answers += hunt_inside(options, hunted, question, answers[0], axis, style)
     except NotFoundError as error:
         style.show([style(str(error), "bold", "red")])
         return FAULTS

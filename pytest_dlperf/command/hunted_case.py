@@ -45,7 +45,7 @@ from pytest_dlperf.culprit.journal import (
     named_by,
     note_found,
 )
-from pytest_dlperf.culprit.trial import Trials
+from pytest_dlperf.culprit.trial import Trials, measuring
 from pytest_dlperf.files.ci import step_summary
 from pytest_dlperf.files.writing import check_own
 from pytest_dlperf.history.case_history import history_of
@@ -301,7 +301,9 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
         "metric": question.metric.name,
         "kind": question.kind,
         "candidates": [question.good.name, *(one.name for one in question.candidates)],
-        "arguments": hunted.arguments,
+        "arguments": measuring(hunted.arguments),
+        "system": hunted.suite.systems[hunted.case.system].file.read_text(encoding="utf-8"),
+        "option": options.image_option if question.kind == "image" else None,
         "build": getattr(options, "build", None),
         "error": options.error,
     }
@@ -309,7 +311,8 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
     journal = Journal(folder, identity)
     try:
         if journal.trials:
-            style.show([f"going on after {len(journal.trials)} runs, in {folder}"])
+            done = sum(one.value is not None for one in journal.trials)
+            style.show([f"going on after {counted(done, 'run')}, in {folder}"])
         return Hunting(
             question,
             journal,

@@ -33,7 +33,7 @@ from pytest_dlperf.culprit.ends import Ends, hunt_of, of_nights
 from pytest_dlperf.culprit.hunt import MAX_DIFFERENCES, Outcome, Shape, worse_by
 from pytest_dlperf.culprit.hunting import NotFoundError, Question
 from pytest_dlperf.culprit.journal import KnownEnds
-from pytest_dlperf.culprit.trial import AbortedError, Setup
+from pytest_dlperf.culprit.trial import AbortedError, Setup, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.history.nights import judged_sessions, nights_of, origin_of
 from pytest_dlperf.history.store import History
@@ -123,7 +123,8 @@ def run(options: Namespace) -> int:
     hunted = hunted_case(options, options.case)
     try:
         nights = Nights(hunted)
-        answers = _hunted(options, hunted, nights, style)
+        with interruptible():
+            answers = _hunted(options, hunted, nights, style)
     except NotFoundError as error:
         style.show([str(error)])
         return FAULTS

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from pytest_dlperf.culprit.checkouts import BuildError, Bump, Checkout, Workshop
 from pytest_dlperf.culprit.trial import Setup
-from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.files.locks import locked
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.measure.launch_change import LaunchChange, combined
 from pytest_dlperf.model.errors import UsageError
 
@@ -188,6 +189,7 @@ class PackageSource:
         """Install below ``folder``; ``checkouts`` are those of packages, by name."""
         self._python, self._folder = python, folder.absolute()
         self._checkouts, self._limit_s = checkouts, limit_s
+        self._problems: dict[str, str] = {}
 
     def installed(self, what: str, *, with_dependencies: bool = False) -> Path:
         """Return the folder with a requirement, or with what a folder's project installs.
@@ -197,15 +199,17 @@ class PackageSource:
         """
         name = re.sub(r"[^\w.=+-]", "_", what.rpartition("/")[2])
         folder, done = self._folder / name, self._folder / f"{name}.built"
-        if not done.exists():
-            make_folder(self._folder)
-            shutil.rmtree(folder, ignore_errors=True)  # what a kill has left
-            words = ["install", "--target", str(folder), what]
-            problem = self._pip(*words, *([] if with_dependencies else ["--no-deps"]))[1]
-            write_whole(done, problem)
-        problem = done.read_text(encoding="utf-8")
-        if problem:
-            raise BuildError(f"{what} cannot be installed: {problem}")
+        with locked(self._folder / f"{name}.lock"):
+            if not done.exists() and what not in self._problems:
+                shutil.rmtree(folder, ignore_errors=True)  # what a kill has left
+                words = ["install", "--target", str(folder), what]
+                problem = self._pip(*words, *([] if with_dependencies else ["--no-deps"]))[1]
+                if problem:
+                    self._problems[what] = problem
+                else:
+                    write_whole(done, "")
+        if what in self._problems:
+            raise BuildError(f"{what} cannot be installed: {self._problems[what]}")
         return folder
 
     def versions(self, package: str, old: str, new: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.culprit.trial import AbortedError
+from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.model.errors import UsageError
 
@@ -223,33 +224,43 @@ def _commit(line: str) -> Commit:
 
 
 class Workshop:
-    """Worktrees below a folder, each made and built once, and kept until the hunt's folder goes."""
+    """Worktrees below a folder, each made and built once, and kept until the hunt's folder goes.
+
+    What cannot be built is tried again by the next process: the build, its limit or the machine may
+    be another by then.
+    """
 
     def __init__(self, checkout: Checkout, folder: Path, build: str | None, limit_s: float) -> None:
         """Build with a shell's command, which may take so many seconds."""
         self.checkout, self._folder = checkout, folder.absolute()
         self._build, self._limit_s = build, limit_s
+        self._problems: dict[str, str] = {}
 
     def tree(self, commit: str, pins: Mapping[str, str] | None = None) -> Path:
         """Return the built worktree of a commit; ``pins`` are commits of submodules, by path.
 
         Raises:
-            BuildError: It cannot be checked out or built, now or when that was tried before.
+            BuildError: It cannot be checked out or built.
             AbortedError: The build asks for the end of the hunt: it exits with 128 or more.
         """
         pins = pins or {}
         name = "-".join((commit[:SHORT], *(pin[:SHORT] for pin in pins.values())))
         tree = self._folder / name
         made, built = (self._folder / f"{name}.{what}" for what in ("made", "built"))
-        if not made.exists():
-            self._make(tree, commit, pins)
-            write_whole(made, "")
-        if not built.exists():
-            # What a build prints stays beside its tree.
-            write_whole(built, self._run_build(tree, self._folder / f"{name}.log"))
-        problem = built.read_text(encoding="utf-8")
-        if problem:
-            raise BuildError(problem)
+        if name in self._problems:
+            raise BuildError(self._problems[name])
+        # Hunts of other cases share it.
+        with locked(self._folder / f"{name}.lock"):
+            if not made.exists():
+                self._make(tree, commit, pins)
+                write_whole(made, "")
+            if not built.exists():
+                # What a build prints stays beside its tree.
+                problem = self._run_build(tree, self._folder / f"{name}.log")
+                if problem:
+                    self._problems[name] = problem
+                    raise BuildError(problem)
+                write_whole(built, "")
         return tree
 
     def _make(self, tree: Path, commit: str, pins: Mapping[str, str]) -> None:

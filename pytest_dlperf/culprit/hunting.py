@@ -32,7 +32,7 @@ from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MIN_END_RUNS: Final = 3
 MAX_END_RUNS: Final = 8
@@ -107,17 +107,25 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     question: Question
     finding: Finding
-    everywhere: bool
-    """Without a culprit: whether the good end is as bad as well."""
     ends: KnownEnds
     measured: tuple[tuple[float, ...], tuple[float, ...]]
     """The hunt's own runs of both ends."""
     runs: int
+    runs_now: int
+    """By this process; the others are from before an interruption."""
     seconds: float
     """Spent on runs."""
     problems: Mapping[str, str]
     """Why candidates could not be measured, by name."""
     is_out_of_budget: bool
+    is_given_up: bool
+    """After far more runs than were expected."""
+    posterior: Posterior
+
+    @property
+    def everywhere(self) -> bool:
+        """Without a culprit: whether the good end is as bad as well."""
+        return self.posterior.everywhere > self.posterior.gone
 
     @property
     def culprits(self) -> tuple[Candidate, ...]:
@@ -155,7 +163,8 @@ class Hunting:
         self._budget, self._tell, self._agree = budget, tell, agree
         self._hosts = question.hosts or journal.hosts
         self._sitting = journal.sitting
-        self._numbers = count(len(journal.trials))
+        self._begun = len(journal.trials)
+        self._numbers = count(self._begun)
         self._ends: KnownEnds | None = None
 
     # ---------------------------------------------------------------- from run to run
@@ -179,8 +188,23 @@ class Hunting:
             search = self._search(ends)
         return self._said(ends, search, is_out_of_budget=setting is not None)
 
+    @property
+    def _now(self) -> list[TrialEntry]:
+        """This process's runs, which the budget is for."""
+        return [one for one in self._journal.trials[self._begun :] if one.value is not None]
+
+    def _counted(self) -> Iterator[TrialEntry]:
+        """Yield runs, and failures that were not long ago: the next process builds again.
+
+        What was built, and did not run, is run again in the next sitting.
+        """
+        for number, one in enumerate(self._journal.trials):
+            is_new = one.sitting == self._sitting if one.seconds else number >= self._begun
+            if one.value is not None or is_new:
+                yield one
+
     def _is_spent(self) -> bool:
-        trials = [one for one in self._journal.trials if one.value is not None]
+        trials = self._now
         limit = self._budget
         return (limit.runs is not None and len(trials) >= limit.runs) or (
             limit.seconds is not None and sum(one.seconds for one in trials) >= limit.seconds
@@ -195,7 +219,7 @@ class Hunting:
                 sitting=one.sitting,
                 worse=None if one.value is None else worse_by(one.value, ends.good, better),
             )
-            for one in self._journal.trials
+            for one in self._counted()
             if not one.is_end
         )
         return Search(ends.hunt, observations)
@@ -265,8 +289,8 @@ class Hunting:
         )
         return entry
 
-    def _values_of(self, setting: int) -> tuple[float, ...]:
-        trials = self._journal.trials
+    def _values_of(self, setting: int, sitting: int | None = None) -> tuple[float, ...]:
+        trials = [t for t in self._journal.trials if sitting in (None, t.sitting)]
         return tuple(t.value for t in trials if t.setting == setting and t.value is not None)
 
     # ------------------------------------------------------------------- both ends
@@ -280,7 +304,7 @@ class Hunting:
         question = self._question
         while True:
             # Nothing but the ends is measured before they are known.
-            good, bad = self._values_of(0), self._values_of(self._bad_end)
+            good, bad = (self._values_of(one, self._sitting) for one in (0, self._bad_end))
             limit, ends = MAX_END_RUNS, None
             if min(len(good), len(bad)) >= MIN_END_RUNS:
                 better = self._question.direction(median(good), median(bad))
@@ -291,6 +315,9 @@ class Hunting:
                 return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
             if ends is not None and ends.loss > _LEANING * ends.loss_error:
                 limit = _MAX_LEANING_RUNS
+            if len(bad) >= limit and len(self._journal.trials) == self._begun:
+                self._sitting += 1  # they did not differ; perhaps they do now
+                continue
             if len(bad) >= limit:
                 raise NotFoundError(self._no_difference(good, bad))
             if self._is_spent():
@@ -303,10 +330,13 @@ class Hunting:
             entry = self._measure(setting, is_end=True)
             if entry.problem is not None:
                 word = "BAD" if setting else "GOOD"
+                # Where nothing ran, it was not built.
+                needed = ". Both ends need the system file with this very case" * bool(
+                    entry.seconds
+                )
                 raise NotFoundError(
-                    f"{word}, {question.named(setting)}, cannot be measured: "
-                    f"{entry.problem}. Both ends need the system file with this very case; nothing "
-                    "was hunted"
+                    f"{word}, {question.named(setting)}, cannot be measured: {entry.problem}"
+                    f"{needed}; nothing was hunted"
                 )
 
     def _no_difference(self, good: Sequence[float], bad: Sequence[float]) -> str:
@@ -322,7 +352,7 @@ class Hunting:
         return (
             f"GOOD and BAD do not differ: {question.named(0)} has {told(good)}, "
             f"{question.named(self._bad_end)} has {told(bad)}. Either GOOD is not good or BAD is "
-            "not bad any more; nothing was hunted"
+            "not bad any more; nothing was hunted. The same command measures both anew"
         )
 
     def _check_cost(self, hunt: Hunt) -> None:
@@ -330,7 +360,7 @@ class Hunting:
         if any(not one.is_end for one in self._journal.trials):
             return  # it was agreed to before
         expected = forecast(hunt, trials=_TRIALS)
-        spent = len(self._journal.trials)
+        spent = len(self._now)
         asked = f"{100 * (1 - hunt.error):g} %"
         if self._budget.runs is not None and expected.runs + spent > self._budget.runs:
             left = max(0, self._budget.runs - spent)
@@ -354,15 +384,17 @@ class Hunting:
     # ----------------------------------------------------------------------- the end
 
     def _said(self, ends: KnownEnds, search: Search, *, is_out_of_budget: bool) -> Answer:
-        question, posterior, trials = self._question, search.posterior(), self._journal.trials
+        question, trials = self._question, self._journal.trials
         return Answer(
             question=question,
             finding=search.finding(),
-            everywhere=posterior.everywhere > posterior.gone,
             ends=ends,
             measured=(self._values_of(0), self._values_of(ends.hunt.bad_end)),
             runs=sum(one.value is not None for one in trials),
+            runs_now=len(self._now),
             seconds=sum(one.seconds for one in trials),
-            problems={question.named(t.setting): t.problem for t in trials if t.problem},
+            problems={question.named(t.setting): t.problem for t in self._counted() if t.problem},
             is_out_of_budget=is_out_of_budget,
+            is_given_up=search.is_given_up,
+            posterior=search.posterior(),
         )

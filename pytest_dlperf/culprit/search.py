@@ -245,7 +245,9 @@ class Search:
         between = np.searchsorted(self._run, settings) if is_row else settings
         places = {0, len(settings) - 1}
         for those in (np.isin(settings, self._run), ~np.isin(settings, self._run)):
-            ranked = sorted(np.flatnonzero(those & (told > 0)), key=lambda one: -told[one])
+            ranked = sorted(
+                map(int, np.flatnonzero(those & (told > 0))), key=lambda one: -told[one]
+            )
             # Those between the same two that were run tell much the same.
             best = {between[one]: one for one in reversed(ranked)}
             places.update(sorted(best.values(), key=lambda one: -told[one])[:_WEIGHED])

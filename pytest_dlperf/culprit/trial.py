@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, to_builtins
@@ -25,7 +26,7 @@ from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pytest_dlperf.config.options import Option
@@ -39,6 +40,8 @@ _RESET: Final = (
     "notify_lists", "notify_on", "why",
 )  # fmt: skip
 """Options of the user's sessions that a hunt does not take over, by the name of their field."""
+_WRITTEN: Final = ("json_file", "session_dir", "history_file")
+"""Options that a trial sets itself."""
 _OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")
 _END_LIMIT_S: Final = 30.0
 """Seconds that an interrupted session may take to end its run."""
@@ -78,9 +81,46 @@ class AbortedError(BrokenError):
     """The hunt cannot go on, and no candidate is to blame for it; the same command resumes it."""
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """End what a hunt has started on SIGINT and SIGTERM: builds would go on in their trees.
+
+    Raises:
+        AbortedError: One of them came.
+    """
+    ended_by = (signal.SIGINT, signal.SIGTERM)
+    former = {one: signal.getsignal(one) for one in ended_by}
+    try:
+        for one in ended_by:
+            if former[one] is signal.SIG_DFL:
+                signal.signal(one, signal.default_int_handler)
+        yield
+    except KeyboardInterrupt:
+        raise AbortedError("it was interrupted") from None
+    finally:
+        for one in ended_by:
+            signal.signal(one, former[one])
+
+
 def options_reset() -> Iterator[Option]:
     """List the options that a trial's session does not take over."""
     return (OPTIONS[name] for name in _RESET if name in OPTIONS)
+
+
+def joined(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Write options as ``--dlperf-json=FILE``: behind a blank pytest takes a value for tests."""
+    takes_value = {declared.flag for declared in OPTIONS.values() if declared.metavar}
+    found: list[str] = []
+    for word in arguments:
+        is_value = bool(found) and found[-1] in takes_value and not word.startswith("-")
+        found[-1:] = [f"{found[-1]}={word}"] if is_value else [*found[-1:], word]
+    return tuple(found)
+
+
+def measuring(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Leave out options that only say where a session writes: names with dates are others."""
+    flags = {declared.flag for declared in options_reset()} | {OPTIONS[n].flag for n in _WRITTEN}
+    return tuple(word for word in joined(arguments) if word.partition("=")[0] not in flags)
 
 
 class Trials:
@@ -139,10 +179,9 @@ class Trials:
             except BaseException:
                 # A Ctrl-C has reached it as well; whoever sends a signal to us alone means both.
                 session.send_signal(signal.SIGINT)
-                try:
+                with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                     session.wait(_END_LIMIT_S)
-                except subprocess.TimeoutExpired:
-                    session.kill()
+                session.kill()  # nothing, where it has ended
                 raise
 
     def _read(self, file: Path, code: int, output: str, place: Path) -> Trial:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.culprit.axes import Candidate
+    from pytest_dlperf.culprit.hunt import Posterior
     from pytest_dlperf.culprit.hunting import Answer, Progress, Question
 
 FOUND: Final = "found: "
@@ -25,6 +26,8 @@ _TOGETHER: Final = {
 }
 _BAR: Final = 20
 _MAX_BARS: Final = 8
+_MAX_SUSPECTS: Final = 3
+_NONE: Final = "none of these"
 _MIN_SHARE: Final = 0.01
 _MAX_PROBLEMS: Final = 3
 _SURE: Final = 0.999
@@ -57,26 +60,48 @@ def progress_lines(progress: Progress, question: Question, *, now: datetime) -> 
             when = f"; done about {end:%H:%M}"
         yield f"{number}: {name}: {quantity(trial.value, unit)}{when}"
     if progress.posterior is not None:
-        yield from bars(progress.posterior.candidates, question.candidates)
+        yield from bars(progress.posterior, question.candidates)
 
 
-def bars(shares: Sequence[float], candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Draw a bar for each of the most probable candidates, in their own order."""
+def bars(posterior: Posterior, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Draw a bar for each of the most probable candidates, in their own order, and for none."""
+    shares = posterior.candidates
     ranked = sorted(range(len(shares)), key=lambda one: -shares[one])[:_MAX_BARS]
-    shown = sorted(one for one in ranked if shares[one] >= _MIN_SHARE)
-    width = max((len(candidates[one].name) for one in shown), default=0)
-    for one in shown:
-        bar = "█" * max(1, round(_BAR * shares[one]))
-        title = f"  {candidates[one].title}" if candidates[one].title else ""
-        yield f"  {candidates[one].name:<{width}} {100 * shares[one]:3.0f} % {bar:<{_BAR}}{title}"
+    shown = [one for one in sorted(ranked) if shares[one] >= _MIN_SHARE]
+    rows = [(candidates[one].name, shares[one], candidates[one].title) for one in shown]
+    none = posterior.everywhere + posterior.gone
+    rows += [(_NONE, none, "")] * (none >= _MIN_SHARE)
+    width = max((len(name) for name, _, _ in rows), default=0)
+    for name, share, title in rows:
+        bar = f"{'█' * max(1, round(_BAR * share)):<{_BAR}}  {title}".rstrip()
+        yield f"  {name:<{width}} {100 * share:3.0f} % {bar}"
+    hidden = len(shares) - len(shown)
+    if hidden:
+        most = max(share for one, share in enumerate(shares) if one not in shown)
+        yield f"  {hidden} more, each {math.ceil(100 * most)} % at most"
+
+
+def suspects(answer: Answer) -> str:
+    """Name the most probable candidates, and none of them, with how probable each is."""
+    names = [one.name for one in answer.question.candidates]
+    none = answer.posterior.everywhere + answer.posterior.gone
+    ranked = sorted(
+        zip((*answer.posterior.candidates, none), (*names, _NONE), strict=True),
+        key=lambda one: -one[0],
+    )
+    named = [f"{name} ({100 * share:.0f} %)" for share, name in ranked if share >= _MIN_SHARE]
+    return ", ".join(named[:_MAX_SUSPECTS])
 
 
 def headline(answer: Answer) -> str:
     """Say the answer in one sentence, as the next night's explanation quotes it."""
     finding, question, runs = answer.finding, answer.question, counted(answer.runs, "run")
     if finding.outcome is Outcome.UNDECIDED:
-        is_spent = answer.is_out_of_budget
-        why = "the budget is spent" if is_spent else "what is left cannot be told apart"
+        why = "what is left cannot be told apart"
+        if answer.is_given_up:
+            why = "given up, as levels or noise are not what they seemed,"
+        elif answer.is_out_of_budget:
+            why = "the budget is spent"
         return f"undecided: {why} after {runs}"
     if finding.outcome is not Outcome.NONE:
         how = f" ({_TOGETHER[finding.together]})" if finding.together is not None else ""
@@ -104,6 +129,8 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     for one in answer.culprits:
         if one.title:
             yield f"{question.kind} {one.name}", f"{one.title} ({one.author}, {one.at[:10]})"
+    if finding.outcome is Outcome.UNDECIDED:
+        yield "suspects", suspects(answer)
     if finding.loss is not None and finding.interval is not None:
         text = signed_percent(answer.change_percent(finding.loss))
         low, high = sorted(map(answer.change_percent, finding.interval))
@@ -121,7 +148,8 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "tried", f"{among} from {good}"
     else:
         yield "between", f"{good} and {bad}, {among}"
-    yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}"
+    now = f" ({answer.runs_now} now)" if answer.runs_now < answer.runs else ""
+    yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}{now}"
     if answer.problems:
         listed = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
         yield "not measured", numbers.named(listed, _MAX_PROBLEMS)

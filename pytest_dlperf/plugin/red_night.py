@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.culprit.trial import joined
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports.report import Note
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _COMMAND: Final = "import sys; from pytest_dlperf.command.main import main; sys.exit(main())"
 _MIN_RUNS: Final = 3
-_SPENT: Final = re.compile(r"^ +spent: ([0-9]+) runs?,", re.MULTILINE)
+_SPENT: Final = re.compile(r"^ +spent: ([0-9]+) runs?,[^(\n]*(?:\(([0-9]+) now\))?", re.MULTILINE)
 
 
 def reasons(settings: Settings, results: Results, arguments: Sequence[str]) -> Iterator[Note]:
@@ -49,7 +50,7 @@ def reasons(settings: Settings, results: Results, arguments: Sequence[str]) -> I
             yield Note(f"{case_id} ({metric}): not asked why, as --dlperf-why-budget is spent")
             continue
         done = subprocess.run(  # noqa: S603 - this package, with the session's own arguments
-            [*words, "--", *arguments],
+            [*words, "--", *joined(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -59,7 +60,7 @@ def reasons(settings: Settings, results: Results, arguments: Sequence[str]) -> I
         )
         yield from map(Note, done.stdout.splitlines())
         if runs is not None:
-            runs -= sum(map(int, _SPENT.findall(done.stdout)))
+            runs -= sum(int(now or all_) for all_, now in _SPENT.findall(done.stdout))
 
 
 def _red(results: Results) -> list[tuple[str, str]]:
