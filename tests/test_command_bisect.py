@@ -28,6 +28,7 @@ from suites import Suite, ran_command
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
+from pytest_dlperf.culprit.trial import measuring
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -272,6 +273,12 @@ def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) 
     assert "nothing was hunted" in output or "has no folder" in output, output
 
 
+def test_what_only_names_outputs_is_no_part_of_the_question() -> None:
+    words = ("bench_tests", "--dlperf-json", "../night-1.json", "--dlperf-markdown=1.md", "-k", "x")
+    assert measuring(words) == ("bench_tests", "-k", "x")
+    assert measuring(("--dlperf-set", "*.env.A=1", "--dlperf-why")) == ("--dlperf-set=*.env.A=1",)
+
+
 def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
     repository.fill(2, slow=1)
     build = ("--build", "test -e $DLPERF_CHECKOUT/.dlperf/ready || sleep 100", "--build-limit")
@@ -369,6 +376,18 @@ def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> N
     assert f"{CASE}, throughput: 16 commits" in output
     assert re.search(r"runs to expect for a loss of 3 times the noise: 1\d", output)
     assert not [*repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")]
+
+
+def test_commits_that_touch_a_path_are_suspected_more(repository: HuntedRepository) -> None:
+    repository.fill(16, slow=3)
+    plans = [repository.bisect("--dry-run", *more) for more in ((), ("--prior-paths", "train.py"))]
+    assert [code for code, _ in plans] == [0, 0]
+    # One of these commits changes the trainer: a quarter of the suspicion is on it.
+    even, uneven = (sum(map(int, re.findall(r"the noise: (\d+)", output))) for _, output in plans)
+    assert uneven < even
+    code, output = repository.bisect("--dry-run", "--prior-paths", "no-such.py")
+    assert code == 2
+    assert "--prior-paths: none of these commits touches no-such.py" in output
 
 
 def test_one_hunt_at_a_time(repository: HuntedRepository) -> None:

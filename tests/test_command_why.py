@@ -64,12 +64,13 @@ def why(
 def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedRepository) -> None:
     good_night(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
-    code, output = why(repository, of_pytest=(*SLOW, *INNOCENT))
+    work = repository.folder.with_name("work")
+    code, output = why(repository, "--work", str(work), of_pytest=(*SLOW, *INNOCENT))
     assert code == 0, output
     assert "INNOCENT (not set → " in output
     assert re.search(r"found: SLOW_S \(not set → \S+\), .* sure, \d+ runs", output), output
     assert re.search(r"throughput: -\d\d\.\d %", output), output
-    # The next night knows it.
+    # The next night knows it, wherever the hunt was.
     file = repository.folder / "results.json"
     assert repository.session(*SLOW, *INNOCENT, "--dlperf-json", str(file)) == 1
     [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
@@ -160,7 +161,10 @@ def test_a_night_that_passed_has_nothing_to_ask(repository: HuntedRepository) ->
 def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     good_night(repository)
     file = repository.folder / "output.txt"
-    code = repository.session(*SLOW, "--dlperf-why", "--dlperf-why-budget=20", output=file)
+    results = Path("..", "results.json")  # in front of "why" it is no folder of tests
+    (repository.folder / results).touch()
+    words = ("--dlperf-why", "--dlperf-why-budget=20", "--dlperf-json", str(results))
+    code = repository.session(*SLOW, *words, output=file)
     assert code == 1
     output = file.read_text(encoding="utf-8")
     assert "found: SLOW_S (not set → " in output, output

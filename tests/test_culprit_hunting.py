@@ -173,6 +173,14 @@ def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
     assert spent.endswith(f"({answer.runs - 7} now)")
 
 
+def test_a_gain_is_hunted_and_said_to_be_one(tmp_path: Path) -> None:
+    answer = answered(tmp_path, Drawn(lambda setting: GOOD if setting >= 5 else BAD))
+    assert [one.name for one in answer.culprits] == ["c5"]
+    lines = list(text_lines([answer]))
+    assert any(line.startswith("  change of throughput: +2") for line in lines)
+    assert "  searched for: a gain: the bad end is better than the good one" in lines
+
+
 def test_a_faint_loss_is_asked_about(tmp_path: Path) -> None:
     asked = question(known=known_ends(loss=0.01, noise=0.01))
     with pytest.raises(NotFoundError, match=r"the loss is of the size of the noise \(1\.0 %"):

@@ -269,7 +269,7 @@ def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name: str
     writes = {
         COMMENT: {"actions": "read", "pull-requests": "write"},
         WATCH: {"actions": "read", "issues": "write"},
-        "tell": {"actions": "read", "issues": "write"},
+        "tell": {"actions": "read", "issues": "write", "pull-requests": "write"},
     }
     reads = {"why": {"contents": "read", "actions": "read"}}
     assert document["permissions"] == ({} if name in writes else {"contents": "read"})
@@ -911,6 +911,35 @@ def test_a_night_on_buildkite_and_one_on_jenkins(checkout: Checkout) -> None:
         assert (checkout.path / "results" / name).is_file()
     assert checkout.git("status", "--porcelain", "baselines") == ""
     assert any((checkout.path / "logs").rglob("mlp_b4_fp32_1.log"))
+
+
+@pytest.mark.skipif(
+    shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
+)
+def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path: Path) -> None:
+    steps = load(WHY)["jobs"]["why"]["steps"]
+    script = next(step["run"] for step in steps if step.get("name") == "Try apart what differs")
+    red, green = {"verdict": "regressed"}, {"verdict": "pass", "difference_percent": -0.1}
+    cases = [
+        {"id": "a", "metrics": {"throughput": {**red, "difference_percent": -4.0}, "mfu": green}},
+        {"id": "b", "metrics": {"peak_memory": {**red, "difference_percent": 9.0}}},
+        {"id": "c", "metrics": {}},
+    ]
+    results = tmp_path / "night" / "dlperf-nightly-1" / "results.json"
+    results.parent.mkdir(parents=True)
+    results.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    command = tmp_path / ".venv" / "bin" / "pytest-dlperf"
+    command.parent.mkdir(parents=True)
+    command.write_text('#!/bin/sh\necho "$@" >>asked\nexit 1\n', encoding="utf-8")
+    command.chmod(0o755)
+
+    shell = ["bash", "-eo", "pipefail", "-c", script]
+    subprocess.run(shell, cwd=tmp_path, check=True)
+
+    asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[1:4] for line in asked] == [
+        ["b", "--metric", "peak_memory"], ["a", "--metric", "throughput"],
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(

@@ -121,7 +121,7 @@ def run(options: Namespace) -> int:
     except AbortedError as error:
         style.show([f"aborted: {error}. The same command goes on from here"])
         return ABORTED
-    tell(answers, options, style)
+    tell(answers, options, hunted, style)
     outcome, is_one = answers[0].finding.outcome, answers[0].sole_culprit is not None
     if outcome is Outcome.FOUND:
         return FINE if is_one else NOT_TOLD_APART

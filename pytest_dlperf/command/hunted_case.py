@@ -344,17 +344,17 @@ def _agreed(text: str, options: Namespace, style: Style) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def tell(answers: Sequence[Answer], options: Namespace, style: Style) -> None:
+def tell(answers: Sequence[Answer], options: Namespace, hunted: HuntedCase, style: Style) -> None:
     """Print the answers, and write them where they are asked for."""
     style.show(words.text_lines(answers))
-    last = answers[-1]
-    if last.culprits:
+    last, history = answers[-1], hunted.suite.settings.history_file
+    if last.culprits and history is not None:
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         said = words.headline(last).removeprefix(words.FOUND)
         found = FoundCulprit(said, dict(words.facts(last)))
         about = last.question
         entry = FoundEntry(case_id=about.case_id, metric=about.metric.name, at=at, found=found)
-        note_found(Path(options.work), entry)
+        note_found(history, entry)
     text = words.markdown(answers)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), text)

@@ -133,7 +133,7 @@ def run(options: Namespace) -> int:
         return ABORTED
     if not answers:
         return FINE if options.dry_run else FAULTS
-    tell(answers, options, style)
+    tell(answers, options, hunted, style)
     return FINE if answers[0].finding.outcome in (Outcome.FOUND, Outcome.PAIR) else FAULTS
 
 

@@ -78,17 +78,17 @@ class FoundEntry(Struct, frozen=True, kw_only=True):
     found: FoundCulprit
 
 
-def note_found(hunts: Path, found: FoundEntry) -> None:
-    """Add a finding to those below the folder of all hunts."""
-    make_folder(hunts)
-    with (hunts / _FOUND).open("a", encoding="utf-8") as file:
+def note_found(history: Path, found: FoundEntry) -> None:
+    """Add a finding to those beside a history: it goes wherever later nights find that."""
+    make_folder(history.parent)
+    with history.with_name(_FOUND).open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_builtins(found)) + "\n")
 
 
-def last_found(hunts: Path, case_id: str, metric: str, *, since: str) -> FoundCulprit | None:
+def last_found(history: Path, case_id: str, metric: str, *, since: str) -> FoundCulprit | None:
     """Return what was found last of a number since a time; lines of others are left out."""
     try:
-        lines = (hunts / _FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = history.with_name(_FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     for line in reversed(lines):

@@ -142,6 +142,8 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
             now = quantity(median(values), unit) if values else "nothing"
             told = f"{now} in {counted(len(values), 'run')}"
             yield name, f"{quantity(then, unit)} before; now {told}"
+    if question.direction(ends.good, ends.bad) is not question.metric.better:
+        yield "searched for", "a gain: the bad end is better than the good one"
     good, bad = question.good.name, question.candidates[-1].name
     among = counted(len(question.candidates), question.kind)
     if question.kind == "difference":

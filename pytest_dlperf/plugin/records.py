@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec.structs import replace
@@ -234,7 +233,7 @@ class Explainer:
                 has_unfit_hosts=notes.has_unfit_hosts,
             )
             found = explain(history, subject, self._tonight)
-            notes.explained(name, found and _with_culprit(found, case.id, name))
+            notes.explained(name, found and self._with_culprit(found, case.id, name))
 
     @cached_property
     def _tonight(self) -> Tonight:
@@ -254,16 +253,14 @@ class Explainer:
             ci_run=ci_run_page(),
         )
 
+    def _with_culprit(self, explanation: Explanation, case_id: str, metric: str) -> Explanation:
+        """Add what a hunt has found since the number is as it is."""
+        from pytest_dlperf.culprit.journal import last_found
 
-def _with_culprit(explanation: Explanation, case_id: str, metric: str) -> Explanation:
-    """Add what a hunt has found since the number is as it is."""
-    from pytest_dlperf.culprit.journal import HUNTS, last_found
-
-    since = explanation.began
-    if since is None:
-        return explanation
-    found = last_found(Path(HUNTS), case_id, metric, since=since.at)
-    return replace(explanation, found=found)
+        since, file = explanation.began, self._suite.settings.history_file
+        if since is None or file is None:
+            return explanation
+        return replace(explanation, found=last_found(file, case_id, metric, since=since.at))
 
 
 class SessionRecords:
