@@ -225,3 +225,8 @@ def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
 def test_the_variables_that_a_case_needs_are_known() -> None:
     assert "dali" not in SPEC.variables_of(CASE)
     assert {"checkout", "dali"} <= set(SPEC.variables_of(WITH_DALI))
+
+
+def test_variables_in_a_system_file_have_another_name_than_elsewhere() -> None:
+    with pytest.raises(ValueError, match="has variables under 'environment', not 'env'"):
+        Assignment(system="*", name="env", key="FACTOR", value=("0.9",), place="net.yaml:3")

@@ -61,6 +61,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
         """Raise a ``ValueError`` for a value that no launch could use."""
         checked_part(self.name, self.key, self.value)
         if isinstance(self.value, tuple) != _is_list(self.name, self.key):
+            if self.name == ENVIRONMENT:  # a mapping of options, as an engine's
+                raise ValueError("a system file has variables under 'environment', not 'env'")
             raise ValueError(f"{self.name} is one text, not a list")
         if self.name == ENVIRONMENT and (not self.key or "=" in self.key):
             raise ValueError(
