@@ -32,7 +32,7 @@ ROOMS = {
 }
 HOMES = {
     package.strip("`"): set(re.findall(r"`([\w.]+)`", modules))
-    for package, modules in rows("Some packages may be imported in one place")
+    for package, modules in rows("Only these modules may import these packages")
 }
 
 

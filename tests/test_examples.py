@@ -237,7 +237,9 @@ def test_every_example_is_listed_with_what_to_change() -> None:
     )
 
     assert sorted(listed) == sorted((*PIPELINES, *SCRIPTS, *PLUGINS))
-    assert sorted(file.name for file in EXAMPLES.iterdir()) == sorted((*listed, "README.md"))
+    assert sorted(file.name for file in EXAMPLES.iterdir() if file.is_file()) == sorted(
+        (*listed, "README.md")
+    )
 
 
 def test_every_option_that_they_give_exists(suite: Suite) -> None:

@@ -173,8 +173,7 @@ def test_a_speedup_without_its_reference_is_not_made_up(suite: Suite) -> None:
     assert verdicts(results["cases"][0]) == {"throughput": "pass", "speedup": "invalid"}
     result.stdout.fnmatch_lines(
         [
-            "invalid*: speedup; *its reference is not*",
-            "*its reference is not: no logs of tensorflow-bert_base-fp32-b64-1n1g*",
+            "invalid*: speedup; *its reference is not*: no logs of *-b64-1n1g*",
         ]
     )
 

@@ -141,7 +141,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite) -> None:
     ("ready", "message"),
     [
         ("ready_limit_s: 5", "needs one of 'ready_line' and 'ready_address', and not both"),
-        ("ready_line: '('", "is no regular expression"),
+        ("ready_line: '('", "is not a regular expression"),
         ('ready_address: "{master_prt}"', "unknown placeholder {master_prt}"),
     ],
 )
