@@ -158,7 +158,9 @@ def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str,
 
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "hung"
     assert re.match(told, results["cases"][0]["runs"][0]["reason"])
-    assert re.search(f"hung[^:]*: throughput; run 1: {told}", result.stdout.str())
+    head = told.partition("; ")[0]
+    assert re.search(f"hung[^:]*: throughput; run 1: {head}", result.stdout.str())
+    assert re.search(f"  reason     {CASES[1]}, run 1: {told}", result.stdout.str())
 
 
 def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite) -> None:
