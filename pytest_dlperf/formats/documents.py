@@ -108,7 +108,6 @@ class JsonTree(Keyed, frozen=True):
             if isinstance(document, _Unread):
                 cut = Found(_no_match(self), offset, document.why) if document.is_cut else cut
                 continue
-            cut = None
             said = {path: _at(document, tuple(path.split("."))) for path in self.where}
             if all(_text(said[path]) == wanted for path, wanted in self.where.items()):
                 first = next(iter(self._values.values()))
@@ -234,7 +233,8 @@ def _text(value: Any) -> str | None:
 def _shown(value: Any) -> str:
     if value in (_ABSENT, _TWICE):
         return "not there" if value is _ABSENT else "there twice"
-    return f"{json.dumps(value)[:60]}, which is not a number"
+    text = json.dumps(value, default=lambda _: "there twice")
+    return f"{text[:60]}, which is not a number"
 
 
 def _missing(document: Any, path: _Path) -> str:

@@ -54,6 +54,7 @@ Where nights vary by as much as runs, 4 % of cases show such a gap by chance.
 
 _MIN_RUNS_OF_MODE: Final = 2
 _MIN_SHARE_OF_MODE: Final = 0.1
+_MIN_RUNS_OF_VALUES: Final = 3
 
 _MAX_DISTANCE_OF_ONE: Final = 0.04
 """A single session that lies further from all others is an accident, and does not count."""
@@ -110,7 +111,7 @@ class Groups(Struct, frozen=True):
     def of_values(cls, runs: Sequence[float]) -> Groups | None:
         """Split runs that show two values and nothing between; one run may show the rarer."""
         groups = cls.of(runs)
-        if groups is None or groups.apart > MAX_MODE_DISTANCE:
+        if groups is None or groups.apart > MAX_MODE_DISTANCE or len(runs) < _MIN_RUNS_OF_VALUES:
             return None
         return groups if are_alike(groups.low) and are_alike(groups.high) else None
 

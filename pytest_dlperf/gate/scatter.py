@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
+from pytest_dlperf.gate.noise import (
+    OUTLIER_RADIUS_NOISE,
+    are_alike,
+    median_variance,
+    noise,
+    t_quantile,
+)
 from pytest_dlperf.gate.reference import counted_sessions, groups_of_few
 from pytest_dlperf.gate.sequential import LAST_LOOK
 from pytest_dlperf.gate.tolerance import median_error
@@ -99,7 +105,11 @@ def notes_of_accepted(
         return (groups.note("runs"),)
     # That of a ratio has the noise of both ends.
     error = median_error(runs, (), len(runs)) if metric.ratio_of is None else None
-    if error is None or tolerance_percent / 100 >= _MIN_TOLERANCE_ERRORS * error.value:
+    if (
+        error is None
+        or are_alike(runs)
+        or tolerance_percent / 100 >= _MIN_TOLERANCE_ERRORS * error.value
+    ):
         return ()
     note = (
         f"its runs differ by {numbers.variation(noise(runs))}: of the nights judged by a tolerance "
@@ -161,7 +171,7 @@ def remedy_for_scatter(metric: Metric, runs: Sequence[float]) -> str:
     """Say what it takes to accept runs that scatter too much."""
     remedy = "measure when the machines are quiet, or set a wider tolerance in the system file"
     needed = needed_tolerance(runs, metric.better) if metric.better is not None else None
-    if needed is None:
+    if not needed:
         return remedy
     if metric.better is Better.LOWER and metric.source is not Source.RATIO:
         amount = f"{_rounded_up(needed * median(runs)):g} {metric.unit}".rstrip()

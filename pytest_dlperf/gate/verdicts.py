@@ -30,6 +30,7 @@ from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import Source
 from pytest_dlperf.model.statistics import last_digit
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 
 _MIN_DAYS_OF_GAP: Final = 14
 """Hosts that change by 0.2 % a night at random are 0.7 % off after so many."""
+_MAX_DIGIT: Final = 0.26
+"""Part of a number above which its last digit is too coarse to tell rounding from a loss."""
 
 
 class MeasuredCase(Struct, frozen=True):
@@ -95,13 +98,18 @@ class GateInput(Struct, frozen=True):
 
     @property
     def rounded_terms(self) -> Terms:
-        """Its terms, by which a loss of the last digit that is printed passes: that is rounding."""
-        if self.reference is not None:
+        """Its terms, by which a loss of the last digit that is printed passes: that is rounding.
+
+        Of a number that has hardly a digit, no loss would be left.
+        """
+        if self.metric.source is not Source.LOG or self.baseline is None:
             return self.terms
         values = self.case.measurement.samples(self.metric.name).values
-        accepted = chain(*self.baseline.rolling) if self.baseline is not None else ()
+        accepted = self.baseline.accepted
         # A little more, as differences of two such numbers are no exact floats.
-        digit = last_digit([*values, *accepted]) * (1 + 1e-9)
+        digit = last_digit([*values, accepted, *chain(*self.baseline.rolling)]) * (1 + 1e-9)
+        if digit > _MAX_DIGIT * abs(accepted):
+            return self.terms
         return replace(self.terms, tolerance_at_least=max(self.terms.tolerance_at_least, digit))
 
     @property

@@ -44,7 +44,7 @@ class Past:
         self._results = results
         self._file = file
         self.fault = ""
-        """Why it shows nothing, where it cannot be read."""
+        """Why it showed nothing when it was read last; empty where it could be read."""
 
     @cached_property
     def histories(self) -> Histories:
@@ -65,10 +65,12 @@ class Past:
 
     def _read(self, read: Callable[[], Read], nothing: Read) -> Read:
         try:
-            return read()
+            found = read()
         except Exception as error:  # noqa: BLE001 - a night without its past is still told
             self.fault = str(error)
             return nothing
+        self.fault = ""
+        return found
 
 
 def histories_of(file: Path | None, results: Results) -> Histories:

@@ -355,6 +355,9 @@ class _Search:
             since=on_since,
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
+        # One fault that scatters began with its first red night.
+        is_one = before is None and all(one.median is not None for one in red)
+        ended = sides.first_bad if is_one and sides.first_bad is not None else sides.since
         is_hosts = self._subject.has_unfit_hosts and self._judgement.verdict.has_no_number
         found = () if is_hosts else differences_of(sides, hosts_rotate=self._hosts_rotate(since))
         return Explanation(
@@ -369,17 +372,17 @@ class _Search:
             unmeasured_nights=self._unmeasured_nights(change),
             is_gradual=change.is_gradual,
             differences=found,
-            commits=() if change.is_gradual else tuple(self._commits(found, sides)),
+            commits=() if change.is_gradual else tuple(self._commits(found, on_before, ended)),
         )
 
-    def _commits(self, differences: Iterable[Difference], sides: Sides) -> Iterator[CommitRange]:
+    def _commits(
+        self, differences: Iterable[Difference], before: MeasuredOn | None, ended: MeasuredOn | None
+    ) -> Iterator[CommitRange]:
         """Yield the commits that came with the change, of each checkout."""
         measurement = self._subject.measurement
-        checkouts = {
-            SUITE: self._tonight.checkout,
-            **(measurement.checkouts if measurement else {}),
-        }
-        begin, end = (side.all_commits if side else {} for side in (sides.before, sides.since))
+        checkouts = {SUITE: self._tonight.checkout}
+        checkouts.update(measurement.checkouts if measurement else {})
+        begin, end = (side.all_commits if side else {} for side in (before, ended))
         for one in differences:
             first, last = begin.get(one.name) or one.last_good, end.get(one.name) or one.tonight
             is_suspect = one.came_with_it and not one.changes_nothing

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -97,7 +98,8 @@ IN_REASONS: Final = Masker(may_be_shown=_Harmless(frozenset(), ()).allows)
 def in_reasons(arguments: Iterable[str], environment: Mapping[str, str]) -> Masker:
     """Return what also masks the secrets that a program was given, or inherited from this one."""
     named = (*environment.items(), *os.environ.items())
-    given = MASKER.secrets_of([*arguments, *environment.values()])
+    commands = ([*arguments], *([value] for value in environment.values()))
+    given = chain.from_iterable(map(MASKER.secrets_of, commands))
     found = (*given, *(value for name, value in named if is_secret(name, value)))
     return IN_REASONS._replace(known=frozenset(one for one in found if len(one) >= _MIN_KNOWN))
 

@@ -388,13 +388,14 @@ def _drifts(drifts: Sequence[Drifting]) -> Text:
 def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
     if not cases:
         return
-    reasons = [j.reason for result in cases for j in result.judgements.values() if j.reason]
+    known = [(result, judged.reason) for result in cases for judged in result.judgements.values()]
+    reasons = [(result, reason) for result, reason in known if reason]
     counted = number(numbers.counted(len(cases), "case"))
     ids = [result.case.id for result in cases]
     said = phrase("{} {}: {}", counted, word(status.value), cases_named(ids, CASES_NAMED))
     if reasons:
-        said = phrase("{}: {}", said, texts.in_short(reasons[0]))
-    different = {alike(reason, result) for result in cases for reason in reasons}
+        said = phrase("{}: {}", said, texts.in_short(reasons[0][1]))
+    different = {alike(reason, result) for result, reason in reasons}
     yield phrase("{}; and other reasons", said) if len(different) > 1 else said
 
 

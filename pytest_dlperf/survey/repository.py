@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -220,7 +221,7 @@ def trains(script: str | None, folder: Path) -> bool:
 def may_train(words: Sequence[str], script: str | None, folder: Path) -> bool:
     """Tell whether a command without a launcher may train: by its words, or by files it names."""
     named = (folder / word for word in words)
-    texts = [_text(file) for file in named if file.is_file()]
+    texts = [_text(file) for file in named if os.path.isfile(file)]  # noqa: PTH113 - a word may be no path
     texts += filter(None, [_source(script, folder) if script is not None else None])
     return any(_TRAINING_WORDS.search(text) for text in (*words, *texts)) or any(
         _TRAINS.search(text) or _STARTS.search(text) or _system_of_text(text) for text in texts

@@ -56,16 +56,17 @@ class SecondNumber(Judge):
             most = SAMPLED_TOLERANCE if is_sampled else _TOLERANCE
             for number, texts in _printed(evidence, series).items():
                 said = _in_samples(number, texts, case) if len(texts) >= _LEAST else []
-                if not said or any(_are_near(each, measured, most) for each in said):
+                if not said or any(_is_among(measured, each, most) for each in said):
                     continue  # as in nearly all logs
                 usual = self._without_pauses(series)
-                if not any(_are_near(each, usual, most) for each in said):
+                if not any(_is_among(usual, each, most) for each in said):
                     scope = number.rate_scopes[0].value if number.rate_scopes else "global"
                     raise BrokenContractError(
                         f"the log prints {shown(texts[0])}, {number.groups[0].value} of scope "
-                        f"{scope}, and by that {said[0]:.6g} samples/s; by its times and the case "
-                        f"{case.id} it is {measured:.6g}: the log is of another batch, length or "
-                        "number of devices, or the record takes another time than that of a step"
+                        f"{scope}, and by that {said[0][0]:.6g} samples/s; by its times and "
+                        f"the case {case.id} it is {measured:.6g}: the log is of another batch, "
+                        "length or number of devices, or the record takes another time than that "
+                        "of a step"
                     )
 
     def _without_pauses(self, series: Series) -> float:
@@ -77,8 +78,9 @@ class SecondNumber(Judge):
         return self.case.global_batch / max(statistics.median(paces), 1e-9)
 
 
-def _are_near(one: float, other: float, part: float) -> bool:
-    return max(one / other, other / one) <= 1 + part
+def _is_among(speed: float, printed: Sequence[float], part: float) -> bool:
+    """Whether a speed is one of the printed ones or between: another case changes them all."""
+    return min(printed) <= speed * (1 + part) and speed <= max(printed) * (1 + part)
 
 
 def _printed(evidence: Evidence, series: Series) -> Mapping[Number, list[bytes]]:
@@ -104,17 +106,16 @@ def _is_witness(number: Number, case: Case) -> bool:
     return group is not Timing.TOKENS_PER_SECOND or has_length
 
 
-def _in_samples(number: Number, texts: Sequence[bytes], case: Case) -> list[float]:
-    """Take median and mean of a speed in samples per second, by each scope that it may have."""
-    found = []
+def _in_samples(number: Number, texts: Sequence[bytes], case: Case) -> list[list[float]]:
+    """Take speeds in samples per second, by each scope that they may have."""
     with suppress(BrokenContractError):
-        for scope in number.rate_scopes or (RateScope.GLOBAL,):
-            speeds = [
+        return [
+            [
                 samples_per_second(
                     number.groups[0], text, 0, case, scope=scope, steps_in=number.steps_in
                 )
                 for text in texts
             ]
-            # Where steps are of two kinds, the median may be that of either.
-            found += [statistics.median(speeds), len(speeds) / sum(1 / each for each in speeds)]
-    return found
+            for scope in number.rate_scopes or (RateScope.GLOBAL,)
+        ]
+    return []
