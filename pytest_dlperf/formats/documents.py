@@ -108,6 +108,7 @@ class JsonTree(Keyed, frozen=True):
             if isinstance(document, _Unread):
                 cut = Found(_no_match(self), offset, document.why) if document.is_cut else cut
                 continue
+            cut = None
             said = {path: _at(document, tuple(path.split("."))) for path in self.where}
             if all(_text(said[path]) == wanted for path, wanted in self.where.items()):
                 first = next(iter(self._values.values()))

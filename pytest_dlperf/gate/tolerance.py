@@ -115,9 +115,11 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         groups = Groups.of_runs(runs)
         if groups is not None:
             limit = self._limit(self.better.worst((mean(groups.low), mean(groups.high))))
-        else:
-            is_young = self.is_printed and len(runs) < MIN_RUNS_FOR_NOISE
-            groups = Groups.of_values(runs) if is_young else None
+        elif (
+            self.is_printed
+            and len(runs) < MIN_RUNS_FOR_NOISE
+            and (groups := Groups.of_values(runs))
+        ):
             # What one run has shown is known, and what is beyond it not.
             limit = self.better.worst(tuple(runs))
         if groups is None or self.better.is_worse(measured, limit):

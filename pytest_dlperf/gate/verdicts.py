@@ -102,13 +102,16 @@ class GateInput(Struct, frozen=True):
 
         Of a number that has hardly a digit, no loss would be left.
         """
-        if self.metric.source is not Source.LOG or self.baseline is None:
+        if self.metric.source is not Source.LOG:
             return self.terms
-        values = self.case.measurement.samples(self.metric.name).values
-        accepted = self.baseline.accepted
+        values = [*self.case.measurement.samples(self.metric.name).values]
+        level = self.measured or 0.0
+        if self.baseline is not None:
+            level = self.baseline.accepted
+            values += [level, *chain(*self.baseline.rolling)]
         # A little more, as differences of two such numbers are no exact floats.
-        digit = last_digit([*values, accepted, *chain(*self.baseline.rolling)]) * (1 + 1e-9)
-        if digit > _MAX_DIGIT * abs(accepted):
+        digit = last_digit(values) * (1 + 1e-9)
+        if digit > _MAX_DIGIT * abs(level):
             return self.terms
         return replace(self.terms, tolerance_at_least=max(self.terms.tolerance_at_least, digit))
 
