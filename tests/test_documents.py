@@ -56,6 +56,8 @@ def test_a_last_document_that_is_cut_off_is_told(cut: str) -> None:
 
 def test_a_key_that_is_there_twice_with_two_values_is_told() -> None:
     assert read(BW, '{"bw": 1, "bw": 2}') == ([], ["bw is there twice"])
+    _, [why] = read(BW, '{"bw": {"at": 1, "at": 2}}')
+    assert "there twice" in why
     inner = JsonTree(keys={"value": "run.bw"})
     assert read(inner, '{"run": {"bw": 1}, "run": {"bw": 2}}\n{"run": {"bw": 3}}')[0] == ["3"]
     # Another key's fault is none of this one.

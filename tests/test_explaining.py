@@ -379,9 +379,10 @@ def test_one_fault_that_is_not_there_every_night_is_no_second_one(
     for number, level in enumerate(levels, 1):
         verdict = Verdict.FAILED if level is None else Verdict.REGRESSED
         add(file, red(number, level, verdict, software=SLOW))
-    began, came, earlier, _ = blamed(file, judgement)
+    began, came, earlier, commits = blamed(file, judgement)
     assert "torch" in came
     assert (began, earlier) == (night(1), [])
+    assert commits == (["c1"] if None not in levels else ["tonights", "between", "c3", "c2", "c1"])
 
 
 def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:

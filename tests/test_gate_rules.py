@@ -362,6 +362,25 @@ def test_numbers_that_differ_by_rounding_are_accepted_and_added() -> None:
     assert why_not_added(decide(later), later) is None
 
 
+@pytest.mark.parametrize(
+    ("before", "tonight", "passes"), [(2.0, 1.9, True), (0.2, 0.1, False), (0.123, 0.12, False)]
+)
+def test_rounding_excuses_no_loss_of_a_number_with_hardly_a_digit(
+    before: float, tonight: float, *, passes: bool
+) -> None:
+    bandwidth = replace(METRIC, unit="GB/s", source=Source.LOG)
+    runs = end(measured(*[tonight] * 5, metric=bandwidth), accepted([before] * 5, metric=bandwidth))
+    decided = decide(GateInput(bandwidth, runs, replace(USUAL, tolerance_percent=1.0)))
+    assert (decided.verdict is Verdict.REGRESSED) is not passes
+
+
+def test_runs_that_do_not_differ_are_accepted_by_a_narrow_tolerance() -> None:
+    exact = GateInput(METRIC, end(measured(*[1024.0] * 5)), replace(USUAL, tolerance_percent=0.3))
+    recorded = accept(decide(exact), exact, GateOptions(creates=True), reference=None)
+    assert recorded.recorded
+    assert not recorded.notes
+
+
 def test_times_that_agree_by_chance_are_no_metric_without_noise() -> None:
     time = accepted([1.5] * 5, metric=TIME)
     assert rule_for(TIME, time, USUAL).at_most == USUAL.default_repeats
