@@ -162,7 +162,7 @@ def _used(
             whole = one if one in ids else one.partition(".")[0]  # a tile's card
             if user[0] in (one, whole, uuids.get(one)):
                 found.append((place, user[1]))
-            elif whole not in ids and whole not in uuids.values() and whole not in uuids:
+            elif whole not in ids and whole not in uuids:
                 found.append((None, user[1]))  # it may be named in another way
     return list(dict.fromkeys(found))
 
