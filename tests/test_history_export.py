@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_rows_are_chosen_as_cases_are_shown(
 
 
 def test_parquet_has_types(capsys: pytest.CaptureFixture[str]) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = import_module("pyarrow.parquet")
     arguments = ["--format", "parquet", "--output", "new/h.parquet"]
     assert exported(capsys, *arguments) == []
     table: Any = parquet.read_table("new/h.parquet")

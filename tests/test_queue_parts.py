@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,7 +140,7 @@ def test_reports_are_taken_out_and_missing_lines_are_told(
 
 def test_a_job_is_one_that_the_client_knows(tmp_path: Path) -> None:
     """Read and written again by the models that are generated from Kubernetes' own schemas."""
-    models = pytest.importorskip("kubernetes.client")
+    models = import_module("kubernetes.client")
     settings = Kubernetes(
         image="trainer:1",
         resources={"cpu": "8"},
