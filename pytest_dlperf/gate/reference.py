@@ -55,6 +55,7 @@ Where nights vary by as much as runs, 4 % of cases show such a gap by chance.
 _MIN_RUNS_OF_MODE: Final = 2
 _MIN_SHARE_OF_MODE: Final = 0.1
 _MIN_RUNS_OF_VALUES: Final = 3
+"""Two runs always show two values."""
 
 _MAX_DISTANCE_OF_ONE: Final = 0.04
 """A single session that lies further from all others is an accident, and does not count."""
