@@ -47,7 +47,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     def holds(self, case: Case) -> bool:
         """Whether the condition holds for a case."""
         topology = case.topology
-        return (
+        return self is ALWAYS or (
             (not self.precisions or case.precision in self.precisions)
             and case.precision not in self.without_precisions
             and set(self.options) <= set(case.options)

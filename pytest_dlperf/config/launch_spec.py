@@ -30,7 +30,7 @@ from pytest_dlperf.config.template import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.model.case import Case
@@ -197,18 +197,19 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
     def case_problems(self, case: Case) -> Iterator[tuple[str, str]]:
         """List why this case cannot be planned, in an entry that is right by itself."""
-        used = self._names_of(case)
-        for name, choices in self.values.items():
-            if name in used and chosen(choices, case) is None:
+        templates = list(self._templates_of(case))
+        used = _names_in(templates)
+        values = self._chosen_values(used, case)
+        for name in self.values:
+            if name in used and name not in values:
                 yield (
                     f"values.{name}",
                     f"has no choice for {case.id}; a last one without 'when' is for all others",
                 )
-        if not any(self.arguments(case)[:1]):
+        if not next((text for path, text in templates if path == "command"), None):
             yield "command", f"names no program for {case.id}"
         fields = case_fields(case)
-        values = ((f"values.{name}", text) for name, text in self.values_of(case).items())
-        for path, text in (*self._templates_of(case), *values):
+        for path, text in (*templates, *((f"values.{name}", values[name]) for name in values)):
             for name in names_in(text):
                 if fields.get(name, "") is None:
                     why = WHY_MISSING.get(name, "is a probe") if case.work else "is a probe"
@@ -228,12 +229,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
     def values_of(self, case: Case) -> dict[str, str]:
         """Return the templates of the named values that this case's plan uses."""
-        used = self._names_of(case)
-        return {
-            name: template
-            for name, choices in self.values.items()
-            if name in used and (template := chosen(choices, case)) is not None
-        }
+        return self._chosen_values(_names_in(self._templates_of(case)), case)
 
     def variables_of(self, case: Case) -> tuple[str, ...]:
         """Name the variables that this case's plan uses, in the order of the file."""
@@ -241,8 +237,9 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
     def uses(self, name: str, case: Case) -> bool:
         """Whether this case's plan makes use of a variable or field."""
-        values = self.values_of(case).values()
-        return name in self._names_of(case).union(*map(names_in, values))
+        used = _names_in(self._templates_of(case))
+        values = self._chosen_values(used, case).values()
+        return name in used.union(*map(names_in, values))
 
     def templates(self) -> Iterator[tuple[str, str, Condition]]:
         """List all templates with their key paths, and which cases they are for."""
@@ -298,8 +295,16 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
             yield f"environment.{name}", text
         yield from self._paths()
 
-    def _names_of(self, case: Case) -> frozenset[str]:
-        return frozenset().union(*(names_in(text) for _, text in self._templates_of(case)))
+    def _chosen_values(self, used: Container[str], case: Case) -> dict[str, str]:
+        return {
+            name: template
+            for name, choices in self.values.items()
+            if name in used and (template := chosen(choices, case)) is not None
+        }
+
+
+def _names_in(templates: Iterable[tuple[str, str]]) -> frozenset[str]:
+    return frozenset().union(*(names_in(text) for _, text in templates))
 
 
 def _is_importable(name: str) -> bool:
