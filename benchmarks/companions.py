@@ -4,7 +4,7 @@
 
 A training of four hosts over ssh, each in a network namespace of its own, computes, sums over gloo
 and writes to disk. In a night the third host has lost its link (20 Mbit/s by tbf), its disk
-(1 MB/s by blkio) or its processors (0.04 of one by a quota), or nothing. Counted is what the
+(1 MB/s by blkio) or its processors (a tenth of one by a quota), or nothing. Counted is what the
 night's explanation blames, and how often the training was red at all.
 
 The table is Markdown. It needs root, iproute2, openssh-server and cgroups of version 1.

@@ -175,13 +175,13 @@ def blamed(explanation: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _limited(resource: str, pid: int, folder: Path) -> Iterator[None]:
-    """Limit what a process starts from now on: processors to 0.04 of one, or the disk."""
+    """Limit what a process starts from now on: processors to a tenth of one, or the disk."""
     controller = {"compute": "cpu", "disk": "blkio"}[resource]
     group = CGROUPS / controller / f"dlperf-{os.getpid()}"
     group.mkdir()
     try:
         if resource == "compute":
-            (group / "cpu.cfs_quota_us").write_text("4000")
+            (group / "cpu.cfs_quota_us").write_text("10000")
         else:
             device = folder.stat().st_dev
             number = f"{os.major(device)}:{os.minor(device)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -65,6 +66,12 @@ TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan",
 # What only .ci/run runs: real training, containers, the fault matrix, and whole CI files of
 # examples/ (``checkout``).
 CI_ONLY = {"training", "trainers", "podman", "faults", "checkout"}
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there by now out of what sessions within tests collect at their ends."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

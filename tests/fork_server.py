@@ -24,10 +24,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import pytest
 
@@ -301,9 +302,24 @@ def _main() -> None:
         if any(argument.startswith("-n") for argument in arguments) and _fork_workers():
             sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for good
             exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # noqa: S102, S307 - as execnet has it
-            return
+            _exit(0)
         sys.argv[1:] = arguments
-        runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            _exit(int(ended.code or 0))
+
+
+def _exit(code: int) -> NoReturn:
+    """End as an interpreter does, but for taking apart, and so copying, all that was imported."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing's forks do
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedReposi
     assert re.search(r"^-\d\d\.\d % \(95 %: ", found["facts"]["change of throughput"])
 
 
+@pytest.mark.ci
 def test_an_argument_is_named_with_the_commit_that_brought_it(repository: HuntedRepository) -> None:
     good_night(repository)
     repository.write_system(more=', "--slow"')
@@ -90,6 +91,7 @@ def test_an_argument_is_named_with_the_commit_that_brought_it(repository: Hunted
     assert f"by commit {repository.commits[-1][:12]} of the suite, Be careful" in output
 
 
+@pytest.mark.ci
 def test_the_trainers_commit_is_searched(repository: HuntedRepository) -> None:
     good_night(repository)
     repository.commit("Change a word")
@@ -158,6 +160,7 @@ def test_a_night_that_passed_has_nothing_to_ask(repository: HuntedRepository) ->
     assert "the last session passed; there is nothing to explain" in output
 
 
+@pytest.mark.ci
 def test_a_red_session_asks_why_by_itself(repository: HuntedRepository) -> None:
     good_night(repository)
     file = repository.folder / "output.txt"

@@ -24,7 +24,7 @@ def recorded(
     return accepted(*drawn(deviation, sessions, nights=nights), own=own)
 
 
-def qualified(baseline: Baseline, *, trials: int = 300, metric: Metric = METRIC) -> Qualification:
+def qualified(baseline: Baseline, *, trials: int = 150, metric: Metric = METRIC) -> Qualification:
     return qualify(
         baseline.rolling,
         rule_maker(metric, baseline, Terms(tolerance_percent=5.0)),

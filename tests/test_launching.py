@@ -96,7 +96,8 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
 
 
 def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) -> None:
-    tiny = TinySystem(suite)
+    # Otherwise a busy machine may notice the complete window, and end the run, before it dies.
+    tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 die-at-end")
 
     _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
