@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -292,6 +293,9 @@ def another_kernel(known: Known) -> Answer:
     def before(case: dict[str, Any]) -> None:
         case["fingerprint"]["software"]["kernel"] = "6.1.0-27-amd64"
 
+    for file in (known.lab.bench / "baselines" / "local").glob("*.yaml"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace(platform.release(), "6.1.0-27-amd64"), encoding="utf-8")
     for days_ago in range(ACCEPTED - 1, 1, -1):
         known.lab.night(known.good, days_ago, change=before)
     known.lab.night(known.good, 1, factor=SLOW)

@@ -84,7 +84,7 @@ def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: 
         "on the same hosts probe-net-1n1g bandwidth -70.0 %: the network; compute probe is as ever"
     )
     assert f"  probes     {said}" in result.stdout.str()
-    assert "to do: look at the network of its hosts first" in result.stdout.str()
+    assert "to do: look first at the network of its hosts" in result.stdout.str()
     for form in forms.values():
         assert said in form.read_text(), form
     # Its runs are no case's own.

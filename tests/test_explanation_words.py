@@ -268,7 +268,7 @@ def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "came"), [(Verdict.IMPROVED, "with the gain"), (Verdict.FAILED, "with it")]
+    ("verdict", "came"), [(Verdict.IMPROVED, "with the gain"), (Verdict.FAILED, "with the failure")]
 )
 def test_what_it_came_with_is_the_verdicts(verdict: Verdict, came: str) -> None:
     [line] = lines(DELAY, verdict=verdict)

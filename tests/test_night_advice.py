@@ -41,21 +41,21 @@ def refused(why: str, remedy: str | None = None) -> CaseResult:
 @pytest.mark.parametrize(
     ("case", "advice"),
     [
-        (lost(DELAY, TORCH), "look at --step-delay-ms first: it came with the loss, nothing else"),
-        (lost(DELAY, COMMIT), "look at --step-delay-ms first: it came with the loss"),
+        (lost(DELAY, TORCH), "look first at --step-delay-ms: it came with the loss, nothing else"),
+        (lost(DELAY, COMMIT), "look first at --step-delay-ms: it came with the loss"),
         (lost(NEW_TORCH, replace(COMMIT, changes_nothing=True)),
-         "look at software torch first: it came with the loss, nothing else"),
-        (lost(COMMIT), "look at commit of suite first: it came with the loss, nothing else"),
+         "look first at software torch: it came with the loss, nothing else"),
+        (lost(COMMIT), "look first at commit of suite: it came with the loss, nothing else"),
         (lost(COMMIT, commits=(LOADER,)),
-         ("look at commit 1a2b3c4 of suite, Chen Wei: Save metrics first: "
+         ("look first at commit 1a2b3c4 of suite, Chen Wei: Save metrics: "
           "it came with the loss, nothing else")),
         (lost(DELAY, NEW_TORCH),
          f"find out which change it was: pytest-dlperf why {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
-         "look at hosts first"),
+         "look first at hosts"),
         (lost(TORCH),
          ("look at what is not recorded, such as data and inherited variables: "
-          "nothing else came with it")),
+          "nothing recorded came with it")),
         (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
          "act on what the hunt has found"),
         (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
@@ -67,7 +67,7 @@ def refused(why: str, remedy: str | None = None) -> CaseResult:
          "set a wider tolerance, such as 39 %"),
         (refused("its reference is inconclusive"), "its reference is inconclusive"),
         (broken(Verdict.FAILED, SINCE_TUESDAY),
-         "look at --step-delay-ms first: it came with it, nothing else"),
+         "look first at --step-delay-ms: it came with the failure, nothing else"),
         (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=())), ""),
         (moved_case(case_id(1), 9.9, None, Verdict.IMPROVED),
          ("accept the gain, or a later loss of as much passes: "
@@ -93,15 +93,25 @@ def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric(
 
 def test_a_host_that_cannot_be_used_comes_first() -> None:
     faults = {"gpu07": ("GPU 3 is lost",), "gpu03": ("no answer",)}
-    results = replace(make.session(lost(DELAY), *passing(2)), unfit_hosts=faults)
-    assert str(night_of(results).advice) == "to do: look at host gpu03 and 1 more first"
+    results = replace(make.session(*passing(2)), unfit_hosts=faults)
+    assert str(night_of(results).advice) == "to do: look first at host gpu03 and 1 more"
+
+
+def test_a_loss_beside_a_lost_host_is_acted_on_as_well() -> None:
+    """What a host that is out of use has measured nothing of is no reason of a loss elsewhere."""
+    session = make.session(lost(DELAY), broken(Verdict.FAILED, None), *passing(2))
+    results = replace(session, unfit_hosts={"gpu03": ("no answer",)})
+    assert str(night_of(results).advice) == (
+        "to do: look first at host gpu03; then look first at --step-delay-ms: "
+        f"it came with the loss, nothing else (in {case_id(1)})"
+    )
 
 
 def test_what_is_new_is_acted_on_before_what_is_known() -> None:
     worse = moved_case(case_id(2), -20.0, NOTED)
     advice = night_of(make.session(worse, lost(DELAY))).advice
     assert str(advice) == (
-        "to do: look at --step-delay-ms first: it came with the loss, nothing else "
+        "to do: look first at --step-delay-ms: it came with the loss, nothing else "
         f"(in {case_id(1)})"
     )
 

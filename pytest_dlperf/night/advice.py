@@ -24,7 +24,8 @@ ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
 _OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)
 _UNRECORDED: Final = (
-    "look at what is not recorded, such as data and inherited variables: nothing else came with it"
+    "look at what is not recorded, such as data and inherited variables: "
+    "nothing recorded came with it"
 )
 _BY_STATUS: Final = {
     CaseStatus.LOST: "run it again: a worker was lost",
@@ -41,21 +42,28 @@ _OPTIONS: Final = {
 
 def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) -> Text:
     """Say what to do first; ``bad`` groups have the most urgent one first."""
+    found = _of_groups(bad, results.started)
     hosts = sorted(results.unfit_hosts)
     if hosts:
+        # No host that is out of use makes the others slower.
+        losses = [group for group in bad if group.status is CaseStatus.REGRESSED]
+        loss = _of_groups(losses, results.started, more=len(bad) > 1)
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
-        found = phrase("look at host {}{} first", code(hosts[0]), others)
-    elif bad:
-        told = ((_of_group(group, results.started), group) for group in bad)
-        found, group = next(filter(itemgetter(0), told), (NOTHING, bad[0]))
-        if found and len(bad) > 1:
-            ids = [result.case.id for result in group.cases]
-            found = phrase("{} (in {})", found, cases_named(ids, 1))
-    elif gains:
+        then = phrase("; then {}", loss) if loss else NOTHING
+        found = phrase("look first at host {}{}{}", code(hosts[0]), others, then)
+    elif not bad and gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
-    else:
-        found = NOTHING
     return phrase("{}: {}", strong("to do"), found) if found else NOTHING
+
+
+def _of_groups(groups: Sequence[Group], tonight: str, *, more: bool = False) -> Text:
+    """Say what to do of the first of which that can be said, and which it is of several."""
+    told = ((_of_group(group, tonight), group) for group in groups)
+    found, group = next(filter(itemgetter(0), told), (NOTHING, None))
+    if group is None or not (more or len(groups) > 1):
+        return found
+    ids = [result.case.id for result in group.cases]
+    return phrase("{} (in {})", found, cases_named(ids, 1))
 
 
 def _of_group(group: Group, tonight: str) -> Text:
@@ -77,8 +85,8 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
     if blamed:
         resources = dict.fromkeys(texts.printable(one.resource) for one in blamed)
         said = word(" and ".join(resources))
-        return phrase("look at the {} of its hosts first: probes found it worse", said)
-    came = [it for it in explanation.differences if it.came_with_it and not it.changes_nothing]
+        return phrase("look first at the {} of its hosts: probes found it worse", said)
+    came = [it for it in group.differences if it.came_with_it and not it.changes_nothing]
     if came:
         return _of_suspects(came, explanation, group)
     if group.status is CaseStatus.REGRESSED:
@@ -97,12 +105,12 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
         commits = list(words.commit_texts(explanation, 1))
         if suspects[0].kind is DifferenceKind.COMMIT and len(commits) == 1:
             what = commits[0]
-        said = phrase("look at {} first: it {}", what, word(words.came_with(group.judgement)))
+        said = phrase("look first at {}: it {}", what, word(words.came_with(group.judgement)))
         return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:
         return phrase("find out which change it was: {}", code(_why(group)))
-    return phrase("look at {} first", what)
+    return phrase("look first at {}", what)
 
 
 def _why(group: Group) -> str:

@@ -349,11 +349,17 @@ def told_difference(difference: Difference) -> ToldDifference:
     )
 
 
+_WITH: Final = {
+    Verdict.IMPROVED: "the gain",
+    Verdict.REGRESSED: "the loss",
+    Verdict.FAILED: "the failure",
+}
+
+
 def came_with(judgement: Judgement | None) -> str:
     """Say of a difference that it began in the same night as what was judged."""
-    if judgement is None or not judgement.verdict.is_change:
-        return "came with it"
-    return f"came with the {'gain' if judgement.verdict is Verdict.IMPROVED else 'loss'}"
+    what = _WITH.get(judgement.verdict) if judgement is not None else None
+    return f"came with {what or 'it'}"
 
 
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:

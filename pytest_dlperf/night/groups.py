@@ -64,10 +64,16 @@ class Group(Struct, frozen=True, kw_only=True):
         return max(found, key=lambda acceptance: acceptance.at, default=None)
 
     @property
-    def suspects(self) -> tuple[Difference, ...]:
-        """What differs, without what was there on a night that was good."""
+    def differences(self) -> tuple[Difference, ...]:
+        """What differs in all cases: other hosts are no reason where one lost as much without."""
         found = self.explanation.differences if self.explanation is not None else ()
-        return tuple(one for one in found if one.came_with_it or _may_explain(one))
+        kept = all(map(_has_other_hosts, self.cases))
+        return tuple(one for one in found if kept or one.kind is not DifferenceKind.HOSTS)
+
+    @property
+    def suspects(self) -> tuple[Difference, ...]:
+        """Of these, what was not there on a night that was good."""
+        return tuple(one for one in self.differences if one.came_with_it or _may_explain(one))
 
     def accepted(self, tonight: str) -> str:
         """Name the person who accepted the reference number; empty if unknown."""
@@ -115,6 +121,12 @@ class Group(Struct, frozen=True, kw_only=True):
         like_it = f"; and {more} more like it" if more else ""
         reason = judgement.reason.removeprefix(self.cases[0].case.id).lstrip(", ")
         return f"{texts.cut(texts.in_short(reason), words.LONGEST_LINE)}{like_it}"
+
+
+def _has_other_hosts(result: CaseResult) -> bool:
+    known = decisive_metric(result)
+    found = known.explanation.differences if known and known.explanation else ()
+    return any(one.kind is DifferenceKind.HOSTS for one in found)
 
 
 def _may_explain(difference: Difference) -> bool:

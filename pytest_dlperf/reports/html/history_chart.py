@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
     from pytest_dlperf.model.judgement import Explanation, PastNight
 
+_MIN_P: Final = 0.001
+"""A smaller probability is no longer told by its size."""
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
 """Up to so many sessions each has a dot of its own."""
@@ -126,8 +128,8 @@ def history_chart(
         missing=missing,
         facts=facts,
         changes=tuple(
-            f"{change.at[:10]}: {history_words.change(change, history.unit)} "
-            f"(p = {change.p_value:.2g})"
+            f"{change.at[:10]}: {history_words.change(change, history.unit)}"
+            + (f" (p = {change.p_value:.2g})" if change.p_value >= _MIN_P else f" (p < {_MIN_P})")
             for change in history.change_points
         ),
         accepted_changes=tuple(
