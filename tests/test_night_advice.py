@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from test_night import NOTED, case_id, passing
 
 from pytest_dlperf.model.commits import Commit, CommitRange
-from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, FoundCulprit, Verdict
+from pytest_dlperf.model.judgement import (
+    SUITE,
+    Difference,
+    DifferenceKind,
+    Explanation,
+    FoundCulprit,
+    Verdict,
+)
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.night import night_of
 
@@ -105,6 +112,22 @@ def test_a_loss_beside_a_lost_host_is_acted_on_as_well() -> None:
         "to do: look first at host gpu03; then look first at --step-delay-ms: "
         f"it came with the loss, nothing else (in {case_id(1)})"
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        ((NEW_TORCH,), "look first at software torch: it came with the loss, nothing else"),
+        ((NEW_TORCH, HOSTS), f"find out which change it was: pytest-dlperf why {case_id(1)}"),
+    ],
+    ids=["on its old hosts", "on other hosts"],
+)
+def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(
+    other: tuple[Difference, ...], advice: str
+) -> None:
+    also = moved_case(case_id(2), -9.8, replace(SINCE_TUESDAY, differences=other))
+    found = night_of(make.session(lost(NEW_TORCH, HOSTS), also))
+    assert str(found.advice) == f"to do: {advice}"
 
 
 def test_what_is_new_is_acted_on_before_what_is_known() -> None:
