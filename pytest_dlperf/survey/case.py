@@ -143,6 +143,9 @@ def _topology(
     printers = steps.printers if log_format.ranks is Ranks.LOCAL or steps.printers > 1 else None
     if world is None:
         doubts["topologies"] = "how many nodes and devices there were stands nowhere"
+        if steps.printers_are_unknown:
+            # Several that print look like one that takes more steps.
+            doubts["topologies"] = "every rank prints, how many stands nowhere: --case says it"
         layout = math.prod(numbers.get(way, 1) for way in ("tp", "pp", "cp"))
         return Topology(1, max(printers or 1, layout))
     if printers is not None and world % printers == 0:
