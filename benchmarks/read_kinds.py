@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from read_kinds_logs import LOGS
-from read_kinds_training import BATCH, DEVICES, LENGTH
+from read_kinds_training import BATCH, LENGTH
+from read_kinds_variants import VARIANTS
 
 from pytest_dlperf.command.main import main as command
 from pytest_dlperf.formats.meanings import known_trainers
@@ -33,7 +34,6 @@ from pytest_dlperf.formats.meanings import known_trainers
 if TYPE_CHECKING:
     from read_kinds_training import Log
 
-CASE: Final = f"mine-model-fp32-b{BATCH // DEVICES}-1n{DEVICES}g"
 TOLERANCE: Final = 0.01
 RIGHT, REFUSED, MARKED, WRONG = "right", "refused with the right advice", "marked", "wrong"
 _VALUE: Final = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?) (\w+/s)")
@@ -71,7 +71,7 @@ class Answer:
     @property
     def is_marked(self) -> bool:
         """Whether it says that the number is in doubt."""
-        marks = "log.format|who prints|is a guess|every rank prints"
+        marks = "log.format|every rank prints|mean of the last"
         return "uncertain by" in self.throughput or bool(re.search(marks, self.rows("unsure")))
 
 
@@ -90,7 +90,8 @@ def judge(log: Log) -> tuple[str, str]:
     if "--batch N" in answers[""].throughput:
         answers[f" with --batch {BATCH}"] = read("train.log", "--batch", str(BATCH))
     if "--case" in answers[""].rows("unsure"):
-        answers[f" with --case {CASE}"] = read("train.log", "--case", CASE)
+        case = f"mine-model-fp32-b{BATCH // log.ranks}-1n{log.ranks}g"
+        answers[f" with --case {case}"] = read("train.log", "--case", case)
     verdicts = [_verdict(log, answer, options) for options, answer in answers.items()]
     # A number that is marked does no harm where what is asked for makes it right.
     if verdicts[-1][0] == RIGHT and all(verdict != WRONG for verdict, _ in verdicts):
@@ -123,9 +124,9 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="also what read says of each")
     options = parser.parse_args()
     kinds = [each.name for each in known_trainers()]
-    logs = {kind: [log for log in LOGS if log.kind == kind] for kind in kinds}
+    logs = {kind: [log for log in (*LOGS, *VARIANTS) if log.kind == kind] for kind in kinds}
     missing = [kind for kind, mine in logs.items() if not mine]
-    if missing or {log.kind for log in LOGS} - set(kinds):
+    if missing or {log.kind for log in (*LOGS, *VARIANTS)} - set(kinds):
         raise SystemExit(f"no template, or none of a known kind: {', '.join(missing)}")
     counts: Counter[str] = Counter()
     print("| Kind | Read | Found, and what was true |\n|---|---|---|")

@@ -19,15 +19,6 @@ LOGS: Final = (
         "ips {s.rate:.5f} images/sec",
     ),
     Log(
-        kind="PaddleCV's later print format (batch_cost, ips)",
-        variant="every 10",
-        every=10,
-        first=1,
-        line="INFO:utils.utility:[Pass 0, train batch {s.z}] \tloss {s.loss:.5f}, acc1 0.00781, "
-        "acc5 0.00781, lr 0.10000, batch_cost {s.mean:.5f} sec, reader_cost 0.00069 sec, "
-        "ips {s.rate:.5f} images/sec",
-    ),
-    Log(
         kind="PaddleCV of 2019 (trainbatch)",
         line="Pass 0, trainbatch {s.z}, loss {s.loss:.6f}, acc1 0.0, acc5 0.0, lr 0.1, "
         "time {s.last:.2f} sec",
@@ -129,34 +120,6 @@ LOGS: Final = (
         kind="MindSpore",
         line="epoch: {s.n} step: 1, loss is {s.loss:.5f}\n"
         "epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="eight ranks print",
-        ranks=8,
-        line="epoch: {s.n} step: 1, loss is {s.loss:.5f}\n"
-        "epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="eight ranks print times alone",
-        ranks=8,
-        line="epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="its BERT, on eight ranks",
-        ranks=8,
-        line="epoch: 0, current epoch percent: 0.012, step: {s.n}, outputs are (Tensor(shape=[], "
-        "dtype=Float32, value= {s.loss:.5f}), Tensor(shape=[], dtype=Bool, value= False))\n"
-        "epoch time: {s.mean_ms:.6f} ms, per step time: {s.mean_ms:.6f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="sinks of 100 steps",
-        every=100,
-        line="epoch: {s.hundreds} step: 100, loss is {s.loss:.5f}\n"
-        "epoch time: {s.total_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
     ),
     Log(
         kind="OneFlow's image classification",
@@ -292,12 +255,6 @@ LOGS: Final = (
         "step_avg:{s.so_far_ms:.2f}ms",
     ),
     Log(
-        kind="modded-nanogpt",
-        variant="in seconds",
-        line="step:{s.n}/3375 train_loss:{s.loss:.4f} train_time:{s.elapsed:.3f}s "
-        "step_avg:{s.so_far_ms:.2f}ms",
-    ),
-    Log(
         kind="nanoGPT",
         every=10,
         first=1,
@@ -316,14 +273,6 @@ LOGS: Final = (
         "    train/CE loss={s.loss:.4f}\n    throughput/device/TPS={s.tokens_each:,.0f}",
     ),
     Log(
-        kind="OLMo-core",
-        variant="with stamps",
-        advice=ARRIVAL,
-        line="{s.comma}\tnode1:0\tolmo_core.train.callbacks.console_logger:96\tINFO\t"
-        "[step={s.n}/1000,epoch=1]\n    optim/total grad norm=1.1\n"
-        "    train/CE loss={s.loss:.4f}\n    throughput/device/TPS={s.tokens_each:,.0f}",
-    ),
-    Log(
         kind="Levanter",
         every=30,
         advice="its numbers go to its tracker",
@@ -336,24 +285,6 @@ LOGS: Final = (
         line="{{'loss': '{s.loss:.4}', 'grad_norm': '0.7721', 'learning_rate': '5e-05', 'epoch': "
         "'0.0019', 'num_input_tokens_seen': {s.all_tokens}, 'train_runtime': '{s.elapsed:.4}', "
         "'train_tokens_per_second': '{s.tokens_so_far:.4}'}}",
-    ),
-    Log(
-        kind="Hugging Face's Trainer",
-        variant="with its bar",
-        advice=OWN_STEPS,
-        every=10,
-        end="",
-        line="\r {s.percent:3.0f}%|███       | {s.n}/1500 [{s.bar}<08:00,  2.00it/s]{{'loss': "
-        "'{s.loss:.4}', 'grad_norm': '0.7711', 'learning_rate': '1e-05', 'epoch': '0.03'}}\n",
-    ),
-    Log(
-        kind="Hugging Face's Trainer",
-        variant="without a bar",
-        advice=OWN_STEPS,
-        line="{{'loss': '{s.loss:.4}', 'grad_norm': '0.7711', 'learning_rate': '1e-05', 'epoch': "
-        "'0.03'}}",
-        foot="{'train_runtime': '90.1', 'train_samples_per_second': '426', "
-        "'train_steps_per_second': '1.66', 'train_loss': '6.266', 'epoch': '0.03906'}\n",
     ),
     Log(
         kind="LLaMA-Factory (trainer_log.jsonl)",
@@ -474,4 +405,4 @@ LOGS: Final = (
         line="\r {s.percent:3.0f}%|███       | {s.n}/1500 [{s.bar}<08:00,  3.99s/it]",
     ),
 )
-"""Each as it is printed by default, or with the options that its users know."""
+"""One of each, as it is printed by default, or with the options that its users know."""

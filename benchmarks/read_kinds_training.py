@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class Step:
     total: float
     """The seconds of all of them."""
     elapsed: float
+    recent: float
+    """The seconds of each of the last 20, in the mean."""
     rank: int
 
     def __getattr__(self, name: str) -> object:
@@ -114,14 +118,24 @@ class Log:
         choose = random.Random(self.kind)  # noqa: S311 - uneven, and always the same
         first = self.first or self.every
         elapsed = total = 0.0
+        recent: deque[float] = deque(maxlen=20)
         count = 0
         for n in range(1, first + self.every * RECORDS + 1):
             slow = 3 if n <= SLOW_STEPS else 1
             took = self.seconds * choose.uniform(0.97, 1.03) * slow
+            recent.append(took)
             elapsed, total, count = elapsed + took, total + took, count + 1
             if (n >= first and (n - first) % self.every == 0) or n in self.also:
                 yield from (
-                    Step(n=n, count=count, last=took, total=total, elapsed=elapsed, rank=rank)
+                    Step(
+                        n=n,
+                        count=count,
+                        last=took,
+                        total=total,
+                        elapsed=elapsed,
+                        recent=fmean(recent),
+                        rank=rank,
+                    )
                     for rank in range(self.ranks)
                 )
                 total, count = 0.0, 0

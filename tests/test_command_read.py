@@ -583,7 +583,8 @@ def test_a_speed_that_stamps_accompany_needs_no_batch(tmp_path: Path) -> None:
 
 
 def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> None:
-    passed = accumulate(SECONDS)
+    """The warm-up is of steps, too: the first ten are slow."""
+    passed = accumulate([3.0] * 10 + SECONDS)
     text = "".join(
         f':::MLLOG {{"namespace": "", "time_ms": {1726752206000 + int(t * 1000)}, "event_type": '
         f'"POINT_IN_TIME", "key": "tracked_stats", "value": {{"throughput": 1.9}}, "metadata": '
@@ -591,7 +592,78 @@ def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> Non
         for n, t in enumerate(passed, 1)
     )
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    assert rows(read(tmp_path, "a.log").stdout)["throughput"].startswith("426.67 samples/s")
+    found = rows(read(tmp_path, "a.log").stdout)
+    value, _, words = found["throughput"].partition(" ")
+    assert float(value) == pytest.approx(256 / 0.6, rel=1e-4)
+    assert words == "samples/s (steps are samples)"
+    assert found["window"].startswith("steps 5121 to 30720,")
+
+
+SLOW_FIRST = [2.0] * 10 + [0.5] * 140
+PER_STEP = "epoch time: {s:.3f} ms, per step time: {s:.3f} ms"
+
+
+@pytest.mark.parametrize(
+    ("beside", "printers", "is_known"),
+    [
+        ("epoch: {n} step: 1, loss is {loss:.5f}", 8, True),
+        ("epoch: {n} step: 1, loss is {loss:.5f}", 1, True),
+        ("epoch: {n} step: 1, loss is 7.1\nepoch: {n} step: 2, loss is {loss:.5f}", 1, True),
+        (
+            (
+                "epoch: 0, current epoch percent: 0.012, step: {n}, outputs are (Tensor(shape=[], "
+                "dtype=Float32, value= {loss:.5f}), Tensor(shape=[], dtype=Bool, value= False))"
+            ),
+            8,
+            True,
+        ),
+        ("", 8, False),
+    ],
+)
+def test_records_without_a_number_are_of_as_many_ranks_as_the_lines_beside_them(
+    tmp_path: Path, beside: str, printers: int, is_known: bool
+) -> None:
+    lines = [
+        f"{beside.format(n=n, loss=9 - n / 50 + rank / 1000)}\n{PER_STEP.format(s=1000 * s)}"
+        for n, s in enumerate(SLOW_FIRST, 1)
+        for rank in range(printers)
+    ]
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    found = rows(read(tmp_path, "a.log").stdout)
+
+    assert ("every rank prints" in found["unsure"]) != is_known
+    if is_known:
+        assert found["steps"].startswith("1 to 150, each printed;")
+        assert found["throughput"].startswith("2 steps/s")
+    case = f"mine-own-fp32-b4-1n{printers}g"
+    said = rows(read(tmp_path, "a.log", "--case", case).stdout)["throughput"]
+    assert float(said.partition(" samples/s")[0]) == 2 * 4 * printers
+
+
+def test_the_time_of_all_steps_since_the_last_line_is_read_where_it_is_the_only_one(
+    tmp_path: Path,
+) -> None:
+    """GluonNLP's older lines have no latency, and its speed is in thousands."""
+    text = "".join(
+        f"INFO:root:[step {50 * n}]\tmlm_loss={9 - n / 50:.5f}\tmlm_acc=5.02\tnsp_loss= 0.69\t"
+        f"nsp_acc=54.75\tthroughput={8.192 / s:.1f}K tks/s\tlr=0.0000025 time={50 * s:.2f}\n" * 8
+        for n, s in enumerate([2.0] + [0.5] * 149, 1)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    said = rows(read(tmp_path, "a.log", "--batch", "256").stdout)["throughput"]
+    assert said == "512.00 samples/s (global batch 256, as --batch says)"
+
+
+def test_a_mean_of_the_last_steps_is_marked(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch: [0]  [{n:4d}/5005]  eta: 4:43:31  lr: 0.1  img/s: 76.3  loss: 2.0 (6.9)  "
+        f"time: {sum(SLOW_FIRST[max(n - 19, 0) : n + 1]) / min(n + 1, 20):.4f}  data: 0.03\n"
+        for n in range(150)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    found = rows(read(tmp_path, "a.log").stdout)
+    assert "its time is a mean of the last 20 steps: print every 20th" in found["unsure"]
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ class HeadOfLog:
             return None
         found = []
         for kind in kinds:
-            if kind is record or abs(kind.count - record.count) > _BESIDE * record.count:
+            each = kind.count / record.count
+            if kind is record or abs(each - round(each)) > _BESIDE * min(round(each), 1):
                 continue
             columns = [one for column in kind.columns() if (one := column.integers) is not None]
             times = Counter(zip(*columns, strict=True)).values()

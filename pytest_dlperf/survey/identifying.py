@@ -18,7 +18,7 @@ from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.meanings import trainers_in
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import Timing, Work
+from pytest_dlperf.model.work import StepsIn, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
 from pytest_dlperf.survey.found_expressions import lines_of, metric_records, stated_facts
@@ -385,9 +385,12 @@ def window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
     counted = steps.first // counted_per_step + before_first
     begins = counted if counted <= _UNPRINTED else interval
     usable = steps.total // counted_per_step + begins - interval - settling
-    warmup = _USUAL_WARMUP if usable >= _FEW else max(usable // 5, 1)
+    # Samples are counted where the batch is unknown, and a record is of one step at least.
+    is_of_samples = log_format.steps_in is StepsIn.SAMPLES and counted_per_step == 1
+    step = interval if is_of_samples else 1
+    warmup = _USUAL_WARMUP * step if usable >= _FEW * step else max(usable // 5, 1)
     offset = (steps.usual // counted_per_step + before_first) % interval
     before = math.ceil((warmup + settling - offset) / interval) * interval + offset
     warmup = max(before, begins) - settling
-    measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))
+    measured = min(usable - warmup, max(_USUAL_STEPS * step, 10 * interval))
     return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))

@@ -1,0 +1,239 @@
+"""Other lines that known trainers print, of other versions or with other options."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from read_kinds_logs import ARRIVAL, DLL, OWN_STEPS
+from read_kinds_training import Log
+
+TORCHVISION: Final = (
+    "Epoch: [0]  [{s.z:4d}/5005]  eta: 4:43:31  lr: 0.1  img/s: {s.quick_each}  loss: "
+    "{s.loss:.4f} (6.9458)  acc1: 0.0000 (0.2103)  acc5: 0.0000 (0.9916)  time: {s.recent:.4f}  "
+    "data: 0.0336  max mem: 3524"
+)
+
+VARIANTS: Final = (
+    Log(
+        kind="PaddleCV's later print format (batch_cost, ips)",
+        variant="every 10",
+        every=10,
+        first=1,
+        line="INFO:utils.utility:[Pass 0, train batch {s.z}] \tloss {s.loss:.5f}, acc1 0.00781, "
+        "acc5 0.00781, lr 0.10000, batch_cost {s.mean:.5f} sec, reader_cost 0.00069 sec, "
+        "ips {s.rate:.5f} images/sec",
+    ),
+    Log(
+        kind="MindSpore",
+        variant="eight ranks print",
+        ranks=8,
+        line="epoch: {s.n} step: 1, loss is {s.loss:.5f}\n"
+        "epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
+    ),
+    Log(
+        kind="MindSpore",
+        variant="eight ranks print times alone",
+        ranks=8,
+        line="epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
+    ),
+    Log(
+        kind="MindSpore",
+        variant="its BERT, on eight ranks",
+        ranks=8,
+        line="epoch: 0, current epoch percent: 0.012, step: {s.n}, outputs are (Tensor(shape=[], "
+        "dtype=Float32, value= {s.loss:.5f}), Tensor(shape=[], dtype=Bool, value= False))\n"
+        "epoch time: {s.mean_ms:.6f} ms, per step time: {s.mean_ms:.6f} ms",
+    ),
+    Log(
+        kind="MindSpore",
+        variant="sinks of 100 steps",
+        every=100,
+        line="epoch: {s.hundreds} step: 100, loss is {s.loss:.5f}\n"
+        "epoch time: {s.total_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
+    ),
+    Log(
+        kind="modded-nanogpt",
+        variant="in seconds",
+        line="step:{s.n}/3375 train_loss:{s.loss:.4f} train_time:{s.elapsed:.3f}s "
+        "step_avg:{s.so_far_ms:.2f}ms",
+    ),
+    Log(
+        kind="OLMo-core",
+        variant="with stamps",
+        advice=ARRIVAL,
+        line="{s.comma}\tnode1:0\tolmo_core.train.callbacks.console_logger:96\tINFO\t"
+        "[step={s.n}/1000,epoch=1]\n    optim/total grad norm=1.1\n"
+        "    train/CE loss={s.loss:.4f}\n    throughput/device/TPS={s.tokens_each:,.0f}",
+    ),
+    Log(
+        kind="Hugging Face's Trainer",
+        variant="with its bar",
+        advice=OWN_STEPS,
+        every=10,
+        end="",
+        line="\r {s.percent:3.0f}%|███       | {s.n}/1500 [{s.bar}<08:00,  2.00it/s]{{'loss': "
+        "'{s.loss:.4}', 'grad_norm': '0.7711', 'learning_rate': '1e-05', 'epoch': '0.03'}}\n",
+    ),
+    Log(
+        kind="Hugging Face's Trainer",
+        variant="without a bar",
+        advice=OWN_STEPS,
+        line="{{'loss': '{s.loss:.4}', 'grad_norm': '0.7711', 'learning_rate': '1e-05', 'epoch': "
+        "'0.03'}}",
+        foot="{'train_runtime': '90.1', 'train_samples_per_second': '426', "
+        "'train_steps_per_second': '1.66', 'train_loss': '6.266', 'epoch': '0.03906'}\n",
+    ),
+    Log(
+        kind="PaddleClas",
+        variant="elapse, of its first versions",
+        line="2020-08-14 {s.now:%H:%M:%S} INFO: epoch:0   train step:{s.z:<5d} lr: 0.100000, "
+        "loss: {s.loss:.5f} top1: 0.0078 elapse: {s.last:.3f}s",
+    ),
+    Log(
+        kind="NVIDIA's PyTorch BERT (Training Iteration)",
+        variant="glued to its bar",
+        line="Iteration:   8%|▊         | {s.n}/3443 [{s.bar}<13:15,  2.00it/s]\r"
+        + DLL
+        + "Training Epoch: 0 Training Iteration: {s.n}  average_loss : {s.loss:.6f}  "
+        "step_loss : {s.loss:.6f}  learning_rate : 4.2e-04 ",
+    ),
+    Log(
+        kind="GluonNLP BERT with MXNet",
+        variant="older, without latency",
+        every=50,
+        ranks=8,
+        line="INFO:root:[step {s.n}]\tmlm_loss={s.loss:.5f}\tmlm_acc=5.02\tnsp_loss= 0.69\t"
+        "nsp_acc=54.75\tthroughput={s.ktokens_each:.1f}K tks/s\tlr=0.0000025 time={s.total:.2f}",
+    ),
+    Log(
+        kind="MindSpore",
+        variant="a loss a step, a time an epoch",
+        every=100,
+        line="epoch: {s.hundreds} step: 99, loss is {s.loss:.5f}\n"
+        "epoch: {s.hundreds} step: 100, loss is {s.loss:.5f}\n"
+        "Train epoch time: {s.total_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
+    ),
+    Log(
+        kind="OneFlow's wide and deep network",
+        variant="of the models repository",
+        every=100,
+        line="[rank:0] iter: {s.n}/99999, loss: {s.loss}, latency(ms): {s.mean_ms:.16f} | "
+        "{s.now:%Y-%m-%d %H:%M:%S.%f}",
+    ),
+    Log(
+        kind="HugeCTR",
+        variant="before 3.5",
+        every=100,
+        seconds=0.01,
+        line="[HUGECTR][{s.now:%H:%M:%S}][INFO][RANK0]: Iter: {s.n} Time(100 iters): "
+        "{s.total:.6f}s Loss: {s.loss:.6f} lr:0.001000",
+    ),
+    Log(
+        kind="the PyTorch example for ImageNet",
+        variant="every 10, by one rank",
+        every=10,
+        first=1,
+        line="Epoch: [0][{s.z:4d}/5005]\tTime {s.last:6.3f} ({s.so_far:6.3f})\tData  0.002 ( 0.010)"
+        "\tLoss {s.loss:.4e} ({s.loss:.4e})\tAcc@1   0.00 (  0.12)\tAcc@5   0.78 (  0.51)",
+    ),
+    Log(
+        kind="Megatron-Bridge's first rank",
+        variant="every 10",
+        every=10,
+        line="Step Time : {s.mean:.2f}s GPU utilization: 58.2MODEL_TFLOP/s/GPU",
+        seconds=14.2,
+    ),
+    Log(
+        kind="NeMo",
+        variant="every 10",
+        every=10,
+        line="Training epoch 0, iteration {s.z}/4999 | lr: 2.999e-07 | global_batch_size: "
+        "{s.batch} | global_step: {s.z} | reduced_train_loss: {s.loss:.4} | "
+        "train_step_timing in s: {s.mean:.4} | consumed_samples: {s.samples}",
+    ),
+    Log(
+        kind="NeMo AutoModel",
+        variant="without its configuration",
+        line="2026-08-10 15:55:20 | INFO | root | step {s.z} | epoch 0 | loss {s.loss:.4f} | "
+        "grad_norm 1.5436 | lr 1.00e-05 | mem 40.12 GiB | tps {s.tokens:.2f}({s.tokens_each:.2f}"
+        "/gpu) | num_label_tokens 21541",
+    ),
+    Log(
+        kind="MaxText",
+        variant="without its configuration",
+        line="completed step: {s.z}, seconds: {s.last:.3f}, TFLOP/s/device: 134.924, "
+        "Tokens/s/device: {s.tokens_each:.3f}, total_weights: 196608, loss: {s.loss:.3f}",
+    ),
+    Log(
+        kind="litgpt",
+        variant="without accumulation",
+        advice=ARRIVAL,
+        line="Epoch 1 | iter {s.n} step {s.n} | loss train: {s.loss:.3f}, val: n/a | "
+        "iter time: {s.last_ms:.2f} ms (step) remaining time: 0:00:00",
+    ),
+    Log(
+        kind="Hugging Face's Trainer",
+        variant="its tokens are counted, every 10",
+        every=10,
+        line="{{'loss': '{s.loss:.4}', 'grad_norm': '0.7721', 'learning_rate': '5e-05', 'epoch': "
+        "'0.0019', 'num_input_tokens_seen': {s.all_tokens}, 'train_runtime': '{s.elapsed:.4}', "
+        "'train_tokens_per_second': '{s.tokens_so_far:.4}'}}",
+    ),
+    Log(
+        kind="timm",
+        variant="each step",
+        line="Train: 0 [{s.z:>4d}/9000 ({s.percent:>3.0f}%)]  Loss: {s.loss:#.3g} (6.9)  Time: "
+        "{s.last:.3f}s, {s.last_rate:>7.2f}/s  ({s.so_far:.3f}s, {s.rate_so_far:>7.2f}/s)  "
+        "LR: 1.000e-05  Data: 0.001 (0.010)",
+    ),
+    Log(
+        kind="torchvision's references (MetricLogger)",
+        variant="each step, a mean of 20",
+        line=TORCHVISION,
+    ),
+    Log(
+        kind="torchvision's references (MetricLogger)",
+        variant="every 100, a mean of 20",
+        every=100,
+        first=1,
+        line=TORCHVISION,
+    ),
+    Log(
+        kind="PaddleNLP or PaddleFormers",
+        variant="without stamps, each step",
+        line="[    INFO] - loss: {s.loss:.8f}, learning_rate: 8e-08, global_step: {s.n}, "
+        "interval_runtime: {s.total:.4f}, interval_samples_per_second: {s.rate:.4f}, "
+        "interval_steps_per_second: {s.steps:.4f}, epoch: 0.01",
+    ),
+    Log(
+        kind="MLPerf (MLLOG)",
+        variant="steps count samples",
+        line='0: :::MLLOG {{"namespace": "", "time_ms": {s.epoch_ms:.0f}, "event_type": '
+        '"POINT_IN_TIME", "key": "tracked_stats", "value": {{"throughput": {s.rate}}}, '
+        '"metadata": {{"lineno": 7, "step": {s.samples}}}}}',
+    ),
+    Log(
+        kind="another trainer, by dllogger",
+        variant="every 10, with a speed",
+        every=10,
+        line=DLL + "Training iteration: {s.n}  loss : {s.loss:.5f}  train_throughput : "
+        "{s.rate_each:.2f} samples/s",
+    ),
+    Log(
+        kind="Keras 2's progress bar",
+        variant="seconds",
+        advice="measure more steps",
+        seconds=6,
+        line=" {s.n:3d}/200 [====>.........................] - ETA: 16:25 - {s.so_far:.0f}s/step"
+        " - loss: {s.loss:.4f}",
+    ),
+    Log(
+        kind="a progress bar (tqdm)",
+        variant="fast steps",
+        advice="measure more steps",
+        seconds=0.1,
+        every=5,
+        end="",
+        line="\r {s.percent:3.0f}%|███       | {s.n}/1500 [{s.bar}<08:00,  9.98it/s]",
+    ),
+)
