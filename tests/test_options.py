@@ -17,10 +17,7 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import RuleName
 
 ROOT = Path(__file__).parent.parent
-REPORTS = (
-    "json_file", "markdown_file", "html_file", "openmetrics_file", "bmf_file", "tables_directory",
-    "history_file",
-)  # fmt: skip
+REPORTS = tuple(name for name, option in OPTIONS.items() if option.names_a_report)
 NOTHING = ("-k", "throughput and arcface and 1n1g")
 """Selects one case, which is skipped: whatever a session is to write, it writes."""
 

@@ -45,6 +45,8 @@ class Option(NamedTuple):
     ini: bool = True
     many: bool = False
     """Whether it may be given several times: then the setting is a tuple."""
+    names_a_report: bool = False
+    """Whether it says where a report goes; sessions that a hunt starts write none."""
 
     @property
     def flag(self) -> str:
@@ -263,31 +265,46 @@ class Settings(NamedTuple):
         default="20",
     )
     html_file: Path | None = option(
-        "html", "FILE", "the results as a page that opens offline", read=values.file_to_write
+        "html",
+        "FILE",
+        "the results as a page that opens offline",
+        read=values.file_to_write,
+        names_a_report=True,
     )
     markdown_file: Path | None = option(
         "markdown",
         "FILE",
         "the results as Markdown; GitHub's step summary needs no option",
         read=values.file_to_write,
+        names_a_report=True,
     )
     json_file: Path | None = option(
-        "json", "FILE", "the results as JSON", read=values.file_to_write
+        "json",
+        "FILE",
+        "the results as JSON",
+        read=values.file_to_write,
+        names_a_report=True,
     )
     openmetrics_file: Path | None = option(
         "openmetrics",
         "FILE",
         "the numbers for Prometheus: a file `*.prom` for node_exporter's textfile collector",
         read=values.file_to_write,
+        names_a_report=True,
     )
     bmf_file: Path | None = option(
-        "bmf", "FILE", "the numbers in Bencher Metric Format", read=values.file_to_write
+        "bmf",
+        "FILE",
+        "the numbers in Bencher Metric Format",
+        read=values.file_to_write,
+        names_a_report=True,
     )
     tables_directory: Path | None = option(
         "tables",
         "DIR",
         "the tables and the JSON of the original benchmark, by system",
         read=values.folder_to_write,
+        names_a_report=True,
     )
     history_file: Path | None = option(
         "history",
@@ -296,6 +313,7 @@ class Settings(NamedTuple):
         read=values.history,
         default=".dlperf/history.sqlite3",
         environment=True,
+        names_a_report=True,
     )
     notify_lists: tuple[tuple[Target, ...], ...] = option(
         "notify",

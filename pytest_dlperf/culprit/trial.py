@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
 _RESET: Final = (
     "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
-    "html_file", "markdown_file", "openmetrics_file", "bmf_file", "tables_directory",
     "notify_lists", "notify_on", "why",
 )  # fmt: skip
-"""Options of the user's sessions that a hunt does not take over, by the name of their field."""
+"""Options of the user's sessions that a hunt does not take over, by field; nor those of reports."""
 _WRITTEN: Final = ("json_file", "session_dir", "history_file")
 """Options that a trial sets itself."""
 _OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")
@@ -104,7 +103,8 @@ def interruptible() -> Iterator[None]:
 
 def options_reset() -> Iterator[Option]:
     """List the options that a trial's session does not take over."""
-    return (OPTIONS[name] for name in _RESET if name in OPTIONS)
+    reports = (name for name, one in OPTIONS.items() if one.names_a_report)
+    return (OPTIONS[name] for name in (*_RESET, *reports) if name not in _WRITTEN)
 
 
 def joined(arguments: Iterable[str]) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.reports.report import FileReport, Note, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
@@ -22,21 +22,9 @@ def builtin_reports(
     from pytest_dlperf.reports.junit import JUnitReport
     from pytest_dlperf.reports.terminal import TerminalReport
 
-    # The file for machines comes first: what cannot be shown can still be made from it.
-    if settings.json_file is not None:
-        yield ResultsFile(settings.json_file)
-    if settings.history_file is not None:
-        yield HistoryReport(settings.history_file)
-    if settings.markdown_file is not None:
-        yield MarkdownPage(settings.markdown_file)
-    if settings.html_file is not None:
-        yield Page(settings.html_file)
-    if settings.openmetrics_file is not None:
-        yield OpenMetrics(settings.openmetrics_file)
-    if settings.bmf_file is not None:
-        yield BencherFile(settings.bmf_file)
-    if settings.tables_directory is not None:
-        yield BenchmarkTables(settings.tables_directory)
+    for name, kind in _WITH_A_PLACE.items():
+        if (place := getattr(settings, name)) is not None:
+            yield kind(place)
     if settings.step_summary is not None:
         from pytest_dlperf.reports.github import StepSummary
 
@@ -150,3 +138,16 @@ class BenchmarkTables(FileReport):
         from pytest_dlperf.reports.benchmark_tables import write_tables
 
         write_tables(self.place, night.results)
+
+
+_WITH_A_PLACE: Final[Mapping[str, Callable[[Path], Report]]] = {
+    # The file for machines comes first: what cannot be shown can still be made from it.
+    "json_file": ResultsFile,
+    "history_file": HistoryReport,
+    "markdown_file": MarkdownPage,
+    "html_file": Page,
+    "openmetrics_file": OpenMetrics,
+    "bmf_file": BencherFile,
+    "tables_directory": BenchmarkTables,
+}
+"""By the setting that names their place, in the order in which they are written."""
