@@ -27,6 +27,7 @@ from pytest_dlperf.night.figures import (
     difference_percent,
     lost,
     metric_cells,
+    notes_of,
     rule_view,
     with_unit,
 )
@@ -357,7 +358,7 @@ def _remarks(result: CaseResult) -> Iterator[Text]:
         if not of_judgement(judgement).is_good:
             over = judgement.metric.ratio_of or ""
             yield from (phrase("{} {}", over, end) for end in judgement.ends)
-            yield from (phrase("note: {}", note) for note in judgement.notes)
+            yield from (phrase("note: {}", note) for note in notes_of(judgement))
 
 
 def first_line(reason: str) -> str:
@@ -441,7 +442,7 @@ def _notes(judgements: Iterable[Judgement], *, with_standing: bool) -> Iterator[
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
         standing = judgement.standing_notes if with_standing else ()
-        for note in (*shifted, *ends, *judgement.notes, *standing):
+        for note in (*shifted, *ends, *notes_of(judgement), *standing):
             notes.setdefault(texts.in_short(note), []).append(judgement.metric.name)
     for note, names in notes.items():
         yield phrase("{}: {}", ", ".join(names), note)

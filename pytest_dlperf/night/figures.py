@@ -98,6 +98,11 @@ def lost(judgement: Judgement | None) -> float | None:
     return -judgement.metric.better.sign * shown
 
 
+def notes_of(judgement: Judgement) -> tuple[str, ...]:
+    """Return what every report notes of a verdict: a further sentence goes here."""
+    return judgement.notes
+
+
 def earlier_loss(explanation: Explanation, judgement: Judgement | None) -> float | None:
     """Return how far the first night that was red before lay off; ``None`` unless it was worse."""
     red, good = explanation.red_since, explanation.last_good

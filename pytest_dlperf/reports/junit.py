@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.figures import decisive, difference_percent
+from pytest_dlperf.night.figures import decisive, difference_percent, notes_of
 from pytest_dlperf.reports.report import Report
 from pytest_dlperf.results.file import metric_entry
 
@@ -99,7 +99,7 @@ def _of_judgement(judgement: Judgement) -> dict[str, Any]:
         "rule": judgement.rule.value if judgement.rule else None,
         "recorded": "yes" if judgement.recorded else None,
         "reason": texts.in_short(judgement.reason) if judgement.reason else None,
-        "notes": "; ".join(map(texts.in_short, judgement.notes)),
+        "notes": "; ".join(map(texts.in_short, notes_of(judgement))),
     }
 
 

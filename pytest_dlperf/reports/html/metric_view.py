@@ -13,6 +13,7 @@ from pytest_dlperf.night.families import families_of
 from pytest_dlperf.night.figures import (
     difference_percent,
     metric_cells,
+    notes_of,
 )
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
@@ -94,7 +95,7 @@ def metric_views(
             gain_percent=better.sign * difference if better and difference is not None else None,
             reason=AS_BEFORE if reason and reason == before else reason,
             facts=tuple(metric_facts(known, session.started)),
-            notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
+            notes=tuple(dict.fromkeys((*judged.ends, *notes_of(judged)))) if judged else (),
             chart=runs_chart(result, known),
             history=history_chart(
                 past,
