@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,7 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
 
     def explained(*arguments: str) -> dict[str, Any]:
         """Judge at a new commit, and return what explains the throughput."""
+        time.sleep(1.1)  # the history tells sessions apart by the second in which they start
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "More"], check=True)
         hosts = ["--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.1:2"]
