@@ -233,10 +233,11 @@ def test_what_a_host_loses_is_found_beside_a_real_training(
     nights.set_up()
     accepted = nights.accept()
     assert accepted.returncode == 0, accepted.stdout
-    for resource in RESOURCES:
-        if cannot(resource):
-            continue
+    problems = {resource: cannot(resource) for resource in RESOURCES}
+    for resource in (one for one, problem in problems.items() if problem is None):
         with nights.without(resource):
             verdict, explanation, output = nights.night()
         assert verdict == "regressed", output
         assert blamed(explanation) == [resource], json.dumps(explanation["companions"]) + output
+    if untried := [f"{one} {problem}" for one, problem in problems.items() if problem]:
+        pytest.skip("; ".join(untried))

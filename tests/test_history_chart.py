@@ -215,8 +215,8 @@ def test_without_a_verdict_the_axis_has_the_last_change_point() -> None:
 # --------------------------------------------------------------------------- sentences below it
 
 
-def change_point(at: str) -> ChangePoint:
-    return ChangePoint(index=20, at=at, before=100.0, after=80.0, p_value=0.001)
+def change_point(at: str, p_value: float = 0.001) -> ChangePoint:
+    return ChangePoint(index=20, at=at, before=100.0, after=80.0, p_value=p_value)
 
 
 def about_change_points(drawn: HistoryChart) -> list[str]:
@@ -245,12 +245,16 @@ def test_no_change_point_never_stands_under_a_visible_step(medians: list[float],
     assert about_change_points(chart(nights(*medians))) == [said]
 
 
-def test_change_points_are_listed_and_not_denied() -> None:
-    points = (change_point("2026-01-21T02:00:00+00:00"),)
+@pytest.mark.parametrize(
+    ("p_value", "said"), [(0.0, "(p < 0.001)"), (0.0009, "(p < 0.001)"), (0.042, "(p = 0.042)")]
+)
+def test_change_points_are_listed_and_not_denied(p_value: float, said: str) -> None:
+    points = (change_point("2026-01-21T02:00:00+00:00", p_value),)
     drawn = chart(nights(*[100.0] * 20, *[80.0] * 8), change_points=points)
     assert about_change_points(drawn) == []
     (line,) = drawn.changes
     assert line.startswith("2026-01-21: -20.0 %, from 100.00 to 80.00 ")
+    assert line.endswith(f" {said}")
 
 
 def test_a_step_that_the_verdict_knows_is_not_denied_and_a_drift_is_no_step() -> None:

@@ -42,7 +42,6 @@ _OPTIONS: Final = {
 
 def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) -> Text:
     """Say what to do first; ``bad`` groups have the most urgent one first."""
-    found = _of_groups(bad, results.started)
     hosts = sorted(results.unfit_hosts)
     if hosts:
         # No host that is out of use makes the others slower.
@@ -51,8 +50,12 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         then = phrase("; then {}", loss) if loss else NOTHING
         found = phrase("look first at host {}{}{}", code(hosts[0]), others, then)
-    elif not bad and gains:
+    elif bad:
+        found = _of_groups(bad, results.started)
+    elif gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
+    else:
+        found = NOTHING
     return phrase("{}: {}", strong("to do"), found) if found else NOTHING
 
 

@@ -253,9 +253,8 @@ def is_known(explanation: Explanation | None, tonight: str) -> bool:
 def noted(note: Note, tonight: str) -> str:
     """Say who noted what of a fault, and until when."""
     today = _day(tonight, tonight)
-    holds = today is not None and note.holds(today)
     by = f"by {texts.person(note.by)} " if note.by else ""
-    over = "" if holds else " (which is over)"
+    over = "" if today is not None and note.holds(today) else " (which is over)"
     said = f"noted {by}on {dated(note.at, tonight)} until {note.until}{over}"
     return f"{said}: {texts.reason(note.text)}"
 
@@ -349,17 +348,13 @@ def told_difference(difference: Difference) -> ToldDifference:
     )
 
 
-_WITH: Final = {
-    Verdict.IMPROVED: "the gain",
-    Verdict.REGRESSED: "the loss",
-    Verdict.FAILED: "the failure",
-}
+_WITH: Final = {Verdict.IMPROVED: "gain", Verdict.REGRESSED: "loss", Verdict.FAILED: "failure"}
 
 
 def came_with(judgement: Judgement | None) -> str:
     """Say of a difference that it began in the same night as what was judged."""
     what = _WITH.get(judgement.verdict) if judgement is not None else None
-    return f"came with {what or 'it'}"
+    return f"came with the {what}" if what else "came with it"
 
 
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:
