@@ -596,6 +596,15 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
+def test_a_speedup_over_a_case_without_its_throughput_is_none(tmp_path: Path) -> None:
+    content = plain_session()
+    del content["cases"][0]["metrics"]["throughput"]  # the second has a speedup over it
+    read = read_results(written(tmp_path, content))
+    assert read.cases[1].reference is not None
+    assert read.cases[1].speedup is None
+    valid(encode(read))
+
+
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:

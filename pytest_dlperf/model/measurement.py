@@ -216,6 +216,11 @@ class Measurement(Struct, frozen=True, kw_only=True):
     checkouts: Mapping[str, Checkout] = {}
     """What the fingerprint's commits are of, by the same names; not kept."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the metrics that its runs can have."""
+        return frozenset(metric.name for metric in self.metrics)
+
     def metric(self, name: str) -> Metric:
         """Return a metric by its name.
 
@@ -260,6 +265,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
         """
         if metric.ratio_of is None:
             raise AssertionError(f"{metric.name} is not a ratio")
+        if any(metric.ratio_of not in one.names for one in (self, reference)):
+            return None
         own, other = self.samples(metric.ratio_of), reference.samples(metric.ratio_of)
         if (self.estimator, own.metric.unit) != (reference.estimator, other.metric.unit):
             raise ValueError(
