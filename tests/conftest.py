@@ -63,9 +63,9 @@ OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
 # What the extra of the same name installs.
 TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
-# What only .ci/run runs: real training, containers, the fault matrix, and whole CI files of
-# examples/ (``checkout``).
-CI_ONLY = {"training", "trainers", "podman", "faults", "checkout"}
+# What only .ci/run runs: real training, containers, a browser, the fault matrix, and whole CI files
+# of examples/ (``checkout``).
+CI_ONLY = {"training", "trainers", "podman", "browser", "faults", "checkout"}
 
 
 def pytest_collection_finish() -> None:
@@ -82,9 +82,8 @@ def _yaml_stays() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_waits_for_the_disk() -> Iterator[None]:
-    """Nothing that a test writes has to survive a power cut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
+        fork_server.wait_for_no_disk(patch.setattr)
         yield
 
 

@@ -21,12 +21,13 @@ import runpy
 import select
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
@@ -282,6 +283,22 @@ def _serve_workers(connection: socket.socket) -> bool:
     os._exit(0)
 
 
+class _Unsynced(sqlite3.Connection):
+    """A database whose transactions do not wait for the disk."""
+
+    def execute(self, statement: str, /, *parameters: Any) -> sqlite3.Cursor:
+        if statement.startswith("BEGIN"):
+            with contextlib.suppress(sqlite3.Error):  # the transaction itself meets it too
+                super().execute("PRAGMA synchronous = OFF")
+        return super().execute(statement, *parameters)
+
+
+def wait_for_no_disk(patch: Callable[[object, str, object], None]) -> None:
+    """Wait for no disk: nothing that a test writes has to survive a power cut."""
+    patch(os, "fsync", lambda _: None)
+    patch(sqlite3, "connect", partial(sqlite3.connect, factory=_Unsynced))
+
+
 def _import_what_sessions_need() -> None:
     import _pytest.config
     from suites import import_package
@@ -296,7 +313,7 @@ def _main() -> None:
         _import_what_sessions_need()
         gc.collect()
         gc.freeze()  # forks share what they do not change
-        setattr(os, "fsync", lambda _: None)  # noqa: B010 - no test's files have to survive a power cut
+        wait_for_no_disk(setattr)
         arguments = _serve(connection)
     if arguments is not None:
         if any(argument.startswith("-n") for argument in arguments) and _fork_workers():

@@ -425,7 +425,7 @@ def own_lines(text: str, name: str) -> set[int]:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)), min_size=1, max_size=6
@@ -487,7 +487,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
             assert name_of in judged or one == plain(standing)[name_of]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)),

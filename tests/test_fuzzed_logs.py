@@ -40,6 +40,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_damaged_logs_do_not_fool_the_readers() -> None:
     done = fuzz("--mutants", "6000", "--seed", "tests")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TRIALS = 200
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_every_target_holds() -> None:
     cells = {target.cell for target in TARGETS}
@@ -45,6 +46,7 @@ def test_every_target_holds() -> None:
     assert holds, "\n".join(lines)
 
 
+@pytest.mark.ci
 def test_a_comparison_turned_round_misses_the_targets() -> None:
     def make_turned(metric: Metric, baseline: Baseline, terms: Terms) -> Rule:
         return Turned(rule_for(metric, baseline, terms), LEVEL)

@@ -139,6 +139,7 @@ def test_fewer_than_five_runs_cannot_be_split() -> None:
         qualify([(1.0, 2.0, 3.0, 4.0)], make, 5.0)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_nights_that_differ_give_the_alarms_that_they_will_give() -> None:
     """A gate whose nights differ by 1 % gives 4.2 % of false alarms: gate_power.py says so."""

@@ -411,7 +411,7 @@ def _value(form: re.Pattern[str], text: str, begin: int) -> _Span:
     return _Span(begin + quotes, found.end() - quotes)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8192)
 def _by_form(text: str) -> tuple[_Span, ...]:
     """Find what is a secret by its own form, or the form of what is around."""
     places = (found.span("secret") for form in _PLACES for found in form.finditer(text))
