@@ -295,7 +295,7 @@ def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
     assert f"found: {repository.commits[1][:12]}" in output
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int) -> None:
     repository.fill(2, slow=1)
     file = repository.folder / ".dlperf" / "build"
@@ -306,8 +306,11 @@ def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int)
         time.sleep(0.05)
     program.send_signal(ended_by)
     output = program.communicate()[0]
-    assert program.returncode == 128, output
-    assert "aborted: it was interrupted. The same command goes on from here" in output
+    if ended_by == signal.SIGKILL:
+        assert program.returncode == -ended_by
+    else:
+        assert program.returncode == 128, output
+        assert "aborted: it was interrupted. The same command goes on from here" in output
     ended = Path("/proc", file.read_text(encoding="utf-8").strip())
     wait_until(lambda: not ended.exists(), what="the build ended")
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from pytest_dlperf.culprit.trial import AbortedError
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -302,6 +303,7 @@ class Workshop:
                 self._build, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+            end_with_this_process(program.pid)  # a SIGKILL runs none of what follows
             try:
                 code = program.wait(self._limit_s)
             except subprocess.TimeoutExpired:
@@ -310,6 +312,8 @@ class Workshop:
             except BaseException:
                 _end(program)
                 raise
+            finally:
+                has_ended(program.pid)
         if code < 0 or code >= 128:  # noqa: PLR2004 - as `git bisect run` takes it
             raise AbortedError(f"the build ended the hunt with exit code {code}; see {log}")
         if code == 0:
