@@ -58,7 +58,10 @@ def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
     assert re.search(r"run \d+ of about \d+: \S+: \d+\.?\d* samples/s; done about \d\d:", output)
     assert "Change number 5 (Chen Wei, " in output
     assert re.search(r"throughput: -\d\d\.\d % \(95 %: -\d\d\.\d to -\d\d\.\d %\) from ", output)
-    assert f"found: {culprit}" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert f"found: {culprit}" in text
+    # So examples/github-why.yml finds the pull request.
+    assert f"\n- commit {culprit}: Change number 5" in text
     # The same command has the answer without a run.
     lines = len(journal(repository))
     assert f"{CASE}: found: {culprit}" in repository.bisect()[1]

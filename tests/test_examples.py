@@ -62,8 +62,11 @@ chmod +x "$3"/bin/*
 """
 GH = """#!/bin/sh
 # GitHub's program: what it is asked to write it notes, and what it lists is in a file of that name.
-case "$2" in
-list) cat "{folder}/$1.json" ;;
+# It has the pull requests of one commit, and knows no other.
+case "$1 $2" in
+*" list") cat "{folder}/$1.json" ;;
+"api "*/0123456789ab/*) jq -r "$4" "{folder}/pulls.json" ;;
+"api "*) exit 1 ;;
 *) echo "$@" >>"{folder}/gh.txt" ;;
 esac
 """
@@ -942,6 +945,32 @@ def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path: Pat
     assert [line.split()[1:4] for line in asked] == [
         ["b", "--metric", "peak_memory"], ["a", "--metric", "throughput"],
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(
+    shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
+)
+@pytest.mark.parametrize("commit", ["0123456789ab", "ffffffffffff", None])
+def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(
+    checkout: Checkout, commit: str | None
+) -> None:
+    """A commit may be of another repository, and where none was found there is none to comment."""
+    environment = {"PATH": checkout.path_to_programs, "GH_REPO": "a/b", "RUN": "1"}
+    checkout.with_gh(issue=[{"number": 3}], pulls=[{"number": 7}])
+    found = checkout.path / "found" / "dlperf-why-1-1" / "a.md"
+    found.parent.mkdir(parents=True)
+    fact = "- suspects: x (60 %)" if commit is None else f"- commit {commit}: Wait (Ana)"
+    found.write_text(f"**a** found\n\n{fact}\n", encoding="utf-8")
+    [step] = load(WHY)["jobs"]["tell"]["steps"]
+
+    done = checkout.do(step["run"], environment)
+
+    assert done.returncode == 0, done.stderr
+    comments = [line for line in checkout.gh() if " comment " in line]
+    body = "--body-file comment.md"
+    is_pull = [f"pr comment 7 {body}"] * (commit == "0123456789ab")
+    assert comments == [f"issue comment 3 {body}", *is_pull]
+    assert fact in (checkout.path / "comment.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(
