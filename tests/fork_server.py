@@ -33,6 +33,8 @@ from typing import IO, Any, Final, NoReturn
 
 import pytest
 
+import pytest_dlperf
+
 # More than any request has: arguments, a folder, an environment.
 _MAX_BYTES: Final = 1 << 18
 
@@ -94,6 +96,8 @@ class _Server:
                 env={
                     **_lasting(os.environ),
                     "OPENBLAS_NUM_THREADS": "1",  # a process with threads should not fork
+                    # The package that is tested, which may be another than the one installed.
+                    "PYTHONPATH": str(Path(pytest_dlperf.__file__).parent.parent),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -311,6 +315,7 @@ def _import_what_sessions_need() -> None:
 def _main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         _import_what_sessions_need()
+        sys.path.remove(os.environ.pop("PYTHONPATH"))
         gc.collect()
         gc.freeze()  # forks share what they do not change
         wait_for_no_disk(setattr)

@@ -32,7 +32,7 @@ _PARTS: Final = range(1, _LAST)
 _PRIOR_OF_NONE: Final = 0.3
 """Of no candidate being at fault: half for a loss that the good end has as well, half for one that
 is gone."""
-_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.5}
+_PRIOR_OF_PAIRS: Final = {Shape.ORDERED: 0.1, Shape.SUBSETS: 0.45}
 """Of two at fault, where one is."""
 
 _WAYS: Final = (
