@@ -21,7 +21,7 @@ from pytest_dlperf.launch.containers import (
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.node.placeholders import filled
+from pytest_dlperf.node.containers import filled
 
 NODE: Final = Node(
     host="gpu01",

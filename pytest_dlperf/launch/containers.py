@@ -1,7 +1,7 @@
 """Containers around trainers: how each runtime starts one, ends it, and finds its image.
 
 A container is started below a node's supervisor, which stays outside of it. What only the node
-knows stands in a command as a placeholder (``node.placeholders``).
+knows stands in a command as a placeholder (``node.containers``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, Vendor
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.node import placeholders, processes
+from pytest_dlperf.node import processes
+from pytest_dlperf.node.containers import OWNER, UNIQUE, USER_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -167,7 +168,7 @@ class Docker(_Service):
     program = "docker"
 
     def _own(self) -> Iterable[str]:
-        yield f"--user={placeholders.OWNER}"
+        yield f"--user={OWNER}"
         # The limit is the daemon's, not the user's; InfiniBand needs locked memory.
         yield "--ulimit=memlock=-1"
         # A user whom the image does not know has no home, and no name.
@@ -186,7 +187,7 @@ class Podman(_Service):
     ignores = ("--ignore",)
 
     def _own(self) -> Iterable[str]:
-        yield f"--userns={placeholders.USER_NAMESPACE}"
+        yield f"--userns={USER_NAMESPACE}"
 
     def _nvidia(self, names: tuple[str, ...]) -> Iterable[str]:
         return (f"--device=nvidia.com/gpu={name}" for name in names)
@@ -348,7 +349,7 @@ def inside(
     mounts = sight.mounts(container)
     box = ContainerRun(
         container=container,
-        name=placeholders.UNIQUE,
+        name=UNIQUE,
         mounts=mounts,
         devices=_devices(container, kind),
         # One is enough to see that the runtime can give any.
@@ -358,7 +359,7 @@ def inside(
     return ImageProbe(
         image=container.image,
         run=tuple(engine.run(box, ())),
-        end=engine.end(placeholders.UNIQUE),
+        end=engine.end(UNIQUE),
         there=commands.there,
         fetch=commands.fetch,
         digest=commands.digest,

@@ -18,7 +18,7 @@ from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import checkouts, image, probe
+from pytest_dlperf.node import checkouts, containers, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def look_at_hosts(
         fetched = ask_hosts(
             launcher.outside,
             dict.fromkeys(hosts, order),
-            source_of(image),
-            begin=image.ANSWER,
+            source_of(containers),
+            begin=containers.ANSWER,
             limit_s=FETCH_LIMIT_S,
             late=lambda late: say(f"waiting for {', '.join(late)}: {what}"),
         )

@@ -15,9 +15,8 @@ import time
 
 from pytest_dlperf.node.accelerators import NOTHING, Look
 from pytest_dlperf.node.checkouts import find_checkouts
+from pytest_dlperf.node.containers import filled, ready_image
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
-from pytest_dlperf.node.image import ready
-from pytest_dlperf.node.placeholders import filled
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     is_locked = _is_locked(lock)
     accelerators = Look(wanted["kind"]) if wanted["accelerators"] else None
     inside = wanted["inside"]
-    image_fault, image = (None, None) if inside is None else ready(inside)
+    image_fault, image = (None, None) if inside is None else ready_image(inside)
     trainers = _Trainers() if image_fault is not None else _trainers(wanted)
     outside = [] if inside is None else _missing_outside(inside["outside"])
     if inside is None and trainers.editables:

@@ -29,10 +29,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.node.containers import filled
 from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
-from pytest_dlperf.node.placeholders import filled
 from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,

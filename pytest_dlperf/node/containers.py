@@ -1,9 +1,9 @@
-"""Has the image of a container ready on a host, and says what it is; a program that is sent to it.
+"""What a host alone can do for a container: have its image ready, fill in whose it is.
 
-The order is a JSON object on standard input, the answer one on standard output.
+As a program that is sent to a host it has the image ready. The order is a JSON object on standard
+input, the answer one on standard output.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
 ANSWER = "dlperf-image "
 """Begins the line of the answer."""
+OWNER = "{uid}:{gid}"
+"""The user and the group of the process that runs there, as numbers."""
+USER_NAMESPACE = "{userns}"
+"""The mapping of users with which Podman leaves that user what it is inside."""
+UNIQUE = "{unique}"
+"""A name that nothing else there has."""
 
 _PIECE = 1 << 20
 _SHOWN = 12  # as many digits of a digest as people read
 _DIGEST = "[0-9a-f]{12}"
 
 
-def ready(wanted: "dict[str, Any]") -> "tuple[str | None, str | None]":
+def ready_image(wanted: "dict[str, Any]") -> "tuple[str | None, str | None]":
     """Fetch an image that is not there; say what is wrong, and what it is made of.
 
     ``wanted`` has the fields of ``launch.containers.ImageProbe``.
@@ -47,6 +53,8 @@ def _file(image: str) -> "tuple[str | None, str | None]":
     """Tell a file's contents by its begin, its end and its size: an image has many gigabytes."""
     if not image.startswith("/") or os.path.isdir(image):  # noqa: PTH112 - no pathlib
         return None, None  # a name that the runtime knows, or a folder
+    import hashlib
+
     try:
         with open(image, "rb") as file:  # noqa: PTH123 - as above
             size = file.seek(0, os.SEEK_END)
@@ -75,5 +83,20 @@ def _fault(command: "list[str]") -> "str | None":
     return "{} ends with {}: {}".format(" ".join(command[:2]), done.returncode, "".join(last))
 
 
+def filled(arguments: "list[str]", unique: str = "") -> "list[str]":
+    """Give a command as it holds here; a placeholder is a whole argument, or all behind ``=``."""
+    here = {
+        OWNER: f"{os.getuid()}:{os.getgid()}",
+        # Root has no user to be kept, and Podman refuses to.
+        USER_NAMESPACE: "keep-id" if os.getuid() else "host",
+        UNIQUE: unique,
+    }
+    found = []
+    for argument in arguments:
+        option, equals, value = argument.rpartition("=")
+        found.append(option + equals + here.get(value, value))
+    return found
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n" + ANSWER + json.dumps(ready(json.loads(sys.stdin.read()))) + "\n")
+    sys.stdout.write("\n" + ANSWER + json.dumps(ready_image(json.loads(sys.stdin.read()))) + "\n")
