@@ -25,7 +25,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program, source_of
-from pytest_dlperf.node import processes, supervisor, sweep
+from pytest_dlperf.node import processes, remains, supervisor
 
 PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
 """One that any user may start."""
@@ -338,7 +338,7 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
         for name in stopped:
             os.kill(watchers[name], signal.SIGSTOP)
         run.kill(*(name for name in watchers if name not in stopped))
-        command, sent = sent_program(sys.executable, apart(source_of(sweep)))
+        command, sent = sent_program(sys.executable, apart(source_of(remains)))
         order: dict[str, object] = {
             "watched_by": run.marker,
             "patience_s": 1.0,

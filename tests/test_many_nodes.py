@@ -24,14 +24,14 @@ from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.node import probe, supervisor, sweep
+from pytest_dlperf.node import probe, remains, supervisor
 
 PIPE_BYTES = 65536  # what a pipe of Linux holds
 
 
 def test_a_program_fits_into_the_pipe_that_it_is_sent_through() -> None:
     """Else who sends it would wait until the connection stands, one host after another."""
-    for program in (supervisor, sweep, probe):
+    for program in (supervisor, remains, probe):
         _, sent = sent_program("python3", source_of(program))
         assert len(sent) < PIPE_BYTES / 2
 

@@ -26,7 +26,7 @@ from pytest_dlperf.launch.remote_call import (
     start_remote,
 )
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
-from pytest_dlperf.node import guardian, processes, remains, sweep
+from pytest_dlperf.node import guardian, processes, remains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +100,7 @@ class ConnectedGang(Gang):
     def _last_sweeps(self) -> list[tuple[list[str], str]]:
         """Give the commands that end the run where this process and its watchers are gone."""
         launcher = self._launcher.outside
-        program, sent = sent_program(launcher.python, source_of(sweep))
+        program, sent = sent_program(launcher.python, source_of(remains))
         sweeps = []
         for rank, client in enumerate(self.nodes):
             command = launcher.command(client.place.host, program, alongside=True)
@@ -330,7 +330,7 @@ class ConnectedGang(Gang):
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                call = start_remote(self._launcher.outside, host, source_of(sweep), order)
+                call = start_remote(self._launcher.outside, host, source_of(remains), order)
             except OSError as error:
                 self._note(client, _not_swept(error.strerror or str(error)))
             else:

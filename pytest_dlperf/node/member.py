@@ -20,10 +20,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_dlperf.node.ports import held_range
+from pytest_dlperf.node.locks import held_range
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.node.processes import KILL_LIMIT_S, Below, become_reaper, end_all
-from pytest_dlperf.node.sweep import clean_up
+from pytest_dlperf.node.remains import clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

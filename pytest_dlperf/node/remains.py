@@ -1,7 +1,9 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
-While a run lives that is its supervisor; once that is killed, its guardian or sentinel; and where
-all are gone, a later ``sweep``.
+While a run lives that is its supervisor; once that is killed, its guardian or sentinel. Where these
+were killed, stopped or cut off as well, it is this program, whose order a second connection brings,
+or the supervisor of the next run on the machine. They find processes by their mark (``processes``),
+so no file is read that others could have written.
 """
 
 import contextlib
@@ -9,21 +11,26 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
+    Below,
     Marked,
     end_all,
+    marked_runs,
+    send,
+    watched_runs,
+    watchers,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pytest_dlperf.node.processes import Below
 
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
@@ -31,6 +38,7 @@ REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 """Time from an order to kill a run to the report of what is left, whatever is stuck."""
 
 _LEAST_LIMIT_S = 1.0
+_BELOW_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
 _files_instead = []  # type: list[str]
 
@@ -129,6 +137,43 @@ def report(**message: object) -> None:
                 os.close(opened)
 
 
+def end_earlier() -> "tuple[list[int], list[int]]":
+    """End what earlier runs of this user have left on this machine, whose watchers are gone.
+
+    Gives the processes that were found, and those that are left.
+    """
+    runs = set(marked_runs())
+    # Watchers outlive what they watch: what is there still after a look for them is left over.
+    dead = runs and runs - watched_runs()
+    found = set()  # type: set[int]
+    left = set()  # type: set[int]
+    for run, numbers in marked_runs().items() if dead else ():
+        if run in dead:
+            found.update(numbers)
+            left.update(end_all(Marked(run + "."), KILL_LIMIT_S))
+    return sorted(found), sorted(left)
+
+
+def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
+    """End all of a run on this node, its watchers too, and report like a supervisor."""
+    marker, patience_s = order.pop("watched_by"), order.pop("patience_s")
+    remains = Remains()
+    remains.note(**order)
+    # A watcher that was stopped ends the run in order by itself, once it is continued.
+    for process in watchers(marker):
+        send(process, signal.SIGCONT)
+    deadline = time.monotonic() + patience_s
+    while watchers(marker) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    left = set()  # type: set[int]
+    for process in watchers(marker):
+        left.update(end_all(Below(process), _BELOW_LIMIT_S))
+        send(process, signal.SIGKILL)
+    left.update(remains.end())
+    tell(final={"left": sorted(left)})
+    remains.remove_files()
+
+
 def unended(numbers: "Sequence[int]") -> str:
     """Say for people which processes could not be ended, and what to do."""
     return (
@@ -169,3 +214,21 @@ def _last_words(process: "subprocess.Popen[bytes]") -> str:
         lines = [line.strip() for line in words.decode("utf-8", "replace").split("\n")]
         return "".join(f": {line}" for line in [line for line in lines if line][-1:])
     return ""
+
+
+def main() -> int:
+    """Take the order, and follow it to the end whether or not it is waited for."""
+    order = json.loads(sys.stdin.readline())
+    with warnings.catch_warnings():
+        # The other thread of this process only waits for the end of its input.
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    os.setsid()
+    clean_up(order)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

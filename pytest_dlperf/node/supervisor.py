@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.node.containers import filled
 from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
-from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
-from pytest_dlperf.node.ports import held_port, held_range
+from pytest_dlperf.node.locks import acquire_socket_lock, held_port, held_range, holder_of
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
@@ -45,8 +44,7 @@ from pytest_dlperf.node.processes import (
     wake,
 )
 from pytest_dlperf.node.relay import Relay
-from pytest_dlperf.node.remains import Remains, as_bytes, report, unended
-from pytest_dlperf.node.sweep import end_earlier
+from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, unended
 
 if TYPE_CHECKING:
     import socket
