@@ -24,10 +24,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
-from pytest_dlperf.culprit.cost import forecast
-from pytest_dlperf.culprit.ends import ends_of
-from pytest_dlperf.culprit.hunt import Hunt, Observation, Outcome, Shape, worse_by
-from pytest_dlperf.culprit.search import Search
+from pytest_dlperf.culprit.hunt import Hunt, Observation, Outcome, Shape, ends_of, worse_by
+from pytest_dlperf.culprit.search import Search, forecast
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import mean
 

@@ -29,9 +29,9 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.culprit.axes import Axis, Commits, images_of
 from pytest_dlperf.culprit.checkouts import Checkout
-from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
 from pytest_dlperf.culprit.hunting import MIN_END_RUNS, NotFoundError, Question
+from pytest_dlperf.culprit.search import forecast
 from pytest_dlperf.culprit.trial import AbortedError, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError

@@ -26,8 +26,7 @@ from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
 from pytest_dlperf.culprit.axes import PackageSource
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
-from pytest_dlperf.culprit.ends import ends_of, hunt_of, of_nights
-from pytest_dlperf.culprit.hunt import Outcome, Shape
+from pytest_dlperf.culprit.hunt import Outcome, Shape, ends_of, hunt_of, of_nights
 from pytest_dlperf.culprit.hunting import (
     MIN_END_RUNS,
     Answer,

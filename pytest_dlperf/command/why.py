@@ -27,12 +27,19 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
 from pytest_dlperf.culprit.axes import Candidate, Commits
 from pytest_dlperf.culprit.checkouts import Checkout
-from pytest_dlperf.culprit.cost import forecast
 from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
-from pytest_dlperf.culprit.ends import Ends, hunt_of, of_nights
-from pytest_dlperf.culprit.hunt import MAX_DIFFERENCES, Outcome, Shape, worse_by
+from pytest_dlperf.culprit.hunt import (
+    MAX_DIFFERENCES,
+    Ends,
+    Outcome,
+    Shape,
+    hunt_of,
+    of_nights,
+    worse_by,
+)
 from pytest_dlperf.culprit.hunting import NotFoundError, Question
 from pytest_dlperf.culprit.journal import KnownEnds
+from pytest_dlperf.culprit.search import forecast
 from pytest_dlperf.culprit.trial import AbortedError, Setup, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.history.nights import judged_sessions, nights_of, origin_of

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.culprit.axes import Candidate  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.culprit.checkouts import BuildError
-from pytest_dlperf.culprit.cost import forecast
-from pytest_dlperf.culprit.ends import ends_of, hunt_of
 from pytest_dlperf.culprit.hunt import (
     Finding,
     Hunt,
@@ -21,10 +19,12 @@ from pytest_dlperf.culprit.hunt import (
     Posterior,
     Shape,
     as_part,
+    ends_of,
+    hunt_of,
     worse_by,
 )
 from pytest_dlperf.culprit.journal import Entry, Journal, KnownEnds, TrialEntry
-from pytest_dlperf.culprit.search import Search
+from pytest_dlperf.culprit.search import Search, forecast
 from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial, Trials
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import DlperfError, UsageError

@@ -1,4 +1,4 @@
-"""The search: what the runs so far say, and which run would tell most.
+"""The search: what the runs so far say, which run would tell most, and what a hunt will cost.
 
 Runs are noisy looks at levels. Likelihoods are integrated over what is not known but not asked for
 either, the loss, the noise and the level of each sitting; and no single run is believed entirely.
@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, Posterior, Shape
 from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
@@ -310,3 +311,37 @@ class Search:
 def _entropy(probabilities: Array) -> Array:
     """Bits, over the last axis."""
     return np.asarray(-(probabilities * np.log2(probabilities + 1e-300)).sum(-1))
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What hunts like this one come to, by simulation of the search itself."""
+
+    runs: float
+    """Runs to expect."""
+    certainty: float
+    """Mean probability of their answers."""
+
+
+def forecast(hunt: Hunt, *, most_runs: int = 200, trials: int = 100) -> Forecast:
+    """Play hunts with one culprit drawn from the prior; the same answer every time.
+
+    Each takes ``most_runs`` runs at most, in one sitting: that of the ends if it is known.
+    """
+    draw = np.random.default_rng(0)
+    weights = np.array(hunt.weights) / np.sum(hunt.weights)
+    start = Search(hunt)
+    runs, certainties = [], []
+    sitting = hunt.measured_in or 0
+    spread = 0.0 if hunt.measured_in is not None else hunt.spread
+    for _ in range(trials):
+        at_fault = set(hunt.settings_with(int(draw.choice(len(weights), p=weights))))
+        loss = max(draw.normal(hunt.loss, hunt.loss_error), 0.0)
+        level = draw.normal(0.0, math.hypot(hunt.level_error, spread))
+        search, count = start, 0
+        while count < most_runs and (setting := search.next_query(sitting)) is not None:
+            worse = level + loss * (setting in at_fault) + draw.normal(0.0, hunt.noise)
+            search = search.after(Observation(setting=setting, sitting=sitting, worse=worse))
+            count += 1
+        runs.append(count)
+        certainties.append(search.finding().certainty)
+    return Forecast(runs=float(np.mean(runs)), certainty=float(np.mean(certainties)))

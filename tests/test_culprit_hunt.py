@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.cost import forecast
-from pytest_dlperf.culprit.ends import ends_of
-from pytest_dlperf.culprit.hunt import Hunt
+from pytest_dlperf.culprit.hunt import Hunt, ends_of
+from pytest_dlperf.culprit.search import forecast
 from pytest_dlperf.model.metric import Better
 
 GOOD = [100.4, 99.1, 100.9, 99.6, 100.2]
