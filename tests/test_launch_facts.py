@@ -14,7 +14,7 @@ from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
 from pytest_dlperf.config.assignments import Assignment
-from pytest_dlperf.config.cluster import JobKind, Kubernetes
+from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError

@@ -8,7 +8,7 @@ from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.baselines.checking import check_cluster
-from pytest_dlperf.config.peaks import published_peak
+from pytest_dlperf.config.cluster import published_peak
 from pytest_dlperf.measure.whole_run import with_derived
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus

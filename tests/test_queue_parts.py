@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.config.cluster import JobKind, Kubernetes, Volume
+from pytest_dlperf.config.kubernetes import JobKind, Kubernetes, Volume
 from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.launch import queue as engines

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.reading import Definition, defined_as, read_contents
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
-from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
-from pytest_dlperf.config.peaks import peak_remark
+from pytest_dlperf.config.cluster import CLUSTER_FILE, peak_remark, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS

@@ -1,24 +1,20 @@
-"""A cluster: one set of machines whose numbers are comparable, and its ``cluster.yaml``."""
+"""A cluster: one set of machines whose numbers are comparable, and its ``cluster.yaml``.
+
+What its devices can do at most it says, or a table of what vendors publish, read when asked for.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Mapping  # noqa: TC003 - read by msgspec
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
 
 from pytest_dlperf.config.assignments import VARS
-from pytest_dlperf.config.kubernetes_shapes import (
-    IMAGE,
-    MEMORY,
-    NAMESPACE,
-    NODE_SELECTOR,
-    OBJECT_NAME,
-    QUEUE,
-    RESOURCE,
-    RESOURCES,
-)
+from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
 from pytest_dlperf.config.launch_shapes import PUBLIC_ENVIRONMENT
 from pytest_dlperf.files.shapes import (
     Integer,
@@ -28,58 +24,23 @@ from pytest_dlperf.files.shapes import (
     Number,
     Record,
     Scalar,
-    Shape,
     Text,
     one_of,
 )
-from pytest_dlperf.files.yamlfile import load, nearest
+from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
 from pytest_dlperf.model.case import PRECISION_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterator
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.files.yamlfile import YamlValue
 
 CLUSTER_FILE: Final = "cluster.yaml"
-
-
-class JobKind(Enum):
-    """What a run is submitted as."""
-
-    JOB = "job"
-    JOB_SET = "jobset"
-    TRAIN_JOB = "trainjob"
-
-
-class Volume(Struct, frozen=True, kw_only=True):
-    """A path of pods: a claim, a folder of the node, or memory."""
-
-    path: str
-    claim: str | None = None
-    host_path: str | None = None
-    memory: str | None = None
-
-
-class Kubernetes(Struct, frozen=True, kw_only=True):
-    """Where jobs go, and what their pods get; ``KUBERNETES`` says what each value is."""
-
-    kind: JobKind = JobKind.JOB
-    context: str | None = None
-    namespace: str | None = None
-    template: str | None = None
-    image: str | None = None
-    device: str = "nvidia.com/gpu"
-    resources: Mapping[str, str] = {}
-    volumes: tuple[Volume, ...] = ()
-    node_selector: Mapping[str, str] = {}
-    service_account: str | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    queue: str | None = None
-    runtime: str = "torch-distributed"
+_PEAKS: Final = Path(__file__).with_name("peaks.yaml")
+_MAX_DEVIATION: Final = 0.1
+"""A declared peak that differs by a larger part may be of another device, or with sparsity."""
 
 
 class UnknownClusterError(UsageError):
@@ -123,72 +84,6 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 # ------------------------------------------------------------------------------ in a file
 
-
-_OF_PODS: Final = ("volumes", "node_selector", "service_account", "image_pull_secrets")
-
-
-def _effective(settings: Kubernetes, place: YamlValue) -> Kubernetes:
-    """Refuse keys without an effect on what a run is submitted as."""
-    is_train_job = settings.kind is JobKind.TRAIN_JOB
-    idle = _OF_PODS if is_train_job else ("runtime",)
-    for name, value in place.entries():
-        if name in idle:
-            value.fault(
-                "has no effect on a TrainJob, whose runtime says how pods look"
-                if is_train_job
-                else f"has no effect with 'kind: {settings.kind.value}', only with 'kind: trainjob'"
-            )
-    return settings
-
-
-def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[Volume, ...]:
-    for path, source in given.items():
-        if len(source) != 1:
-            place.fault(f"{path} is one of a claim, a host_path or memory")
-    return tuple(Volume(path=path, **source) for path, source in given.items() if len(source) == 1)
-
-
-_VOLUMES: Final[Shape[tuple[Volume, ...]]] = MapOf(
-    Record(
-        dict[str, Any],
-        Key("claim", OBJECT_NAME, "The PersistentVolumeClaim of this name."),
-        Key(
-            "host_path",
-            Text("an absolute path without '..'", pattern=r"^/(?!.*(?:^|/)\.\.(?:/|$))"),
-            "This folder of the node.",
-        ),
-        Key("memory", MEMORY, "Memory, up to so much."),
-    ),
-    "a mapping of paths to what is there",
-    names="/[^:]*",
-    refused="is not an absolute path without a colon",
-).placed(_volumes)
-
-KUBERNETES: Final = Record(
-    Kubernetes,
-    Key("kind", one_of(JobKind), "What a run is submitted as."),
-    Key("context", Text(), "The context of the kubeconfig; default: the current one."),
-    Key("namespace", NAMESPACE, "Where jobs go; default: that of the context."),
-    Key(
-        "template",
-        Text("a file"),
-        "A manifest to begin with, beside cluster.yaml; default: the one that ships, by kind.",
-    ),
-    Key("image", IMAGE, "The image of the trainers; container.image of a system goes before it."),
-    Key("device", RESOURCE, "The resource that a device is; default: nvidia.com/gpu."),
-    Key("resources", RESOURCES, "What a node's pod asks for beside devices, as limits."),
-    Key("volumes", _VOLUMES, "What pods find where, by path."),
-    Key("node_selector", NODE_SELECTOR, "Labels of the nodes that pods may run on."),
-    Key("service_account", OBJECT_NAME, "The service account of pods."),
-    Key("image_pull_secrets", ListOf(OBJECT_NAME), "Secrets by which images are pulled."),
-    Key("queue", QUEUE, "The local queue of Kueue that jobs go through."),
-    Key(
-        "runtime",
-        OBJECT_NAME,
-        "The ClusterTrainingRuntime of a TrainJob; default: torch-distributed.",
-    ),
-)
-"""The keys below ``kubernetes`` in ``cluster.yaml``."""
 
 FACTS: Final = MapOf(Scalar())
 """Facts by name: any scalars, as they are written."""
@@ -256,11 +151,7 @@ CLUSTER_KEYS: Final = (
         "The folder on every node in which runs make their own; default: /tmp. Choose a large "
         "local disk if trainers leave checkpoints, or /tmp lies in memory.",
     ),
-    Key(
-        "kubernetes",
-        KUBERNETES.placed(_effective),
-        "Where --dlperf-launcher kubernetes submits runs, and how.",
-    ),
+    Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
     Key("machine", MACHINE, MACHINE_HELP),
     Key(
         "peak_tflops",
@@ -307,3 +198,40 @@ def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[
         if name not in declared:
             near = nearest(name, declared)
             yield f"names the system {name!r}, which no system file declares{near}"
+
+
+# ------------------------------------------------------------------- what devices can do
+
+
+class _Peak(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The dense peaks of a device in TFLOP/s, by precision.
+
+    ``device`` is an expression for all of its name, as the vendor's tool prints it; ``source`` is
+    the vendor's page.
+    """
+
+    device: str
+    source: str
+    peaks: Mapping[str, float]
+
+
+def published_peak(device: str | None, precision: str) -> float | None:
+    """Look up what one device can do without sparsity, in TFLOP/s; ``None`` if not listed."""
+    found = (row.peaks for row in _peaks() if re.fullmatch(row.device, device or ""))
+    return next(found, {}).get(precision)
+
+
+def peak_remark(device: str | None, precision: str, declared: float) -> str | None:
+    """Say that a declared peak, in TFLOP/s, is far from a published one; else ``None``."""
+    published = published_peak(device, precision)
+    if published is None or abs(declared / published - 1) <= _MAX_DEVIATION:
+        return None
+    return (
+        f"peak_tflops of cluster.yaml gives {declared:g} for {precision}, and {published:g} is "
+        f"what one {device} can do without sparsity: see which of the two mfu should be a part of"
+    )
+
+
+@cache
+def _peaks() -> tuple[_Peak, ...]:
+    return convert(load(_PEAKS, YamlValue.plain), tuple[_Peak, ...], strict=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.peaks import peak_remark, published_peak
+from pytest_dlperf.config.cluster import peak_remark, published_peak
 from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.run_numbers import RunNumbers

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.config.cluster import JobKind
+from pytest_dlperf.config.kubernetes import JobKind
 from pytest_dlperf.files.yamlfile import YamlError, load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.config.cluster import Kubernetes
+    from pytest_dlperf.config.kubernetes import Kubernetes
     from pytest_dlperf.launch.queue import Job
 
 PARTS: Final = "DLPERF_PROGRAM_PARTS"

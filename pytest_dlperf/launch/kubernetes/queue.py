@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cluster import JobKind, Kubernetes
+from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
 from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
 from pytest_dlperf.launch.kubernetes.manifests import (
     NODE_NAME,
