@@ -132,8 +132,8 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         UsageError: It cannot be started.
     """
     # Measuring costs these imports.
+    from pytest_dlperf.launch.run import try_command
     from pytest_dlperf.launch.step_lines import TRAINER, step_files
-    from pytest_dlperf.launch.trial import try_command
 
     folder = _FOLDER.absolute()
     make_folder(folder / "steps")

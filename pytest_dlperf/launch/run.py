@@ -1,13 +1,22 @@
-"""One run, from before its first node is reached until nothing of it is left."""
+"""One run, from before its first node is reached until nothing of it is left.
+
+Signals that would end this process wait until then. ``try_command`` is a run outside any session.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import channel, supervisor_client
-from pytest_dlperf.launch.connected_gang import ConnectedGang
-from pytest_dlperf.launch.gang import InterruptedRunError, once_all
+from pytest_dlperf.launch.connected_gang import CONNECT_LIMIT_S, ConnectedGang
+from pytest_dlperf.launch.gang import InterruptedRunError, RunOrder, once_all
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.plan import NodeCommand, Place
 from pytest_dlperf.launch.record import (
     FirstStep,
     LaunchOutcome,
@@ -17,19 +26,18 @@ from pytest_dlperf.launch.record import (
     at_time_limit,
     sizes_of,
 )
-from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
 from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from types import FrameType
 
-    from pytest_dlperf.launch.gang import Gang, RunOrder
+    from pytest_dlperf.launch.gang import Gang
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.node_progress import NodeProgress
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.signals import DeferredSignals
+    from pytest_dlperf.launch.plan import Node
 
 PEER_GRACE_S: Final = 1.5
 """The other nodes may go on for so long after one has failed, to write their own errors."""
@@ -45,6 +53,7 @@ LOOK_S: Final = 0.2
 LOOK_S_PER_NODE: Final = 0.002
 LONGEST_LOOK_S: Final = 1.0
 """With many nodes it is longer, up to this: each has a log."""
+_TRIAL_LOOK_S: Final = 1.0
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
@@ -68,6 +77,56 @@ def run_gang(make: Callable[[DeferredSignals], Gang], order: RunOrder) -> Launch
         raise ValueError("a run needs one node at least")
     with deferred_signals() as signals:
         return _Run(make(signals), order, signals).outcome()
+
+
+def try_command(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    is_enough: Callable[[], bool],
+    limit_s: float,
+) -> int | None:
+    """Run a command here until its log shows enough, and end all that it has started.
+
+    Returns its exit code, ``None`` if it was ended.
+
+    Raises:
+        BrokenError: It cannot be started.
+    """
+    host = Host(name="localhost", address=ADDRESS)
+    place = Place(host=host, device_ids=(), locked_devices=(), lock_scope="", log=log)
+    command = NodeCommand(
+        node_rank=0,
+        host=host.name,
+        address=host.address,
+        arguments=tuple(arguments),
+        environment=dict(environment),
+        working_directory=None,
+        log=log,
+    )
+    order = RunOrder(
+        places=(place,),
+        plan=lambda _: [command],
+        time_limit_s=limit_s,
+        wait_limit_s=CONNECT_LIMIT_S,
+    )
+    with deferred_signals() as signals:
+        gang = ConnectedGang(LocalLauncher(), order, signals)
+        try:
+            gang.start(order.plan)
+            [node] = gang.nodes
+            deadline = time.monotonic() + limit_s
+            while not node.is_done and not signals and time.monotonic() < deadline:
+                gang.listen(_TRIAL_LOOK_S, until=lambda: node.is_done)
+                if is_enough():
+                    break
+        except InterruptedRunError:
+            return None  # the signal is raised when the block is left
+        else:
+            return node.exit_code
+        finally:
+            gang.end()
 
 
 @final
@@ -222,3 +281,67 @@ class _Run:
     @property
     def _logs(self) -> list[Path]:
         return [place.log for place in self._order.places[: len(self._commands)]]
+
+
+# -------------------------------------------------------------------- signals that wait
+
+
+class SignalCameError(Exception):
+    """A signal came that what was going on is broken off for."""
+
+
+@final
+class DeferredSignals(list[int]):
+    """The signals that came by now, and wait."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        super().__init__()
+        self._breaks = False
+
+    @contextlib.contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Have a signal raise out of the block, which leaves nothing behind: it may take long.
+
+        Raises:
+            SignalCameError: A signal came; it waits all the same.
+        """
+        self._breaks = True
+        try:
+            yield
+        finally:
+            self._breaks = False
+
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        """Take a signal that has come."""
+        self.append(number)
+        if self._breaks:
+            self._breaks = False
+            raise SignalCameError
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Keep signals that end this process waiting until the block is left; yield those that came.
+
+    An exception in the middle of a clean-up would leave the rest of it undone. When the block is
+    left they do what they would have done, in the order in which they came, up to the first that
+    raises an exception or ends the process. Python allows this in the main thread only; elsewhere
+    the block does nothing.
+    """
+    received = DeferredSignals()
+    handlers = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                handler = signal.getsignal(number)
+                # A handler that is not Python's own cannot be put back.
+                if handler is not None and handler != signal.SIG_IGN:
+                    handlers[number] = handler
+                    signal.signal(number, received.note)
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for arrived in dict.fromkeys(received):
+            signal.raise_signal(arrived)
