@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.files.checkouts import describe_commit_page
+from pytest_dlperf.files.checkouts import describe_commit, describe_commit_page
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.files.environment import MAX_NAME_LENGTH, describe_actor, describe_commit
+from pytest_dlperf.files.environment import MAX_NAME_LENGTH, describe_actor
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nights import Nights
 from suites import Suite
 
-from pytest_dlperf.files.owners import owners_of
+from pytest_dlperf.files.checkouts import owners_of
 from pytest_dlperf.night.night import night_of
 
 FILES = ("bench/systems/gpt.yaml", "bench/systems/old/bert.yaml", "resnet.yaml")

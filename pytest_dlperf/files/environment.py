@@ -1,14 +1,14 @@
-"""Where a result comes from: machine, software, commit, and the person or CI that measured it."""
+"""Where a result comes from: machine, software, and the person or CI that measured it."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import platform
-import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.ci import find_engine, is_scheduled
 
 if TYPE_CHECKING:
@@ -48,33 +48,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Run a command of Git in a folder and return its output, empty if it fails."""
-    try:
-        done = subprocess.run(  # noqa: S603 - git itself, with our own words
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
-
-
-def describe_commit(folder: Path) -> str | None:
-    """Name the commit of a folder, with ``+changes`` if tracked files differ from it."""
-    head = git(folder, "rev-parse", "--short=12", "HEAD")
-    if not head:
-        return None
-    # Untracked files may be logs and baselines of this very session.
-    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}+changes" if changed else head
 
 
 def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:

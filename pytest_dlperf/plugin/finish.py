@@ -9,13 +9,9 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.accepting import Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
-from pytest_dlperf.files.checkouts import describe_commit_page
+from pytest_dlperf.files.checkouts import describe_commit, describe_commit_page
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.files.environment import (
-    describe_actor,
-    describe_commit,
-    describe_environment,
-)
+from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.tolerance import detectable_percent

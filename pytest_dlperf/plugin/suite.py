@@ -182,7 +182,7 @@ class Suite(Struct, frozen=True, kw_only=True):
     def owners(self, system: str) -> tuple[str, ...]:
         """Return who owns the file of a system, by the ``CODEOWNERS`` of its checkout."""
         if system not in self._owners:
-            from pytest_dlperf.files.owners import owners_of
+            from pytest_dlperf.files.checkouts import owners_of
 
             self._owners[system] = owners_of(self.systems[system].file)
         return self._owners[system]
