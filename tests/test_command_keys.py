@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_dlperf.baselines.schemas import schemas
+from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.command.main import main
 from pytest_dlperf.config.conditions import CONDITION, Condition
 from pytest_dlperf.config.launch_spec import LaunchSpec, Variable
-from pytest_dlperf.files.schema_keys import schema_keys
 from pytest_dlperf.formats.declared import declared_metric
 from pytest_dlperf.formats.log_format import custom_format
 

@@ -14,12 +14,12 @@ from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.schemas import schemas
+from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.config.template import FIELDS
-from pytest_dlperf.files.schema_keys import schema_keys
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.measurement import Estimator

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.schemas import schema_text, schemas
+from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.command.main import COMMANDS
 from pytest_dlperf.config.extends import comment_of
-from pytest_dlperf.files.schema_keys import schema_keys
 from pytest_dlperf.model.metric import builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
