@@ -22,8 +22,7 @@ from pytest_dlperf.model.work import StepsIn, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
 from pytest_dlperf.survey.found_expressions import lines_of, metric_records, stated_facts
-from pytest_dlperf.survey.guessed_format import declared_format, formats_of_guess
-from pytest_dlperf.survey.guessing import guess, guess_of_table
+from pytest_dlperf.survey.guessing import declared_format, formats_of_guess, guess, guess_of_table
 from pytest_dlperf.survey.step_times import work_by_stamps
 
 if TYPE_CHECKING:
