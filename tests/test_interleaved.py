@@ -18,11 +18,11 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
 from pytest_dlperf.measure.by_launching import RunProgress
-from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, throughput
+from pytest_dlperf.plugin.measuring import Measurements
 from pytest_dlperf.reports.live import ProgressFile, progress_line
 
 HERE = ("localhost",)

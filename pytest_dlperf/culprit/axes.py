@@ -19,7 +19,7 @@ from pytest_dlperf.culprit.checkouts import BuildError, Bump, Checkout, Workshop
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.measure.launch_change import LaunchChange, combined
+from pytest_dlperf.measure.case_launch import LaunchChange, combined
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:

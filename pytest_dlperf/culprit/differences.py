@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_dlperf.culprit.axes import with_packages
 from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout
 from pytest_dlperf.culprit.trial import Setup
-from pytest_dlperf.measure.launch_change import ArgumentEdit, LaunchChange, combined
+from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node.probe import PACKAGES
 

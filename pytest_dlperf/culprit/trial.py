@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.files.writing import make_folder, write_whole
-from pytest_dlperf.measure.launch_change import LaunchChange
+from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 

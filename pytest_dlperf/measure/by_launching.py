@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.masking.masker import Masker
-    from pytest_dlperf.measure.launch_change import LaunchChange
+    from pytest_dlperf.measure.case_launch import LaunchChange
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
 

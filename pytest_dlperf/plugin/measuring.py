@@ -1,16 +1,17 @@
-"""A session's measurements: from logs, or by launching."""
+"""A session's measurements, each taken once: from logs, or by launching."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
 
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.config.values import ControlArm
+from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.family import badness
 from pytest_dlperf.gate.rules import repeats_for
@@ -27,6 +28,7 @@ from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.config.cluster import Control
     from pytest_dlperf.launch.fleet import Fleet, HostFault
@@ -35,13 +37,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
+    from pytest_dlperf.measure.case_launch import LaunchChange
     from pytest_dlperf.measure.from_logs import LogMeasurer
-    from pytest_dlperf.measure.launch_change import LaunchChange
-    from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
+
+T = TypeVar("T")
 
 MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
@@ -92,6 +95,27 @@ class Selection:
         )
         at_least = ADDED_RUNS if adds_runs and may_extend else None
         return repeats_for(accepted, terms, at_least=at_least)
+
+
+@dataclass(slots=True, eq=False)
+class Measurements:
+    """The measurements of a session, each taken once.
+
+    With a folder it is shared with the other processes of the session: the first that needs a case
+    measures it, the others wait and read the result.
+    """
+
+    folder: Path | None
+    _taken: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+
+    def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
+        """Return the result of this kind for a case, taken now if there is none."""
+        key = kind.__name__, case_id
+        if key not in self._taken:
+            # No kind's name has a dot, and no case's: two files never have one name.
+            self._taken[key] = shared_once(self.folder, f"{case_id}.{kind.__name__}", kind, take)
+        taken: T = self._taken[key]
+        return taken
 
 
 class Measuring:

@@ -149,8 +149,7 @@ class DlperfSession:
             raise UsageError(f"{place}: {file} {fault}; move it away, or name another file")
 
     def _prepare(self, suite: Suite) -> Measuring:
-        from pytest_dlperf.measure.once import Measurements
-        from pytest_dlperf.plugin.measuring import launching, measuring_from_logs
+        from pytest_dlperf.plugin.measuring import Measurements, launching, measuring_from_logs
 
         measurements = Measurements(self._shared_folder)
         if self._shared_folder is None:
