@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from results_makers import THROUGHPUT, judged, measured_case, unmeasured_case, with_judgement
+from results_makers import THROUGHPUT, judged, measured_case, unmeasured_case
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.night.case_status import CaseStatus, status_of
-from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
 from pytest_dlperf.plugin.records import SessionRecords, TestNotes
 
-ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
+ONE, TWO = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2))
 CASE = Case.from_id(TWO)
 
 
@@ -68,28 +66,3 @@ def test_what_was_not_measured_is_never_good() -> None:
     assert status_of(passed) is CaseStatus.PASS
     assert status_of(replace(passed, measurement=None)) is CaseStatus.NOT_MEASURED
     assert status_of(unmeasured_case(TWO, Verdict.PASS, "")) is CaseStatus.NOT_MEASURED
-
-
-@pytest.mark.parametrize("is_recorded", [False, True])
-def test_a_loss_that_was_accepted_has_no_place(is_recorded: bool) -> None:
-    lost = judged(Verdict.REGRESSED, measured=80.0, accepted=100.0, difference_percent=-20.0)
-    lost = replace(lost, recorded=is_recorded)
-    slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
-    told = " ".join(suspicion_lines([measured_case(ONE, 100.0), *slow]))
-    assert ("the loss of throughput comes from inside the node" in told) is not is_recorded
-
-
-@pytest.mark.parametrize(("available", "is_told"), [(1, True), (None, False)])
-def test_only_logs_that_exist_already_lack_a_second_witness(
-    available: int | None, is_told: bool
-) -> None:
-    result = measured_case(TWO, 100.0)
-    assert result.measurement is not None
-    [run] = result.measurement.runs
-    measurement = replace(
-        result.measurement,
-        runs=(replace(run, witness=WitnessKind.NONE),),
-        available_runs=available,
-    )
-    lines = list(to_be_expected([replace(result, measurement=measurement)]))
-    assert any("no second witness for 1 of the 1 runs" in line for line in lines) is is_told

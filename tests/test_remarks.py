@@ -1,14 +1,17 @@
-"""Where a case lost, what is odd in its scaling, and how many alarms a night may give."""
+"""Where a training lost, what is odd in its scaling, and what is to be expected of a night."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
+from results_makers import judged, measured_case, unmeasured_case, with_judgement
 
-from pytest_dlperf.gate.alarms import ExpectedAlarms, expected_false_alarms
-from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.model.case import Topology
-from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
-from pytest_dlperf.model.metric import RuleName, throughput
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import WitnessKind
+from pytest_dlperf.night.remarks import oddities, suspicion_lines, to_be_expected, where_lost
+
+ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
 
 
 def lost(over: str = "1n1g", /, **losses: float | None) -> str | None:
@@ -114,6 +117,15 @@ def test_a_loss_that_larger_topologies_do_not_have_is_of_no_place() -> None:
     assert lost(t1n1g=5.0, t1n8g=5.0, t4n8g=None) is None
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_loss_that_was_accepted_has_no_place(is_recorded: bool) -> None:
+    lost = judged(Verdict.REGRESSED, measured=80.0, accepted=100.0, difference_percent=-20.0)
+    lost = replace(lost, recorded=is_recorded)
+    slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
+    told = " ".join(suspicion_lines([measured_case(ONE, 100.0), *slow]))
+    assert ("the loss of throughput comes from inside the node" in told) is not is_recorded
+
+
 def test_odd_scaling_is_pointed_out() -> None:
     one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
     found = oddities({one: 100.0, eight: 850.0, many: 700.0}, {eight: 8.5, many: 7.0})
@@ -153,26 +165,31 @@ def test_a_speedup_a_little_above_the_ideal_is_odd_only_for_who_asks() -> None:
     assert len(oddities(*known, reference=eight, super_linear=1.0)) == 1
 
 
-def judged(false_alarm: float | None, rule: RuleName | None = RuleName.SEQUENTIAL) -> Judgement:
-    return Judgement(
-        metric=throughput("images/s"),
-        verdict=Verdict.PASS if rule else Verdict.FAILED,
-        decision=None
-        if rule is None
-        else Decision(
-            rule=rule,
-            verdict=Verdict.PASS,
-            reference=1000.0,
-            difference_percent=0.0,
-            tolerance_percent=2.0,
-            false_alarm=false_alarm,
-        ),
-    )
-
-
 def test_the_false_alarms_of_a_night_add_up() -> None:
-    judgements = [judged(0.002)] * 100 + [judged(None)] * 15 + [judged(None, rule=None)] * 3
-    expected = expected_false_alarms(judgements)
-    assert expected.number == pytest.approx(0.2)
-    assert (expected.judged, expected.unknown) == (100, 15)
-    assert expected_false_alarms([]) == ExpectedAlarms(number=0.0, judged=0, unknown=0)
+    passed = measured_case(TWO, 100.0)
+    known, unknown = (
+        with_judgement(passed, judged(Verdict.PASS, false_alarm=chance)) for chance in (0.002, None)
+    )
+    failed = unmeasured_case(TWO, Verdict.FAILED, "exited with 3")
+    (line,) = to_be_expected([known] * 100 + [unknown] * 15 + [failed] * 3)
+    assert line == (
+        "false alarms to expect, by the noise of runs and nights: 0.2 in a session with "
+        "100 verdicts; 15 more have too few runs to say"
+    )
+    assert list(to_be_expected([failed])) == []
+
+
+@pytest.mark.parametrize(("available", "is_told"), [(1, True), (None, False)])
+def test_only_logs_that_exist_already_lack_a_second_witness(
+    available: int | None, is_told: bool
+) -> None:
+    result = measured_case(TWO, 100.0)
+    assert result.measurement is not None
+    [run] = result.measurement.runs
+    measurement = replace(
+        result.measurement,
+        runs=(replace(run, witness=WitnessKind.NONE),),
+        available_runs=available,
+    )
+    lines = list(to_be_expected([replace(result, measurement=measurement)]))
+    assert any("no second witness for 1 of the 1 runs" in line for line in lines) is is_told
