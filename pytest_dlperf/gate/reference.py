@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -63,6 +63,9 @@ _MAX_DISTANCE_OF_ONE: Final = 0.04
 _ERRORS_WITHIN_GROUP: Final = 2.5
 """Standard errors by which tonight may differ from the group that it lies in."""
 
+_MIN_CHANCE: Final = 1e-5
+"""Baselines that are less likely add nothing to a stated probability."""
+
 
 class Groups(Struct, frozen=True):
     """Numbers that lie in two groups with a gap between them."""
@@ -115,6 +118,15 @@ class Groups(Struct, frozen=True):
         if groups is None or groups.apart > MAX_MODE_DISTANCE or len(runs) < _MIN_RUNS_OF_VALUES:
             return None
         return groups if are_alike(groups.low) and are_alike(groups.high) else None
+
+
+class _Look(Protocol):
+    """Looks at the runs so far beside a baseline."""
+
+    def __call__(
+        self, reference: Reference, values: Sequence[float], *, is_last: bool
+    ) -> bool | None:
+        """Whether they are an alarm; ``None`` if more runs are taken."""
 
 
 class Reference(Struct, frozen=True, kw_only=True):
@@ -242,6 +254,30 @@ class Reference(Struct, frozen=True, kw_only=True):
             for group in groups
         )
 
+    def false_alarm_of_modes(self, better: Better, looks: range, look: _Look) -> float:
+        """Probability of an alarm by chance alone, where runs lie in two modes.
+
+        It is that of all baselines of so many runs: most alarms come after one that happens to have
+        few runs of the worse mode. ``looks`` are the numbers of runs after which there may be a
+        decision.
+        """
+        modes, runs = self.modes, self.runs
+        if modes is None:
+            return 0.0
+        middles = mean(modes.low), mean(modes.high)
+        worst, best = better.worst(middles), better.best(middles)
+        part = (len(modes.low if worst < best else modes.high) + 1) / (runs + 2)
+        alarms = 0.0
+        for worse in range(runs):
+            chance = math.comb(runs, worse) * part**worse * (1 - part) ** (runs - worse)
+            if chance < _MIN_CHANCE:
+                continue
+            drawn = self.pooled([[worst] * worse + [best] * (runs - worse)])
+            if not look(drawn, [worst] * looks[-1], is_last=True):
+                break
+            alarms += chance * _alarms_by(drawn, (worst, best), part, looks, look)
+        return alarms
+
     def group_of(self, measured: float, count: int) -> Reference:
         """Return the group that a night of ``count`` runs lies in: the other one, or this."""
         if self.other is None:
@@ -282,3 +318,25 @@ def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:
         return sessions
     deviation = noise([run for session in sessions for run in session])
     return [session for session in sessions if not gross_outliers(session, deviation)] or sessions
+
+
+def _alarms_by(
+    reference: Reference, modes: tuple[float, float], part: float, looks: range, look: _Look
+) -> float:
+    """Probability of an alarm by one baseline, a ``part`` of runs being in the worse mode."""
+    worst, best = modes
+    open_after, alarms = {0: 1.0}, 0.0
+    for count in range(1, looks[-1] + 1):
+        states: dict[int, float] = {}
+        for worse, probability in open_after.items():
+            states[worse] = states.get(worse, 0.0) + probability * (1 - part)
+            states[worse + 1] = states.get(worse + 1, 0.0) + probability * part
+        open_after = states
+        if count not in looks:
+            continue
+        for worse in list(states):
+            values = [worst] * worse + [best] * (count - worse)
+            is_alarm = look(reference, values, is_last=count == looks[-1])
+            if is_alarm is not None:
+                alarms += is_alarm * states.pop(worse)
+    return alarms

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.modes import false_alarm_of_modes
 from pytest_dlperf.gate.noise import (
     THRESHOLD_ERRORS,
     StandardError,
@@ -256,7 +255,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         """
         if self.reference.modes is not None and night.noisier is None:
             looks = range(min(FIRST_LOOK, last), last + 1)
-            return false_alarm_of_modes(self.reference, self.better, looks, self._is_alarm)
+            return self.reference.false_alarm_of_modes(self.better, looks, self._is_alarm)
         first = last if self.is_fixed else min(MIN_RUNS_TO_FAIL, last)
         early = () if self.is_fixed else range(MIN_RUNS_TO_FAIL_EARLY, first)
         total = self.drift(night, first).false_alarm
