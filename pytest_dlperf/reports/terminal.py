@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
@@ -19,7 +20,13 @@ from pytest_dlperf.night.case_status import (
     worst_first,
 )
 from pytest_dlperf.night.case_text import CaseText, has_failure
-from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row, decisive, difference_percent
+from pytest_dlperf.night.figures import (
+    CHANGE_HEADINGS,
+    FIGURES,
+    change_row,
+    decisive,
+    difference_percent,
+)
 from pytest_dlperf.night.pieces import Listing
 from pytest_dlperf.night.remarks import (
     absences,
@@ -30,14 +37,14 @@ from pytest_dlperf.night.remarks import (
     to_be_expected,
 )
 from pytest_dlperf.reports.report import Line, Report
-from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import case_table
+from pytest_dlperf.reports.tables import aligned, listed, stacked, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import IgnoredLog, TestRecord
+    from pytest_dlperf.night.case_text import Row
     from pytest_dlperf.night.night import Night
     from pytest_dlperf.reports.report import Note, TestStatus
 
@@ -56,6 +63,11 @@ _RAN: Final = ("passed", "failed", "xfailed", "xpassed")
 
 REASONS_SHOWN: Final = 3
 """Different reasons for skipped cases that a session tells that is not asked for all."""
+
+_LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
+"""What makes room for the rest, the least important first."""
+_LEFT: Final = ("case", "metric", "unit", "verdict")
+_LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
 class TerminalReport(Report):
@@ -210,7 +222,7 @@ def _table(
     every, is_short = verbosity > 0, verbosity < 0
     rows_of = [case.rows(every=every) for case in cases]
     ids = (case.result.case.id for case in cases)
-    (head, *lines), legend = case_table(list(zip(ids, rows_of, strict=True)), width)
+    (head, *lines), legend = _case_table(zip(ids, rows_of, strict=True), width)
     yield from (Line(text, ("bold",)) for text in head)
     left = iter(lines)
     for case, rows in zip(cases, rows_of, strict=True):
@@ -226,6 +238,53 @@ def _table(
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and not is_short:
         yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
+
+
+def _case_table(
+    cases: Iterable[tuple[str, Sequence[Row]]], width: int
+) -> tuple[list[tuple[str, ...]], str]:
+    """Lay out the head and each row, in as many columns as there is room for, and a legend.
+
+    A case's id stands in the first of its rows, or above them where they are wide.
+    """
+    rows = [
+        {**row.cells, "case": "" if number else case_id}
+        for case_id, of_case in cases
+        for number, row in enumerate(of_case)
+    ]
+    shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
+    units: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["unit"] != numbers.ABSENT:
+            units.setdefault(row["metric"].partition(MEMBER)[0], {})[row["unit"]] = None
+    if len({unit for of_metric in units.values() for unit in of_metric}) == 1:
+        shown.remove("unit")
+    lines, kept = _fitting(rows, shown, width)
+    legend = []
+    if "unit" not in kept and any(unit for of_metric in units.values() for unit in of_metric):
+        told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
+        legend.append(", ".join(told))
+    legend += [_LEGEND] * ("sees" in kept)
+    return lines, "; ".join(legend)
+
+
+def _fitting(
+    rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Leave out columns until a row is a line; if none is left to go, give the case its own."""
+    lines: list[tuple[str, ...]] = []
+    kept: list[str] = []
+    for room in (width, 0):
+        kept = ["case", *shown, "verdict"]
+        for name in ("", *_LEAVE_OUT):
+            kept = [other for other in kept if other != name]
+            align = "".join("l" if column in _LEFT else "r" for column in kept)
+            cells = [kept, *([row[column] for column in kept] for row in rows)]
+            lines = stacked(cells, align, names=1, width=room)
+            widest = max(texts.columns(line) for of_row in lines for line in of_row)
+            if widest <= width and (room == 0 or len(lines[0]) == 1):
+                return lines, kept
+    return lines, kept
 
 
 def _pieces(listing: Listing) -> Iterator[str]:
