@@ -18,8 +18,8 @@ import pytest
 from histories import CASE, add, case_result, night, session
 from results_makers import MEMORY, judged, unmeasured_case, with_judgement
 
+from pytest_dlperf.command.export import ExportedMeasurement
 from pytest_dlperf.command.main import main
-from pytest_dlperf.history.export import ExportedMeasurement
 from pytest_dlperf.history.schema import TABLES
 from pytest_dlperf.model.judgement import Verdict
 
