@@ -29,12 +29,6 @@ from pytest_dlperf.command.shell import (
 from pytest_dlperf.command.triage import add_note_arguments, note
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.last_sessions import (
-    LastSessions,
-    last_sessions,
-    session_of_results,
-    sessions_of_history,
-)
 from pytest_dlperf.history.nights import all_series, known_metrics, machines_of, origin_of
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.triage import note_on
@@ -44,7 +38,15 @@ from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.night import explanation_words, history_words, texts
 from pytest_dlperf.notices.builtin import builtin_notifiers
-from pytest_dlperf.notices.overdue import is_overdue, overdue_notice, session_line
+from pytest_dlperf.notices.overdue import (
+    LastSessions,
+    is_overdue,
+    last_sessions,
+    overdue_notice,
+    session_line,
+    session_of_results,
+    sessions_of_history,
+)
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
@@ -354,8 +356,7 @@ def _overdue(options: Namespace) -> int:
         # Of a cluster that never had a session nothing is known.
         known = {last.cluster: last for last in last_ones}
         last_ones = [
-            known.get(name) or LastSessions(cluster=name, whole=None, later=None)
-            for name in dict.fromkeys(options.cluster)
+            known.get(name) or LastSessions(cluster=name) for name in dict.fromkeys(options.cluster)
         ]
     if not last_ones:
         raise UsageError("no session is known here; name the missing cluster with --cluster")
