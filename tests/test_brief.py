@@ -29,12 +29,13 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import BaselineChange
-from pytest_dlperf.notices.brief import LONGEST_TEXT, Brief, brief_of
+from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.model.results import Results
+    from pytest_dlperf.notices.notice import Notice
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
@@ -46,8 +47,8 @@ def tell(
     *,
     drifts: Sequence[tuple[Series, Drift]] = (),
     page: str | None = None,
-) -> Brief:
-    return brief_of(make.night(results, drifts=drifts), page=page)
+) -> Notice:
+    return notice_of(make.night(results, drifts=drifts), page=page)
 
 
 def case_id(batch: int) -> str:
@@ -139,7 +140,7 @@ def test_a_single_loss_is_told_in_full() -> None:
         "  - reference accepted by Ana Diaz on Tuesday 2026-11-03, commit `abcdef1`: the new "
         "loader\n"
         "\n"
-        f"[page](https://ours.example/night.html) · [CI run]({RUN}) · commit `1a2b3c4`\n"
+        f"[page](https://ours.example/night.html) · [CI run]({RUN}) · commit `1a2b3c4`"
     )
 
 

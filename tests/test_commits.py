@@ -20,7 +20,7 @@ from pytest_dlperf.night.explanation_words import commit_texts
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
-from pytest_dlperf.notices.brief import brief_of
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.reports.html.page import html_page
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
@@ -187,7 +187,7 @@ def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
     why = replace(SINCE_TUESDAY, commits=(found,))
     results = make.session(moved_case("paddle-resnet50-fp32-b128-4n8g", -9.9, why))
 
-    brief, page = brief_of(night_of(results)), html_page(night_of(results))
+    brief, page = notice_of(night_of(results)), html_page(night_of(results))
 
     _, more = commit_texts(why, most=1)
     ends = "and 6 more commits of models, 9f8e7d6 to 1a2b3c4"

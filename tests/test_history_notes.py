@@ -23,8 +23,8 @@ from pytest_dlperf.model.judgement import Explanation, Note, Verdict
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.explanation_words import since_line, subject
 from pytest_dlperf.night.night import night_of
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.summary import notice_of
 from pytest_dlperf.results.reading import read_results
 
 pytestmark = pytest.mark.in_process

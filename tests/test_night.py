@@ -26,7 +26,7 @@ from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.night.sentence import sentence_of
-from pytest_dlperf.notices.summary import notice_of
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.markdown_text import rendered

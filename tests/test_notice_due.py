@@ -15,8 +15,8 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import night_of
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.summary import notice_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.markdown import markdown_page
 

@@ -14,9 +14,9 @@ from test_notices import CASE, COMMIT_PAGE, HOSTILE, SECRET, green, red, sent, w
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.night.pieces import phrase
 from pytest_dlperf.notices import posting
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.mail import Server
 from pytest_dlperf.notices.notice import Block, Notice, NoticeError
-from pytest_dlperf.notices.summary import notice_of
 
 RECEIVERS = "team@example.org,boss@example.org"
 

@@ -32,10 +32,11 @@ from pytest_dlperf.model.judgement import (
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices import posting, sending
+from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
+from pytest_dlperf.notices.chat import notice_data
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.sending import begin_all, lines_of, send_all
-from pytest_dlperf.notices.summary import notice_data, notice_of
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.explanation_words import LONGEST_LINE, short_commit
 from pytest_dlperf.night.night import CASES_NAMED
 from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
-from pytest_dlperf.notices.notice import Block, plain_text
-from pytest_dlperf.reports.markdown_text import bullets, rendered
+from pytest_dlperf.notices.notice import Block, Notice, plain_text
+from pytest_dlperf.reports.markdown_text import bullets, inline, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,38 +26,33 @@ LONGEST_SUBJECT: Final = 160
 ENTRIES_SHOWN: Final = 8
 
 
-class Brief(Struct, frozen=True, kw_only=True):
-    """A session in a few words."""
+def notice_of(
+    night: Night,
+    *,
+    faults: Sequence[str] = (),
+    is_due: bool = True,
+    page: str | None = None,
+) -> Notice:
+    """Tell a session shortly.
 
-    subject: str
-    """One line: a mail's subject, a chat's title."""
-    blocks: tuple[Block, ...]
-    """Paragraphs, to be read below the subject."""
-    markdown: str
-    """The same as GitHub-flavoured Markdown, with the subject's sentence."""
-
-    @property
-    def text(self) -> str:
-        """The blocks as plain text."""
-        return plain_text(self.blocks)
-
-
-def brief_of(night: Night, *, page: str | None = None) -> Brief:
-    """Tell a session shortly; ``page`` is the address or the place of its page."""
-    shown = ENTRIES_SHOWN
-    while len((brief := _brief(night, shown, page)).text) > LONGEST_TEXT and shown:
+    ``faults`` are what else made it fail, such as a report that could not be written; ``page`` is
+    the address or the place of its page.
+    """
+    results, shown = night.results, ENTRIES_SHOWN
+    while len(plain_text(blocks := list(_blocks(night, shown, page)))) > LONGEST_TEXT and shown:
         shown -= 1
-    return brief
-
-
-def _brief(night: Night, shown: int, page: str | None) -> Brief:
-    cluster, said = night.results.cluster, night.sentence
+    said = night.sentence
     if len(night.bad) == 1 and len(night.bad[0].case_ids) == 1:
         said = phrase("{}: {}", said, night.bad[0].named)
-    return Brief(
-        subject=str(phrase("dlperf {}: {}", cluster, said).cut(LONGEST_SUBJECT)),
-        blocks=tuple(_blocks(night, shown, page)),
-        markdown=_markdown(night, shown, page),
+    return Notice(
+        subject=str(phrase("dlperf {}: {}", results.cluster, said).cut(LONGEST_SUBJECT)),
+        blocks=(*blocks, *(Block((phrase("{}", fault),)) for fault in faults)),
+        markdown="\n\n".join([_markdown(night, shown, page), *map(inline, faults)]),
+        cluster=results.cluster,
+        is_red=night.is_red or bool(faults),
+        is_due=is_due,
+        ci_run=texts.address(results.origin.ci_run),
+        night=night,
     )
 
 
@@ -138,7 +131,7 @@ def _markdown(night: Night, shown: int, page: str | None) -> str:
         bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(night)),
         " · ".join(_linked(name, piece) for name, piece in _places(night, page)),
     ]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    return "\n\n".join(filter(None, blocks))
 
 
 def _linked(name: str, place: Piece) -> str:

@@ -11,18 +11,25 @@ import warnings
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from pytest_dlperf.config.notices import NO_APPRISE
+from pytest_dlperf.night.case_status import counts, metric_words, status_of, worst_first
 from pytest_dlperf.night.pieces import Role
 from pytest_dlperf.night.texts import printable
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
-from pytest_dlperf.notices.summary import notice_data
+from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pytest_dlperf.model.judgement import Explanation
+    from pytest_dlperf.model.results import CaseResult
     from pytest_dlperf.night.pieces import Text
     from pytest_dlperf.notices.notice import Block
+
 # https://docs.slack.dev/reference/block-kit: characters of a header, and of a section's text.
 _SLACK_HEADER: Final = 150
 _SLACK_SECTION: Final = 3000
@@ -36,6 +43,11 @@ _TEAMS_TEXT: Final = 4000
 # A post may have 16,383 characters.
 _MATTERMOST_TEXT: Final = 12_000
 _RED, _GREEN = "#d24b4e", "#3db887"
+_JSON_FORM: Final = 1
+_JSON_CASES: Final = 200
+_JSON_DIFFERENCES: Final = 20
+_JSON_VALUE: Final = 500
+"""Characters of a value."""
 
 
 @final
@@ -181,6 +193,69 @@ def mattermost_message(notice: Notice) -> dict[str, Any]:
     if notice.ci_run is not None:
         attachment |= {"title": "CI run", "title_link": notice.ci_run}
     return {"username": "pytest-dlperf", "attachments": [attachment]}
+
+
+def notice_data(notice: Notice) -> dict[str, Any]:
+    """Make the data of ``json``: docs/notices.md lists them."""
+    data: dict[str, Any] = {
+        "schema": _JSON_FORM,
+        "subject": notice.subject,
+        "text": notice.text,
+        "markdown": notice.markdown,
+        "red": notice.is_red,
+        "cluster": notice.cluster,
+        "ci_run": notice.ci_run,
+        "session": None,
+    }
+    if notice.night is None:
+        return data
+    results = notice.night.results
+    cases = [case for case in worst_first(results.cases) if not status_of(case).is_good]
+    return {
+        **data,
+        "session": {
+            "id": results.session,
+            "estimator": results.estimator.value,
+            "started": results.started,
+            "ended": results.ended,
+            "interrupted": results.interrupted,
+            "strict": results.strict,
+            "commit": results.origin.commit,
+            "counts": {status.value: count for status, count in counts(results.cases).items()},
+        },
+        "cases": [_json_case(case) for case in cases[:_JSON_CASES]],
+        "more_cases": max(len(cases) - _JSON_CASES, 0),
+    }
+
+
+def _json_case(result: CaseResult) -> dict[str, Any]:
+    words = metric_words(result)
+    return {
+        "id": result.case.id,
+        "status": status_of(result).value,
+        "metrics": {
+            name: {
+                **metric_entry(known),
+                "verdict": words[name][0],
+                "explanation": _json_explanation(known.explanation),
+            }
+            for name, known in result.metrics().items()
+            if name in words and not words[name][1].is_good
+        },
+    }
+
+
+def _json_explanation(explanation: Explanation | None) -> dict[str, Any] | None:
+    """Give the most suspicious differences alone: a service takes no message of megabytes."""
+    if explanation is None:
+        return None
+    suspicious = explanation.differences[:_JSON_DIFFERENCES]
+    data: dict[str, Any] = to_builtins(replace(explanation, differences=suspicious))
+    data["differences"] = [
+        {key: clipped(it, _JSON_VALUE) if isinstance(it, str) else it for key, it in one.items()}
+        for one in data["differences"]
+    ]
+    return data | {"more_differences": len(explanation.differences) - len(suspicious)}
 
 
 WEBHOOKS: Final[Mapping[str, Callable[[Notice], Mapping[str, Any]]]] = {

@@ -412,8 +412,8 @@ class Notices:
                 signal.signal(signal.SIGTERM, self._before)
 
     def _notice(self, night: Night, faults: list[str]) -> Notice:
+        from pytest_dlperf.notices.brief import notice_of
         from pytest_dlperf.notices.due import is_due
-        from pytest_dlperf.notices.summary import notice_of
 
         settings = self._settings
         when, file = settings.notify_on, settings.history_file
