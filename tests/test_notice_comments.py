@@ -15,8 +15,7 @@ from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.comments import Comments, GitHubComments, GitLabComments
-from pytest_dlperf.notices.notice import NoticeError
-from pytest_dlperf.notices.sending import lines_of, send_all
+from pytest_dlperf.notices.notice import NoticeError, lines_of, send_all
 
 BOT = {"id": 41, "login": "github-actions[bot]", "type": "Bot"}
 STRANGER = {"id": 7, "login": "stranger", "type": "User"}

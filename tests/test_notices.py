@@ -31,12 +31,18 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.night import night_of
-from pytest_dlperf.notices import posting, sending
+from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.chat import notice_data
-from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
-from pytest_dlperf.notices.sending import begin_all, lines_of, send_all
+from pytest_dlperf.notices.notice import (
+    Notice,
+    NoticeError,
+    Notifier,
+    begin_all,
+    lines_of,
+    send_all,
+)
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"
@@ -362,7 +368,7 @@ def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPat
 
 
 def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "LIMIT_S", 5.0)
+    monkeypatch.setattr("pytest_dlperf.notices.notice.LIMIT_S", 5.0)
     go_on, has_ended = threading.Event(), threading.Event()
     other = Reachable()
 

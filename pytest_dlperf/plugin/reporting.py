@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.night.night import Night
-    from pytest_dlperf.notices.notice import Notice, Notifier
-    from pytest_dlperf.notices.sending import Outcome
+    from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
     from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
@@ -390,7 +389,7 @@ class Notices:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from pytest_dlperf.notices.sending import begin_all
+        from pytest_dlperf.notices.notice import begin_all
 
         yield from self._notes(begin_all(self._notifiers))
 
@@ -398,7 +397,7 @@ class Notices:
         """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
-        from pytest_dlperf.notices.sending import send_all
+        from pytest_dlperf.notices.notice import send_all
 
         faults = [note.text for note in notes if note.is_bad]
         try:
@@ -425,7 +424,7 @@ class Notices:
         )
 
     def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
-        from pytest_dlperf.notices.sending import lines_of
+        from pytest_dlperf.notices.notice import lines_of
 
         for line in lines_of(outcomes):
             if line not in self._noted:  # a fault at the start mostly comes again at the end
