@@ -14,7 +14,7 @@ from pytest_dlperf.gate.verdicts import GateInput, GateResult
 from pytest_dlperf.model.judgement import DifferenceKind, Explanation
 from pytest_dlperf.model.measurement import Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.night.failure import Fact, Failure, failure_of, why_facts
+from pytest_dlperf.night.facts import Fact, Failure, failure_of, why_facts
 from pytest_dlperf.reports.failure import FailureText, failure_message
 
 GOLDEN = Path(__file__).parent / "data" / "failure.txt"

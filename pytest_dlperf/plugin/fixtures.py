@@ -163,14 +163,14 @@ class Gate:
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:
     """Word a verdict without its explanation, which only the test's report has."""
-    from pytest_dlperf.night.failure import headline
+    from pytest_dlperf.night.facts import headline
 
     return str(headline(judgement, None, "", case_id=case_id))
 
 
 def _without_explanation(judgement: Judgement, case_id: str) -> str:
     """Word a verdict and the whole of its reason."""
-    from pytest_dlperf.night.failure import headline, reason_facts
+    from pytest_dlperf.night.facts import headline, reason_facts
     from pytest_dlperf.reports.failure import fact_lines
 
     head = headline(judgement, None, "", case_id=case_id)

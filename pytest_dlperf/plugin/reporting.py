@@ -146,7 +146,7 @@ class Reporting:
     def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
         from pytest_dlperf.night.explanation_words import subject
-        from pytest_dlperf.night.failure import failure_of, owner_facts, why_facts
+        from pytest_dlperf.night.facts import failure_of, owner_facts, why_facts
         from pytest_dlperf.reports.failure import fact_lines, failure_message
 
         record, tonight = notes.record, self._start.at

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.night.failure import Fact, Failure
+    from pytest_dlperf.night.facts import Fact, Failure
     from pytest_dlperf.night.runs import RunsText
 
 _LABEL: Final = 10
