@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 from suites import Command, Suite
 
+from pytest_dlperf.config.extends import shipped_systems
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe, loose_probe, table_probe
 
 DATA: Final = Path(__file__).parent / "data"
@@ -128,6 +130,27 @@ def test_a_system_file_reads_what_it_was_made_of(
     assert probe is not None
     assert probe.run.metrics == pytest.approx(metrics)
     assert re.search(r"(record|json): .*  # \?", probe.text)
+
+
+@pytest.mark.parametrize(
+    ("system", "more"), [("vllm_bench", ""), ("sglang_bench", "Backend:  sglang\n")]
+)
+def test_the_table_of_a_serving_benchmark_has_the_names_of_the_system_that_ships(
+    system: str, more: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.txt"
+    title = "============ Serving Benchmark Result ============\n"
+    file.write_text(f"{title}{more}Successful requests:                     500       \n{VLLM}")
+    probe = found(file)
+    assert probe is not None
+    assert probe.kind == f"what {system} prints"
+    assert f"pytest-dlperf systems {system}" in probe.text
+    assert probe.run.metrics == {"output_throughput": 2211.5, "ttft_p99": 33.1, "completed": 500}
+    ships = yaml.safe_load(shipped_systems()[system].read_text())["metrics"]
+    for metric in probe.metrics:
+        assert metric.better is not None
+        shipped = ships[metric.name]
+        assert (metric.unit, metric.better.value) == (shipped["unit"], shipped["better"])
 
 
 @pytest.mark.parametrize(

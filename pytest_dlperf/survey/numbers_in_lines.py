@@ -79,8 +79,37 @@ _FORMS: Final = (
 )  # fmt: skip
 
 
+_SERVED: Final = (
+    ("Output token throughput (tok/s)", "output_throughput", "tokens/s", "higher"),
+    ("Median TTFT (ms)", "ttft_p50", "ms", "lower"),
+    ("P99 TTFT (ms)", "ttft_p99", "ms", "lower"),
+    ("Median TPOT (ms)", "tpot_p50", "ms", "lower"),
+    ("Successful requests", "completed", "requests", "higher"),
+)
+"""What the benchmarks of vLLM and SGLang print, by the names of the systems that ship for them."""
+
+
 def known_forms(text: str) -> Iterator[Proposal]:
     """Propose the numbers of programs that many start, each by how it prints them."""
+    if "Serving Benchmark Result" in text:
+        is_sglang = re.search(r"^Backend: +sglang", text, re.MULTILINE)
+        system = "sglang_bench" if is_sglang else "vllm_bench"
+        escaped = (re.escape(label).replace("\\ ", " ") for label, *_ in _SERVED)
+        records = [rf"^{label}: +(?P<value>[0-9.]+)" for label in escaped]
+        metrics = {
+            name: {"record": record, "unit": unit, "better": better}
+            for record, (_, name, unit, better) in zip(records, _SERVED, strict=True)
+            if re.search(record, text, re.MULTILINE)
+        }
+        if metrics:
+            yield Proposal(
+                kind=f"what {system} prints",
+                metrics=metrics,
+                unsure={},
+                comments=(
+                    f"A system that ships starts the server too: pytest-dlperf systems {system}",
+                ),
+            )
     for form in _FORMS:
         found = re.search(form.record, text, re.MULTILINE)
         if found is not None:
