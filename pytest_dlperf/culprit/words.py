@@ -31,17 +31,6 @@ _NONE: Final = "none of these"
 _MIN_SHARE: Final = 0.01
 _MAX_PROBLEMS: Final = 3
 _SURE: Final = 0.999
-_MINUTE: Final = 60
-_HOUR: Final = 3600
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the largest unit that suits it."""
-    if seconds < 2 * _MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * _HOUR:
-        return f"{seconds / _MINUTE:.0f} min"
-    return f"{seconds / _HOUR:.1f} h"
 
 
 def progress_lines(progress: Progress, question: Question, *, now: datetime) -> Iterator[str]:
@@ -151,7 +140,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     else:
         yield "between", f"{good} and {bad}, {among}"
     now = f" ({answer.runs_now} now)" if answer.runs_now < answer.runs else ""
-    yield "spent", f"{counted(answer.runs, 'run')}, {duration(answer.seconds)}{now}"
+    yield "spent", f"{counted(answer.runs, 'run')}, {numbers.duration(answer.seconds)}{now}"
     if answer.problems:
         listed = [f"{name} ({why.splitlines()[0]})" for name, why in answer.problems.items()]
         yield "not measured", numbers.named(listed, _MAX_PROBLEMS)

@@ -14,6 +14,8 @@ _MAX_WRITTEN_OUT: Final = 1e9
 """From here on a number is written with its exponent: three hundred digits help no reader."""
 
 _ALL_PERCENT: Final = 100
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
 
 
 def number(value: float | None, unit: str | None = None) -> str:
@@ -81,6 +83,15 @@ def variation(coefficient: float | None) -> str:
 def detectable_loss(value: float | None) -> str:
     """Write a minimum detectable change in percent: a loss of more than all does not exist."""
     return percent(value) if value is None or value < _ALL_PERCENT else "no loss"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the largest unit that suits it."""
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h"
 
 
 def counted(count: int, noun: str) -> str:

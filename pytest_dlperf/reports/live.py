@@ -35,16 +35,8 @@ def progress_line(progress: RunProgress) -> str:
     if now.throughput is not None:
         parts.append(f"{numbers.quantity(now.throughput, progress.unit)}")
     if now.left_s is not None and now.step < now.steps:
-        parts.append(f"{_duration(now.left_s)} left")
+        parts.append(f"{numbers.duration(now.left_s)} left")
     return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @final
