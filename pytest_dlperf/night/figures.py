@@ -127,25 +127,6 @@ def rule_view(judgement: Judgement) -> str | None:
     return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
 
 
-def detectable_losses(results: Iterable[CaseResult]) -> str | None:
-    """Say the minimum detectable changes, from the best to the worst: ``2.1 to 66.0 %``."""
-    found = [
-        judgement.min_detectable_percent
-        for result in results
-        for judgement in result.judgements.values()
-        if judgement.min_detectable_percent is not None
-    ]
-    if not found:
-        return None
-    seen = [percent for percent in found if percent < 100]  # noqa: PLR2004 - no loss is larger
-    blind = len(found) - len(seen)
-    unseen = f"none by {blind} of {len(found)} verdicts" if blind else ""
-    if not seen:
-        return unseen
-    told = numbers.percent_range(min(seen), max(seen))
-    return f"{told}, {unseen}" if unseen else told
-
-
 def scaling_of(case: Case) -> str:
     """Name the kind of scaling, and the reference topology where it is not a single device.
 
@@ -181,7 +162,7 @@ def metric_cells(
         "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
         "spread": numbers.variation(known.spread),
         "mean": numbers.number(known.mean, unit),
-        "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, name),
+        "runs": numbers.ABSENT if is_ratio else _run_count(result.measurement, name),
         "of ideal": numbers.percent(known.efficiency_percent),
         "accepted": numbers.number(accepted(judgement), unit),
         "directed": f"{with_unit(known.metric)}{', lower is better' * is_lower}",
@@ -195,7 +176,7 @@ def with_unit(metric: Metric, word: str = "") -> str:
     return f"{metric.name} {word} {metric.unit}" if word else f"{metric.name} ({metric.unit})"
 
 
-def run_count(measurement: Measurement | None, metric: str) -> str:
+def _run_count(measurement: Measurement | None, metric: str) -> str:
     """Count the runs that have a metric, as ``4/5`` where some have not."""
     if measurement is None:
         return numbers.ABSENT
