@@ -21,8 +21,7 @@ from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.github import StepSummary, annotation_lines
-from pytest_dlperf.reports.publish import Reports
-from pytest_dlperf.reports.report import Note
+from pytest_dlperf.reports.report import Note, Reports
 
 pytestmark = pytest.mark.in_process
 

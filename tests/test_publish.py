@@ -13,8 +13,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.results import Results, TestRecord
 from pytest_dlperf.night.night import Night, night_of
-from pytest_dlperf.reports.publish import Reports
-from pytest_dlperf.reports.report import FileReport, Line, Note, Report, TestStatus
+from pytest_dlperf.reports.report import FileReport, Line, Note, Report, Reports, TestStatus
 
 NIGHT = night_of(
     Results(

@@ -15,10 +15,11 @@ from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import TestRecord
+from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
 from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords
-from pytest_dlperf.reports.report import Note, TestStatus
+from pytest_dlperf.reports.report import Note, Reports, TestStatus, fault, not_written_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.publish import Reports
     from pytest_dlperf.reports.report import Report
 
 _TESTS_KEY: Final = "dlperf_tests"
@@ -86,8 +86,6 @@ class Reporting:
         manager.register(self, "dlperf-reporting")
         manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
         if not self._is_worker:
-            from pytest_dlperf.reports.publish import Reports
-
             found = self._config.hook.pytest_dlperf_reports(config=self._config)
             self._reports = Reports(chain.from_iterable(found), self._notes)
             self._notices = Notices(self._config, self._settings)
@@ -327,18 +325,14 @@ class _ReportsOfOthers:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Note what the reports of others raise, and have bad notes count."""
         # The link may be newer than the session.
-        fault = disable_unsafe_junit_file(self._config, files_of_others(self._config))
-        if fault is not None:
-            from pytest_dlperf.reports.publish import not_written_by_others
-
-            self._notes.append(not_written_by_others(fault))
+        unsafe = disable_unsafe_junit_file(self._config, files_of_others(self._config))
+        if unsafe is not None:
+            self._notes.append(not_written_by_others(unsafe))
         try:
             result = yield
         except OSError as error:
             if not self._config.pluginmanager.has_plugin("terminalreporter"):
                 raise
-            from pytest_dlperf.reports.publish import not_written_by_others
-
             result = []
             self._notes.append(not_written_by_others(error))
         if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
@@ -389,22 +383,16 @@ class Notices:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from pytest_dlperf.notices.notice import begin_all
-
         yield from self._notes(begin_all(self._notifiers))
 
     def send(self, night: Night, notes: Iterable[Note]) -> Iterator[Note]:
         """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
-        from pytest_dlperf.notices.notice import send_all
-
         faults = [note.text for note in notes if note.is_bad]
         try:
             yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
-            from pytest_dlperf.reports.publish import fault
-
             yield Note(f"no notice could be written: {fault(error)}")
         finally:
             if self._before is not None:
@@ -424,8 +412,6 @@ class Notices:
         )
 
     def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
-        from pytest_dlperf.notices.notice import lines_of
-
         for line in lines_of(outcomes):
             if line not in self._noted:  # a fault at the start mostly comes again at the end
                 self._noted.add(line)
