@@ -66,7 +66,7 @@ def published(*reports: Report, any_report: bool = True) -> list[Note]:
     ("error", "words"),
     [
         (PermissionError(13, "Permission denied", "/a/file"), ["/a/file", "Permission denied"]),
-        (KeyError("no such thing"), ["KeyError", "no such thing", "test_publish.py, line"]),
+        (KeyError("no such thing"), ["KeyError", "no such thing", "test_reports.py, line"]),
     ],
     ids=["disk", "fault"],
 )
