@@ -6,7 +6,7 @@ much escaping, never too little.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+@unique
 class Role(Enum):
     """What a piece is."""
 
