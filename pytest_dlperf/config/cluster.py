@@ -1,6 +1,6 @@
 """A cluster: one set of machines whose numbers are comparable, and its ``cluster.yaml``.
 
-What its devices can do at most it says, or a table of what vendors publish, read when asked for.
+The peaks of its devices come from that file, or from a table of those that vendors publish.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ _SERVED: Final = (
 def known_forms(text: str) -> Iterator[Proposal]:
     """Propose the numbers of programs that many start, each by how it prints them."""
     if "Serving Benchmark Result" in text:
-        is_sglang = re.search(r"^Backend: +sglang", text, re.MULTILINE)
-        system = "sglang_bench" if is_sglang else "vllm_bench"
+        by_sglang = re.search(r"^Backend: +sglang", text, re.MULTILINE)
+        system = "sglang_bench" if by_sglang else "vllm_bench"
         escaped = (re.escape(label).replace("\\ ", " ") for label, *_ in _SERVED)
         records = [rf"^{label}: +(?P<value>[0-9.]+)" for label in escaped]
         metrics = {
