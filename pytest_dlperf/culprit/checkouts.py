@@ -303,8 +303,8 @@ class Workshop:
                 self._build, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-            end_with_this_process(program.pid)  # a SIGKILL runs none of what follows
             try:
+                end_with_this_process(program.pid)  # a SIGKILL runs none of what follows
                 code = program.wait(self._limit_s)
             except subprocess.TimeoutExpired:
                 _end(program)
