@@ -72,6 +72,8 @@ def pytest_collection_finish() -> None:
     """Leave what is there by now out of what sessions within tests collect at their ends."""
     gc.collect()
     gc.freeze()
+    # Hypothesis is called at each collection.
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -309,6 +309,10 @@ def _import_what_sessions_need() -> None:
 
     for plugin in _pytest.config.default_plugins:
         importlib.import_module(f"_pytest.{plugin}")
+    for name in ("encodings.unicode_escape", "readline", "xdist.looponfail", "xdist.plugin"):
+        importlib.import_module(name)
+    # Else pytest warns that it comes too late to rewrite assertions, of which it has none.
+    sys.modules["xdist"].__doc__ = "PYTEST_DONT_REWRITE"
     import_package()
 
 

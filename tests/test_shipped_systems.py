@@ -230,8 +230,7 @@ def test_each_node_has_a_plan(suite: Suite) -> None:
             assert len({re.sub("127.1.0.[0-9]+:", "", line) for line in commands}) == nodes
 
 
-@pytest.mark.end_to_end
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_plans_of_one_node_and_of_two_are_measured(suite: Suite) -> None:
     """Each node's command is taken by what prints as the trainer does there.
 

@@ -188,11 +188,19 @@ def read_trainers(file: Path) -> tuple[Trainer, ...]:
 
 def trainers_in(text: bytes | bytearray, end: int = sys.maxsize) -> Iterator[Trainer]:
     """Find the trainers of whose lines a text holds one, up to ``end``."""
-    for trainer in known_trainers():
+    for trainer, literals in _literals_of_trainers():
         # To look for a text is several times as fast as for a pattern.
-        possible = any(text.find(literal.encode(), 0, end) >= 0 for literal in trainer.literals)
+        possible = any(text.find(literal, 0, end) >= 0 for literal in literals)
         if possible and compiled_pattern(trainer.pattern).search(text, 0, end) is not None:
             yield trainer
+
+
+@cache
+def _literals_of_trainers() -> tuple[tuple[Trainer, tuple[bytes, ...]], ...]:
+    return tuple(
+        (trainer, tuple(literal.encode() for literal in trainer.literals))
+        for trainer in known_trainers()
+    )
 
 
 def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:

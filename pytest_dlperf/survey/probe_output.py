@@ -6,6 +6,7 @@ Each proposal is a system file that was tried: its metrics are what it reads fro
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,25 +67,34 @@ def known_probe(path: Path, systems: Mapping[str, System]) -> ProbeOutput | None
             return ProbeOutput(kind=f"as {system.id} reads it", system=system, run=run)
     printed = path.read_bytes().lower()
     # Of two that write the same keys, it is the one that the output names.
-    shipped = sorted(shipped_systems().items(), reverse=True)
-    shipped.sort(key=lambda one: _word(one[0]) not in printed)
-    for name, file in shipped:
-        if re.search(r"^(?:window|unit):", file.read_text(encoding="utf-8"), re.MULTILINE):
+    names = sorted(shipped_systems(), reverse=True)
+    names.sort(key=lambda name: _word(name) not in printed)
+    for name in names:
+        if (probe := _shipped_probe(name)) is None:
             continue  # a training
-        text = (
-            f"# Made by 'pytest-dlperf' from the example of 'pytest-dlperf systems {name}',\n"
-            f"# which says what has to be set.\n{comment_of(name)[1]}"
-        )
-        found = _tried(path, text)
-        if found is not None:
+        text, system = probe
+        if (run := _read(path, system)) is not None:
             return ProbeOutput(
                 kind=f"the output of {name}, which ships",
-                system=found[0],
-                run=found[1],
+                system=system,
+                run=run,
                 example=text,
                 unsure=("what follows 'extends' is an example: model, axes and topologies",),
             )
     return None
+
+
+@cache
+def _shipped_probe(name: str) -> tuple[str, System] | None:
+    """Return a file that extends a probe that ships, and its system; ``None`` of a training."""
+    shipped = shipped_systems()[name].read_text(encoding="utf-8")
+    if re.search(r"^(?:window|unit):", shipped, re.MULTILINE):
+        return None
+    text = (
+        f"# Made by 'pytest-dlperf' from the example of 'pytest-dlperf systems {name}',\n"
+        f"# which says what has to be set.\n{comment_of(name)[1]}"
+    )
+    return text, system_of_text(text, Path("new.yaml").absolute(), BUILTIN_FORMATS)
 
 
 def _word(system: str) -> bytes:
