@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -68,12 +68,32 @@ TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan",
 CI_ONLY = {"training", "trainers", "podman", "browser", "faults", "checkout"}
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what is there by now out of what sessions within tests collect at their ends."""
+    if (worker := getattr(session.config, "workerinput", None)) is not None:
+        session.items[:] = _longest_first(session.items, worker["workercount"])
     gc.collect()
     gc.freeze()
     # Hypothesis is called at each collection.
     gc.set_threshold(20_000)
+
+
+def _longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Deal the tests that take minutes out, so that each worker begins with some.
+
+    ``--dist worksteal`` gives each an equal share, of tests that follow each other.
+    """
+    marks = {item: mark for item in items if (mark := item.get_closest_marker("minutes"))}
+    longest = sorted(marks, key=lambda item: -marks[item].args[0])
+    others = [item for item in items if item not in marks]
+    ordered: list[pytest.Item] = []
+    for number in range(workers):
+        share = (len(items) - len(ordered)) // (workers - number)
+        ordered += (dealt := longest[number::workers])
+        ordered += others[: max(0, share - len(dealt))]
+        del others[: max(0, share - len(dealt))]
+    return ordered + others
 
 
 @pytest.fixture(scope="session", autouse=True)

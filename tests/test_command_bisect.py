@@ -89,6 +89,7 @@ def trials_of(repository: HuntedRepository) -> list[Any]:
         return []
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.ci
 def test_a_killed_hunt_goes_on_and_finds_the_same(repository: HuntedRepository) -> None:
     repository.fill(64, slow=41, broken=16)
@@ -168,6 +169,7 @@ def test_a_submodule_that_a_culprit_moves_is_searched(
     assert re.search(rf"found: {library.commits[2][:12]}, .*\n.*Library 2 ", output), output
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.ci
 def test_a_version_that_a_culprit_pins_anew_is_searched(
     repository: HuntedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +233,7 @@ def test_the_commits_between_two_versions_are_searched(repository: HuntedReposit
     assert "has no tag of slowlib 1.0" in output
 
 
+@pytest.mark.minutes(3)
 def test_the_slow_image_is_found(
     suite: Suite, podman: Podman, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

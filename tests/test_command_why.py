@@ -105,6 +105,7 @@ def test_the_trainers_commit_is_searched(repository: HuntedRepository) -> None:
     assert "Change the trainer (" in output
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.ci
 def test_a_package_is_put_back_beside_the_trainers_own(
     repository: HuntedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -223,6 +223,7 @@ def test_a_probe_that_hangs_where_the_training_hangs_is_blamed() -> None:
 # ------------------------------------------------------------------------------- the real thing
 
 
+@pytest.mark.minutes(6)
 @pytest.mark.ci
 @pytest.mark.network
 @pytest.mark.training

@@ -78,6 +78,7 @@ def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
     assert podman.containers() == []
 
 
+@pytest.mark.minutes(1)
 def test_the_image_of_the_accepted_software_runs_interleaved(suite: Suite, podman: Podman) -> None:
     tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
     control = [parse_assignment("*.container.image=accepted")]

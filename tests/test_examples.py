@@ -688,6 +688,7 @@ def test_a_night_with_a_case_that_cannot_run_is_red(
     assert checkout.work("github-nightly.yml", github)["Gate"] == 1
 
 
+@pytest.mark.minutes(2)
 @pytest.mark.training
 def test_a_pull_request_that_costs_half_of_the_speed_is_red(
     checkout: Checkout, github: dict[str, str]

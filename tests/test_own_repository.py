@@ -75,11 +75,13 @@ def record(repository: OwnRepository, training: Training) -> None:
         assert recorded[topology]["speedup"]["verdict"] == "pass"
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.parametrize("training", LOOPS, ids=lambda training: training.system)
 def test_a_loop_of_ones_own_is_measured(pytester: pytest.Pytester, training: Training) -> None:
     record(OwnRepository(pytester, training), training)
 
 
+@pytest.mark.minutes(1)
 def test_a_trainer_is_measured_and_a_slower_loader_of_its_data_caught(
     pytester: pytest.Pytester,
 ) -> None:

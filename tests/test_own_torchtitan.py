@@ -60,6 +60,7 @@ def printed(log: Path) -> dict[int, float]:
     return {int(step): float(tps.replace(",", "")) for step, tps in STEP.findall(text)}
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.trainers
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_environment")

@@ -160,6 +160,7 @@ def test_it_is_launched_and_judged(
     launched(suite, own(system, axes) + f"launch: {{arguments: [{argument}]}}\n", metrics)
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.training
 def test_programs_of_torch_are_launched_and_judged(suite: Suite) -> None:
     """In one session; the loader's worker has a TMPDIR in which no socket has room."""

@@ -27,6 +27,7 @@ def commands(name: str) -> list[str]:
     return [line.replace(".venv/bin/pytest", f"{sys.executable} -m pytest", 1) for line in lines]
 
 
+@pytest.mark.minutes(2)
 @pytest.mark.training
 def test_a_slow_down_is_caught_located_and_accepted_as_the_readme_has_it(suite: Suite) -> None:
     """Its own commands, of a training with fewer steps and topologies."""
