@@ -394,8 +394,8 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes enum errno fcntl glob hashlib json os pwd re resource select signal "
-        "socket stat struct subprocess sys termios time types typing warnings"
+        "collections contextlib ctypes enum errno fcntl glob hashlib json os pwd re resource "
+        "select signal socket stat struct subprocess sys termios time types typing warnings"
     )
     sent_along = {module.__name__ for module in modules}
     # What is imported for type checking only needs not be there.

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pytest_dlperf.culprit.trial import AbortedError
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import make_folder, write_whole
-from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -299,12 +299,14 @@ class Workshop:
         # The node or the user may tell trees apart, and link to data that no commit has.
         environment = {**os.environ, "DLPERF_CHECKOUT": str(self.checkout.root)}
         with log.open("wb") as file:
-            program = subprocess.Popen(  # noqa: S602 - the user's own command
-                self._build, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
+            # A SIGKILL runs none of what follows: the kernel kills the shell with this process.
+            program = subprocess.Popen(  # noqa: S603 - the user's own command
+                dying_with_parent(["/bin/sh", "-c", self._build]),
+                cwd=tree, env=environment, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
-                end_with_this_process(program.pid)  # a SIGKILL runs none of what follows
+                end_with_this_process(program.pid)  # and with it all of its group
                 code = program.wait(self._limit_s)
             except subprocess.TimeoutExpired:
                 _end(program)

@@ -5,8 +5,8 @@ import glob
 import os
 import stat
 import time
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from typing import BinaryIO
 

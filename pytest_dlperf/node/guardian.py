@@ -15,12 +15,12 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.locks import acquire_socket_lock
-from pytest_dlperf.node.processes import Below, become_reaper, rename, send, state
+from pytest_dlperf.node.processes import Below, become_reaper, import_for_forks, rename, send, state
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
 
+TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -53,6 +53,7 @@ def guarded(timeout_s: float) -> "tuple[socket.socket, ...]":
     guardian = os.getpid()
     # A process that ignores SIGCHLD does not learn how its children ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    import_for_forks()
     link, own = socket.socketpair()
     far_link, far_own = socket.socketpair()
     child = os.fork()

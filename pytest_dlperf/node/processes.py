@@ -13,8 +13,8 @@ import re
 import resource
 import signal
 import time
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -316,6 +316,12 @@ def become_reaper() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process with the one that has started it."""
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def import_for_forks() -> None:
+    """Import once what each process that is forked from this one would need to control itself."""
+    with contextlib.suppress(ImportError):
+        import ctypes  # noqa: F401
 
 
 def _control(operation: int, value: int) -> None:

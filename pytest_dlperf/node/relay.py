@@ -15,12 +15,14 @@ import stat
 import struct
 import termios
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import namedtuple
 
 from pytest_dlperf.node.followed import Followed
 
+TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 MERGED_S = 0.005
 """Output that comes within this time counts as having come at once."""
@@ -45,21 +47,19 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_READER = (errno.EPIPE, errno.ECONNRESET)
 
 
-class Arrival(NamedTuple):
+class Arrival(namedtuple("Arrival", ("end", "time", "span"))):  # noqa: PYI024 - as above
     """Output that came within ``span`` microseconds up to ``time``.
 
     ``end`` counts the bytes of all output until then. The time is that of the node's monotonic
     clock, which has nothing to do with that of another.
     """
 
-    end: int
-    time: int
-    span: int
+    __slots__ = ()
 
     @property
     def begin(self) -> int:
         """When the first of it came."""
-        return self.time - self.span
+        return int(self.time - self.span)
 
 
 class Relay:

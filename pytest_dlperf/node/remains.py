@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
@@ -29,8 +28,10 @@ from pytest_dlperf.node.processes import (
     watchers,
 )
 
+TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
