@@ -487,6 +487,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
             assert name_of in judged or one == plain(standing)[name_of]
 
 
+@pytest.mark.ci
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(
     steps=st.lists(

@@ -357,6 +357,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXT, None], ids=["a file that stands", "a new file"])
 def test_killed_at_any_moment_the_file_is_the_old_or_the_new_one(

@@ -289,6 +289,7 @@ def test_what_only_names_outputs_is_no_part_of_the_question() -> None:
     assert measuring(("--dlperf-set", "*.env.A=1", "--dlperf-why")) == ("--dlperf-set=*.env.A=1",)
 
 
+@pytest.mark.ci
 def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
     repository.fill(2, slow=1)
     build = ("--build", "test -e $DLPERF_CHECKOUT/.dlperf/ready || sleep 100", "--build-limit")
@@ -403,6 +404,7 @@ def test_another_case_is_refused_with_a_hint(repository: HuntedRepository) -> No
     assert f"there is no case 'own-net-fp32-b4-1n1'; did you mean '{CASE}'" in output
 
 
+@pytest.mark.ci
 def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> None:
     repository.fill(16, slow=3)
     code, output = repository.bisect("--dry-run")

@@ -234,6 +234,7 @@ def test_a_local_cluster_without_files_says_what_to_do(
     )
 
 
+@pytest.mark.ci
 def test_the_published_cluster_qualifies_in_80_columns(suite: Suite) -> None:
     # Quiet cases, some of them with the longest ids.
     cases = ["tensorflow-*", "pytorch-resnet50-fp32-b128-dali+workers8-1n1g"]

@@ -69,6 +69,7 @@ class Probed:
 BOTH: Final = "companions: [probe-cpu, probe-net]"
 
 
+@pytest.mark.ci
 def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: list[str]) -> None:
     probed = Probed(suite, BOTH)
     probed.measure(net="3.0")
@@ -92,6 +93,7 @@ def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: 
     assert log.read_text() == "bandwidth 3.0\n"
 
 
+@pytest.mark.ci
 @pytest.mark.in_process
 def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite: Suite) -> None:
     probed = Probed(suite, BOTH)
@@ -104,6 +106,7 @@ def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite
     )
 
 
+@pytest.mark.ci
 @pytest.mark.in_process
 def test_a_companion_that_cannot_be_judged_is_told(suite: Suite) -> None:
     probed = Probed(suite, BOTH)

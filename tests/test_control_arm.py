@@ -50,6 +50,7 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
     result.stdout.fnmatch_lines(["  accepted software, interleaved: throughput median 400.00, *"])
 
 
+@pytest.mark.ci
 def test_what_the_whole_night_does_is_no_regression(suite: Suite) -> None:
     tiny = with_control(suite)
     tiny.behave("0.012")
@@ -172,6 +173,7 @@ def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> No
     result.stdout.fnmatch_lines(["*/nowhere/python*"])
 
 
+@pytest.mark.ci
 def test_a_speedup_asks_the_control_at_both_ends(suite: Suite) -> None:
     tiny = with_control(suite)
     file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"

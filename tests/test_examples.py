@@ -245,6 +245,7 @@ def test_every_example_is_listed_with_what_to_change() -> None:
     )
 
 
+@pytest.mark.ci
 def test_every_option_that_they_give_exists(suite: Suite) -> None:
     known = suite.run("--help").stdout.str()
 

@@ -57,6 +57,7 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
     assert rows_of(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
 
 
+@pytest.mark.ci
 def test_sessions_come_one_after_the_other(suite: Suite) -> None:
     TinySystem(suite)
     for _ in range(2):
@@ -145,6 +146,7 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
     assert rows_of(file, "SELECT ended FROM sessions") == [(None,)]
 
 
+@pytest.mark.ci
 def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
     TinySystem(suite)
     with in_background(suite, *SELECTED) as one, in_background(suite, *SELECTED) as two:

@@ -250,6 +250,7 @@ def reports_of(nights: Nights, night: Night) -> dict[str, str]:
     }
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("with_benchmark")
 def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights: Nights) -> None:
     """No report has a list of metrics: what a system declares shows up everywhere."""

@@ -439,6 +439,7 @@ def test_a_session_that_launches_and_accepts_obeys_the_schema(suite: Suite) -> N
     assert encode(read_results(suite.path / "results.json")) == results
 
 
+@pytest.mark.ci
 def test_runs_in_turn_and_failed_attempts_obey_the_schema(suite: Suite) -> None:
     tiny = TinySystem(suite, topologies=["1n1g"], launch=["retries: 1"])
     tiny.behave("0.01 die-once-at-5")

@@ -350,14 +350,11 @@ def test_dali_reads_in_processes_that_the_example_spawns(tmp_path: Path) -> None
     assert ran.stdout == "TrainingLoader\n", ran.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("seed", "estimator"),
     [
-        pytest.param(
-            *(seed, estimator),
-            id=f"{seed.name}-{estimator.value}",
-            marks=[pytest.mark.ci] if seed.goes_on and estimator is Estimator.STEADY else [],
-        )
+        pytest.param(seed, estimator, id=f"{seed.name}-{estimator.value}")
         for seed in SEEDS
         # By the estimator a trainer is ended that would go on; one that ends leaves the same log.
         for estimator in (Estimator if seed.goes_on else [Estimator.STEADY])

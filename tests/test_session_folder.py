@@ -158,7 +158,7 @@ def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
         try:
             folder = SessionFolder(night, NOWHERE)
             said = folder.set_aside or "nothing was there"
-        except UsageError as error:
+        except (UsageError, OSError) as error:
             said = str(error)
         (told / str(os.getpid())).write_text(said, encoding="utf-8")
         time.sleep(600)
@@ -176,6 +176,20 @@ def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
     assert len([text for text in said if "night.interrupted1: " in text]) == 1
     assert len([text for text in said if "is in use by" in text]) == 5
     assert names(night.parent) == {"night", "night.interrupted1", "told"}
+
+
+def test_a_folder_that_is_set_aside_while_it_is_made_is_made_again(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    def meet_another(folder: Path, *_: object, **__: object) -> None:
+        monkeypatch.setattr(Path, "mkdir", make)
+        raise FileExistsError(errno.EEXIST, "File exists", str(folder))
+
+    monkeypatch.setattr(Path, "mkdir", meet_another)
+    assert SessionFolder(night, NOWHERE).set_aside is None
+    assert names(night.parent) == {"night"}
 
 
 @pytest.mark.parametrize("is_alive", [False, True], ids=["over", "alive"])

@@ -272,6 +272,7 @@ def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite: S
     assert case["metrics"]["speedup"]["median"] == 2.0
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite: Suite) -> None:
     trainer = suite.path / "trainer.py"
@@ -296,6 +297,7 @@ def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_a_speedup_is_never_held_against_one_over_another_topology(suite: Suite) -> None:
     trainer = suite.path / "trainer.py"

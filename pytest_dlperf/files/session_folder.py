@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -97,7 +98,14 @@ class SessionFolder:
             os.close(self._mark)
 
     def _try_to_take(self) -> bool:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            # pathlib looks later whether it is a folder: another session may have set it aside.
+            with suppress(FileNotFoundError):
+                if not stat.S_ISDIR(self._folder.lstat().st_mode):
+                    raise
+            return False
         try:
             self._mark = self._open_mark()
         except FileNotFoundError:
