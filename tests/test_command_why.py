@@ -61,7 +61,6 @@ def why(
     return repository.run("why", CASE, *arguments, "--", "bench_tests", *of_pytest)
 
 
-@pytest.mark.ci
 def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedRepository) -> None:
     good_night(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
