@@ -93,7 +93,10 @@ for step in range(1, steps + 1):
         if node_rank == 1:
             print("Traceback (most recent call last):")
             print("MemoryError: node 1 has no more", flush=True)
+            (here / "died").touch()
             sys.exit(3)
+        while not (here / "died").exists():  # it may have started long after this one
+            time.sleep(0.02)
         time.sleep(1)
         print("node 0 has lost a peer", flush=True)
         sys.exit(1)
