@@ -173,7 +173,7 @@ def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite
 
 
 def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
-    """Node 0 dies a moment later, of the other one's death."""
+    """Node 0 would die of it, three seconds later."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-6")
 

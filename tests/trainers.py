@@ -97,7 +97,7 @@ for step in range(1, steps + 1):
             sys.exit(3)
         while not (here / "died").exists():  # it may have started long after this one
             time.sleep(0.02)
-        time.sleep(1)
+        time.sleep(3)
         print("node 0 has lost a peer", flush=True)
         sys.exit(1)
     if f"stop-at-{step}" in behaviour:
