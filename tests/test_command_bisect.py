@@ -25,6 +25,7 @@ from hunted_repository import (
     fork_trials,
     wheel,
 )
+from other_users import in_child
 from suites import Suite, ran_command
 from trainers import CASES, TinySystem
 
@@ -336,10 +337,9 @@ def test_a_build_ends_with_a_hunt_that_is_killed_as_it_starts(
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(checkouts, "end_with_this_process", die)
-    if (hunt := os.fork()) == 0:
-        built = repository.folder.with_name("built")
-        Workshop(Checkout(repository.folder), built, build, limit_s=60).tree(repository.commits[0])
-        os._exit(0)
+    built = repository.folder.with_name("built")
+    shop = Workshop(Checkout(repository.folder), built, build, limit_s=60)
+    hunt = in_child(lambda: shop.tree(repository.commits[0]))
     assert os.waitstatus_to_exitcode(os.waitpid(hunt, 0)[1]) == -signal.SIGKILL
     ended = Path("/proc", file.read_text(encoding="utf-8").strip())
     wait_until(lambda: not ended.exists(), what="the build ended")

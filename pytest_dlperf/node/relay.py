@@ -47,7 +47,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_READER = (errno.EPIPE, errno.ECONNRESET)
 
 
-class Arrival(namedtuple("Arrival", ("end", "time", "span"))):  # noqa: PYI024 - as above
+class Arrival(namedtuple("Arrival", ("end", "time", "span"))):  # noqa: PYI024 - as typing
     """Output that came within ``span`` microseconds up to ``time``.
 
     ``end`` counts the bytes of all output until then. The time is that of the node's monotonic
