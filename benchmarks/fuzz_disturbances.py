@@ -107,7 +107,7 @@ def chatter(log: Log, choose: random.Random) -> Mutant:
         for line in make_log(other, choose).lines
         if line.step
         and mine.record.search(line.text.encode()) is None
-        and not any(fact.pattern.search(line.text.encode()) for fact in mine.facts)
+        and not any(fact.expression.search(line.text.encode()) for fact in mine.facts)
     ]
     if not strange:
         raise Unfit

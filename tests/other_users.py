@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-OTHER = 54321
-"""The number of a user that no machine has."""
+OTHER = 60_600 + os.getpid() % 4_900
+"""The number of a user that no machine has, and no other process of the tests takes."""
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs another user: run the tests as root"

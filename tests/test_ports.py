@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from clusters.ports import worker_number
+from clusters.ports import free_ports, worker_number
 from clusters.processes import wait_until
 from launches import THIS_MACHINE, places
 
@@ -52,8 +52,7 @@ def hosts(worker_id: str) -> list[Host]:
 @pytest.fixture
 def choices(monkeypatch: pytest.MonkeyPatch, worker_id: str) -> list[int]:
     """The rows that runs try, in turn."""
-    first = 29_000 + 100 * worker_number(worker_id)
-    tried = [first, first + 10, first + 20]
+    tried = free_ports(30, worker=worker_number(worker_id))[::10]
     left = iter([tried[0], *tried])
     monkeypatch.setattr(random, "choice", lambda _: next(left))
     return tried

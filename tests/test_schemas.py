@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from pytest_dlperf.baselines.reading import read_contents
 from pytest_dlperf.baselines.schemas import SHAPES, schema_text, schemas
-from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster, find_cluster
+from pytest_dlperf.config.cluster import Cluster, cluster_keys, find_cluster
 from pytest_dlperf.config.extends import SHIPPED
 from pytest_dlperf.files.shapes import Record
 from pytest_dlperf.files.yamlfile import Problem, YamlError, load
 
 ROOT = Path(__file__).parent.parent
 FILE = Path("paddle-resnet50.yaml")
-CLUSTER = Record(partial(Cluster, name="mine", directory=Path("mine")), *CLUSTER_KEYS)
+CLUSTER = Record(partial(Cluster, name="mine", directory=Path("mine")), *cluster_keys())
 READERS: dict[str, Record[Any]] = {**SHAPES, "cluster": CLUSTER}
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.reading import BASELINES
-from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster
+from pytest_dlperf.config.cluster import Cluster, cluster_keys
 from pytest_dlperf.config.launch_shapes import LAUNCH
 from pytest_dlperf.config.system_shape import system_shape
 from pytest_dlperf.files.shapes import Record
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A system without names of formats: plugins add some.
 SHAPES: Final[dict[str, Record[Any]]] = {
     "baselines": BASELINES,
-    "cluster": Record(Cluster, *CLUSTER_KEYS),
+    "cluster": Record(Cluster, *cluster_keys()),
     "system": system_shape({}, LAUNCH),
 }
 """What stands at the root of a file, by its kind."""

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, convert, field
 
-from pytest_dlperf.config.assignments import VARS
 from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
-from pytest_dlperf.config.launch_shapes import PUBLIC_ENVIRONMENT
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -60,7 +58,7 @@ class Control(Struct, frozen=True, kw_only=True):
 class Cluster(Struct, frozen=True, kw_only=True):
     """One set of machines whose numbers are comparable.
 
-    ``CLUSTER_KEYS`` says what each value is. ``systems`` is ``None`` for all; ``machine`` has the
+    ``cluster_keys`` says what each value is. ``systems`` is ``None`` for all; ``machine`` has the
     keys of ``Fingerprint.machine``, and holds for baselines that do not say it themselves.
     """
 
@@ -108,65 +106,71 @@ ESTIMATOR: Final = Key(
     "estimators are never compared.",
 )
 
-CLUSTER_KEYS: Final = (
-    ESTIMATOR,
-    Key("description", Text(), "What it is, for the reader."),
-    Key(
-        "systems",
-        ListOf(Text("a system's name"), "a list of systems"),
-        "The systems that it runs; default: all.",
-    ),
-    Key(
-        "vars",
-        VARS,
-        "What is set for launches: by system id, or '*' for every system.",
-        argument="assignments",
-    ),
-    PUBLIC_ENVIRONMENT,
-    Key(
-        "control",
-        Record(
-            Control,
-            Key(
-                "vars",
-                VARS,
-                "What makes a launch one of the accepted software; it goes before all that is set "
-                "otherwise.",
-                required=True,
-                argument="assignments",
+
+@cache
+def cluster_keys() -> tuple[Key, ...]:
+    """Return the keys of ``cluster.yaml``; they are not needed where no such file is read."""
+    from pytest_dlperf.config.assignments import VARS
+    from pytest_dlperf.config.launch_shapes import PUBLIC_ENVIRONMENT
+
+    return (
+        ESTIMATOR,
+        Key("description", Text(), "What it is, for the reader."),
+        Key(
+            "systems",
+            ListOf(Text("a system's name"), "a list of systems"),
+            "The systems that it runs; default: all.",
+        ),
+        Key(
+            "vars",
+            VARS,
+            "What is set for launches: by system id, or '*' for every system.",
+            argument="assignments",
+        ),
+        PUBLIC_ENVIRONMENT,
+        Key(
+            "control",
+            Record(
+                Control,
+                Key(
+                    "vars",
+                    VARS,
+                    "What makes a launch one of the accepted software; it goes before all that "
+                    "is set otherwise.",
+                    required=True,
+                    argument="assignments",
+                ),
+                Key("description", Text(), "What the accepted software is."),
             ),
-            Key("description", Text(), "What the accepted software is."),
+            "The accepted software, to be run beside what is tested after a case has regressed.",
         ),
-        "The accepted software, to be run beside what is tested after a case has regressed.",
-    ),
-    Key("devices_per_node", Integer(1), "Devices of hosts that are given without a number."),
-    Key(
-        "python",
-        Text("a Python interpreter"),
-        "The Python on the nodes, 3.6 or newer, that supervises a run; default: python3.",
-    ),
-    Key(
-        "scratch",
-        Text("the absolute path of a folder", pattern="^/"),
-        "The folder on every node in which runs make their own; default: /tmp. Choose a large "
-        "local disk if trainers leave checkpoints, or /tmp lies in memory.",
-    ),
-    Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
-    Key("machine", MACHINE, MACHINE_HELP),
-    Key(
-        "peak_tflops",
-        MapOf(
-            Number(unit="TFLOP/s"),
-            "a mapping of precisions to numbers",
-            names=PRECISION_PATTERN,
-            refused="is not a precision such as bf16",
+        Key("devices_per_node", Integer(1), "Devices of hosts that are given without a number."),
+        Key(
+            "python",
+            Text("a Python interpreter"),
+            "The Python on the nodes, 3.6 or newer, that supervises a run; default: python3.",
         ),
-        "Peak of one device in TFLOP/s, by precision, for mfu; default: published ones.",
-    ),
-    Key("hardware", FACTS, "Free facts for the reader, by name."),
-    Key("software", FACTS, "Versions for the reader, by name."),
-)
-"""The keys of ``cluster.yaml``."""
+        Key(
+            "scratch",
+            Text("the absolute path of a folder", pattern="^/"),
+            "The folder on every node in which runs make their own; default: /tmp. Choose a large "
+            "local disk if trainers leave checkpoints, or /tmp lies in memory.",
+        ),
+        Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
+        Key("machine", MACHINE, MACHINE_HELP),
+        Key(
+            "peak_tflops",
+            MapOf(
+                Number(unit="TFLOP/s"),
+                "a mapping of precisions to numbers",
+                names=PRECISION_PATTERN,
+                refused="is not a precision such as bf16",
+            ),
+            "Peak of one device in TFLOP/s, by precision, for mfu; default: published ones.",
+        ),
+        Key("hardware", FACTS, "Free facts for the reader, by name."),
+        Key("software", FACTS, "Versions for the reader, by name."),
+    )
 
 
 def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster:
@@ -189,7 +193,7 @@ def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster
     if not file.exists():
         return Cluster(name=name, directory=file.parent)
     build = partial(Cluster, name=name, directory=file.parent)
-    return load(file, Record(build, *CLUSTER_KEYS).read)
+    return load(file, Record(build, *cluster_keys()).read)
 
 
 def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[str]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from fractions import Fraction
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.formats.facts import CASE_FACTS
 
@@ -74,7 +73,7 @@ EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 # Short numbers only, so that no result is out of a float's range.
-_OPERATORS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -142,7 +141,7 @@ def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
                 )
         if arithmetic is not None and arithmetic[2] == "/":
             divisor = arithmetic[3]
-            if divisor in _MAY_BE_ZERO or (divisor[0].isdigit() and not Fraction(divisor)):
+            if divisor in _MAY_BE_ZERO or (divisor[0].isdigit() and not float(divisor)):
                 yield f"{template!r} divides by zero in {match[0]}"
 
 
@@ -172,6 +171,8 @@ def _unknown(template: str, placeholder: str, name: str, known: Collection[str])
 
 def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
     """Return a whole number where the result is one, else its shortest decimal form."""
+    from fractions import Fraction
+
     name, operation, other = arithmetic.groups()
     number = other if other[0].isdigit() else str(values[other])
     result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))

@@ -37,20 +37,17 @@ TOKENS: Final = re.compile(
 _AROUND: Final = "the text itself; what stands around a group need not belong to it"
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 _TWICE: Final = "what may stand there a second time"
-_REFUSED: Final = tuple(
-    (re.compile(token), name, remedy)
-    for token, name, remedy in (
-        (r"\(\?<?[=!]", "look-around", _AROUND),
-        (r"\\(?![1-3][0-7]{2})[1-9][0-9]*|\(\?P=", "a reference to a group", _TWICE),
-        (r"\(\?\(", "a condition", "alternatives: (?:…|…)"),
-        (r"\(\?>", "an atomic group", "(?:…)"),
-        (r"(?:[*+?]|\{.*\})\+", "a possessive repetition", "it without the last +"),
-        (r"\(\?#", "a comment", "it into the file, behind a #"),
-        (r"\(\?[a-z]*[aLux]", "a flag", "the expression without it; known are i, m and s"),
-        (r"\\A", r"\A", "^, the begin of a line"),
-        (r"\\Z", r"\Z", "$, the end of a line"),
-        (r"\{,.*", "a repetition without a least number", "{0,…}"),
-    )
+_REFUSED: Final = (
+    (r"\(\?<?[=!]", "look-around", _AROUND),
+    (r"\\(?![1-3][0-7]{2})[1-9][0-9]*|\(\?P=", "a reference to a group", _TWICE),
+    (r"\(\?\(", "a condition", "alternatives: (?:…|…)"),
+    (r"\(\?>", "an atomic group", "(?:…)"),
+    (r"(?:[*+?]|\{.*\})\+", "a possessive repetition", "it without the last +"),
+    (r"\(\?#", "a comment", "it into the file, behind a #"),
+    (r"\(\?[a-z]*[aLux]", "a flag", "the expression without it; known are i, m and s"),
+    (r"\\A", r"\A", "^, the begin of a line"),
+    (r"\\Z", r"\Z", "$, the end of a line"),
+    (r"\{,.*", "a repetition without a least number", "{0,…}"),
 )
 _PLAIN: Final = re.compile(
     r"\\[dDwWbsStnrfv]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsStnrfv]|\\[^\w\s])*\]"
@@ -63,7 +60,7 @@ _ATOM: Final = re.compile(
     r"\\[dDwWsSt]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsSt]|\\[^\w\s])*\]|[^\\\[\]{}()*+?|^$]", re.DOTALL
 )
 _BYTES: Final = tuple(bytes((each,)) for each in range(256))
-_MARKS: Final = re.compile(
+_MARKS: Final = (
     rb"(?: {0,9}[0-9]{1,6}: "  # srun --label
     rb"|(?:\w{3} \w{3} {1,2}[0-9]{1,2} [0-9:]{8} [0-9]{4})?"  # mpirun
     rb"\[[0-9]{1,5},[0-9]{1,6}\]<std\w{3}>: ?"
@@ -172,7 +169,7 @@ class Expression(Struct, frozen=True, dict=True):
         spans = None
         for spans in self._all(text, 0, end):
             yield Match(text, spans, self.groupindex)
-        marks = None if spans else _MARKS.match(text, 0, end)
+        marks = None if spans else _marks().match(text, 0, end)
         if marks is not None:
             for spans in self._all(text[marks.end() : end], 0, end - marks.end()):
                 moved = [(a, b) if a < 0 else (a + marks.end(), b + marks.end()) for a, b in spans]
@@ -220,6 +217,11 @@ class Expression(Struct, frozen=True, dict=True):
         return _engine(self.pattern)
 
 
+@cache
+def _marks() -> re.Pattern[bytes]:
+    return re.compile(_MARKS)
+
+
 def _engine(pattern: str) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
     """Compile for RE2: what it returns gives the spans of all and of each group, from a place on.
 
@@ -251,7 +253,7 @@ def compiled(expression: str) -> Expression:
     tokens = TOKENS.findall(expression)
     for token in tokens:
         for refused, name, remedy in _REFUSED:
-            if refused.fullmatch(token):
+            if re.fullmatch(refused, token):
                 raise ValueError(
                     f"{expression!r}: {name} ({token}) cannot be used here; write {remedy}"
                 )

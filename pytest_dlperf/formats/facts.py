@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+import re
+from functools import cached_property, partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,6 @@ from msgspec import Struct
 from pytest_dlperf.formats.expressions import Expression, compiled
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Mapping
 
     from pytest_dlperf.model.case import Case
@@ -56,7 +56,7 @@ _SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
 """How logs say whether an option is there."""
 
 
-class Fact(Struct, frozen=True, kw_only=True):
+class Fact(Struct, frozen=True, dict=True):
     """Something a log says about the run, which the case has declared.
 
     The pattern's only group is the value. ``name`` is how the log calls it. What the case does not
@@ -64,7 +64,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    pattern: re.Pattern[bytes] | Expression
+    pattern: bytes | Expression
     declared: Callable[[Case], object]
     values: Mapping[str, object] = {}
     """What printed values mean to a case, where it has another word; one of several, in a set."""
@@ -72,6 +72,11 @@ class Fact(Struct, frozen=True, kw_only=True):
     """Which option of the case it tells of, if any; compared where a case of the system has it."""
     replaces: str | None = None
     """The fact that does not count where this one stands."""
+
+    @cached_property
+    def expression(self) -> re.Pattern[bytes] | Expression:
+        """The pattern, compiled when a log is first searched: listing tests needs none."""
+        return re.compile(self.pattern) if isinstance(self.pattern, bytes) else self.pattern
 
     def agrees(self, text: str, case: Case) -> bool:
         """Say whether a printed value is what the case says."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.facts import CASE_FACTS, Fact
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_dlperf.model.case import Case
 
@@ -75,10 +75,6 @@ def _switch(yes: object, no: object) -> dict[str, object]:
     return {"True": yes, "true": yes, "1": yes, "False": no, "false": no, "0": no}
 
 
-def _fact(name: str, pattern: bytes, declared: Callable[[Case], object], **more: Any) -> Fact:
-    return Fact(name=name, pattern=re.compile(pattern), declared=declared, **more)
-
-
 # All repetitions are bounded: a line may be long and full of begins of records, and each of them
 # must cost little.
 #
@@ -106,17 +102,17 @@ _PADDLE_RESNET: Final = LogFormat(
     time_form=re.compile(rb"[0-9]+\.[0-9]{4}"),
     facts=(
         # The blank in front tells it from test_batch_size.
-        _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
-        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
-        _fact("use_fp16", rb" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
-        _fact(
+        Fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
+        Fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
+        Fact("use_fp16", rb" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
+        Fact(
             "use_dali",
             rb" use_dali : " + _SWITCH,
             _dali,
             values=_switch(yes=True, no=False),
             option="dali",
         ),
-        _fact(
+        Fact(
             "use_dynamic_loss_scaling",
             rb" use_dynamic_loss_scaling : " + _SWITCH,
             _scales_statically,
@@ -152,35 +148,35 @@ _DLLOGGER: Final = LogFormat(
     time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{6})?"),
     even_epochs=True,
     facts=(
-        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
-        _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
-        _fact(
+        Fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
+        Fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
+        Fact(
             "fp16",
             _PARAMETERS + rb" fp16 : " + _SWITCH,
             _precision,
             values=_switch(frozenset({"fp16"}), _FULL | _HALF | _WITHOUT_SWITCH),
         ),
-        _fact(
+        Fact(
             "amp",
             _PARAMETERS + rb" amp : " + _SWITCH,
             _precision,
             values=_switch(_HALF, _FULL | {"fp16"}),
         ),
-        _fact(
+        Fact(
             "amp",
             rb" - PARAMETER (?!%b fp16 : (?:True|1)\b)%b amp : (False|0)\b"
             % (_SAME_LINE, _SAME_LINE),
             _precision,
             values=_switch(None, _FULL),
         ),
-        _fact(
+        Fact(
             "dynamic_loss_scale",
             _PARAMETERS + rb" dynamic_loss_scale : " + _SWITCH,
             _scales_statically,
             values=_switch(yes=False, no=True),
             option="static_loss_scale",
         ),
-        _fact(
+        Fact(
             "data_backend",
             _PARAMETERS + rb" data_backend : (dali|pytorch|syntetic)\b",
             _dali,
@@ -230,16 +226,16 @@ _PLSC: Final = LogFormat(
     even_epochs=True,
     time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2},[0-9]{3}"),
     facts=(
-        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
-        _fact(
+        Fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
+        Fact(
             "Set train batch size to",
             rb"Set train batch size to " + _COUNT,
             _BATCH_PER_REPLICA,
             replaces="train_batch_size",
         ),
-        _fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
-        _fact("loss_type", rb"\tloss_type: ([a-z_]{1,40})\b", _arcface),
-        _fact(
+        Fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
+        Fact("loss_type", rb"\tloss_type: ([a-z_]{1,40})\b", _arcface),
+        Fact(
             "Set loss_type to",
             rb"Set loss_type to ([a-z_]{1,40})\b",
             _arcface,
@@ -271,15 +267,15 @@ _TF_MODELS_BERT: Final = LogFormat(
     first_step=1,
     ranks=Ranks.ONE,
     facts=(
-        _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
+        Fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
         # What TensorFlow says by itself; without these lines nothing is known.
-        _fact(
+        Fact(
             "mixed precision",
             rb"Mixed precision compatibility check \((mixed_float16)\)",
             _precision,
             values={"mixed_float16": _HALF},
         ),
-        _fact(
+        Fact(
             "that it uses",
             rb"Compiled cluster using (XLA)!",
             _xla,
@@ -301,7 +297,7 @@ _DLPERF: Final = LogFormat(
     first_step=1,
     ranks=Ranks.LOCAL,
     facts=tuple(
-        _fact(
+        Fact(
             name,
             rb"dlperf run [^\n\r\0]{0,300}\b%b=([0-9a-z]{1,15})\s" % name.encode(),
             declared,

@@ -97,7 +97,7 @@ class FactCheck:
         for fact in facts:
             if not there[self._texts[id(fact)]]:
                 continue
-            for at, said in _found(fact.pattern, lines, begin, end):
+            for at, said in _found(fact.expression, lines, begin, end):
                 if (id(fact), said) in self._agreed:
                     continue
                 self._stand.add(fact.name)
@@ -244,4 +244,4 @@ def _begin_of(fact: Fact) -> bytes:
     if isinstance(fact.pattern, Expression):
         # The lines of those are looked for by a text already, colours left out.
         return b""
-    return next(filter(None, texts_of(fact.pattern.pattern.decode())), b"")
+    return next(filter(None, texts_of(fact.pattern.decode())), b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import threading
 import time
@@ -56,13 +55,20 @@ class WorkerInput(Struct, frozen=True):
 
 def hand_to_worker(node: Any, given: WorkerInput) -> None:
     """Put the input of a new worker where xdist sends it."""
+    import pickle
+
     node.workerinput[_KEY] = pickle.dumps(given)
 
 
 def worker_input(config: pytest.Config) -> WorkerInput | None:
     """Return what the controller handed this worker; ``None`` without, and on the controller."""
     given = getattr(config, "workerinput", {}).get(_KEY)
-    return None if given is None else pickle.loads(given)  # noqa: S301 - ours
+    if given is None:
+        return None
+    import pickle
+
+    handed: WorkerInput = pickle.loads(given)  # noqa: S301 - ours
+    return handed
 
 
 def hold_folders(session_dir: Path, shared_folder: Path | None) -> None:

@@ -244,7 +244,7 @@ class HeadOfLog:
         for fact in log_format.facts:
             values: dict[str, None] = {}
             for region in self._with_end():
-                for match in fact.pattern.finditer(region.buffer, 0, region.end):
+                for match in fact.expression.finditer(region.buffer, 0, region.end):
                     values[(match[1] or b"").decode(errors="replace")] = None
                 if len(values) > 1:
                     break
