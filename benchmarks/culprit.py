@@ -39,7 +39,7 @@ LOSSES: Final = (1.5, 2.0, 3.0, 5.0)
 """In units of the CV."""
 SHAPES: Final = ("normal", "heavy", "skewed")
 """Of the noise between runs. Hunts take them in turn, and both directions of the metric."""
-MOST_RUNS: Final = 300
+MAX_RUNS: Final = 300
 RUNS_OF_A_SITTING: Final = (6, 12)
 RUNS_OF_AN_END: Final = range(5, 16)
 TWO: Final = (0.6, 0.4)
@@ -119,11 +119,11 @@ CONDITIONS: Final = {
 }
 STATED: Final = (0.95, 0.96)
 """Hunts that say they are so sure …"""
-LEAST_OF_STATED: Final = 0.93
+MIN_RIGHT: Final = 0.93
 """… are right in this part at least."""
 FAINT: Final = ((16, 1.0), (64, 1.0))
 """Candidates and losses, in units of the CV, for which the forecast is held against hunts."""
-MOST_OFF: Final = 0.25
+MAX_OFF: Final = 0.25
 
 
 class Cell(Struct, frozen=True):
@@ -280,8 +280,8 @@ def play(cell: Cell, number: int) -> Played:
     if hunt is None:
         return Played(None, 0, bound, 0.0, 0)
     search, runs = Search(hunt), 0
-    per_sitting = MOST_RUNS if condition.sittings is None else RUNS_OF_A_SITTING[number % 2]
-    while runs < MOST_RUNS:
+    per_sitting = MAX_RUNS if condition.sittings is None else RUNS_OF_A_SITTING[number % 2]
+    while runs < MAX_RUNS:
         sitting = runs // per_sitting
         setting = search.next_query(sitting)
         if setting is None:
@@ -389,7 +389,7 @@ class FaintField(NamedTuple):
     def missed(self, errors: float, hunts: int) -> Iterator[str]:
         """Yield what was told wrongly."""
         where = f"The forecast for {self.candidates} candidates and {self.loss:g} CV"
-        if abs(self.told_runs / self.runs - 1) > MOST_OFF + errors / 2 / math.sqrt(hunts):
+        if abs(self.told_runs / self.runs - 1) > MAX_OFF + errors / 2 / math.sqrt(hunts):
             yield f"{where}: {self.told_runs:.0f} runs, it were {self.runs:.0f}"
         if self.right < self.told_certainty - 0.02 - errors * math.sqrt(0.05 / hunts):
             yield f"{where}: {self.told_certainty:.2f} sure, right in {self.right:.2f}"
@@ -445,7 +445,7 @@ def main() -> int:
             missed += [line for field in own for line in field.missed(errors)]
             said, right = stated(own)
             chance = errors * math.sqrt(0.05 / max(said, 1))
-            if right < LEAST_OF_STATED - chance:
+            if right < MIN_RIGHT - chance:
                 missed.append(f"{CONDITIONS[name].title}: right in {right:.3f} where 95 % are said")
         faint = [] if options.only else list(pool.map(FaintField.of, FAINT, [hunts] * len(FAINT)))
     for one in faint:

@@ -93,7 +93,7 @@ UNSEEN: Final = frozenset(
     }
 )
 """What cannot always be seen: what is left may be what some trainer prints, or slow steps."""
-MOST_UNSEEN: Final = 0.01
+MAX_UNSEEN: Final = 0.01
 """The part of its mutants that may be wrong."""
 FAULTS: Final = (Verdict.WRONG, Verdict.FALSE_ALARM, Verdict.CRASH, Verdict.HANG)
 
@@ -141,7 +141,7 @@ def is_fooled(tally: Tally) -> bool:
             return True
     return any(
         tally.of(damage, Verdict.WRONG)
-        > max(2, MOST_UNSEEN * sum(tally.of(damage, verdict) for verdict in Verdict))
+        > max(2, MAX_UNSEEN * sum(tally.of(damage, verdict) for verdict in Verdict))
         for damage in UNSEEN
     )
 

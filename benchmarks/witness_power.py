@@ -41,7 +41,7 @@ FLUSH_S: Final = 5.0
 BATCH: Final = 4
 FAR_OFF: Final = ("micro-batch", "4 x too slow")
 NEEDED: Final = 0.99
-LEAST_S: Final = 2.0
+MIN_WINDOW_S: Final = 2.0
 # By what the true time of a step is multiplied before it is printed; None leaves out the loader.
 TIMES: Final = {
     "sound": 1.0,
@@ -229,7 +229,7 @@ def main() -> int:
             said, came = judged(made, times, dice, Path(folder, f"run_{number}.log"))
             cries += times == "sound" and said == "caught"
             for table, row in (("came", came), ("window", f"{window_s} s"), ("shape", shape)):
-                wanted = window_s >= LEAST_S if table == "came" else came != AT_ONCE
+                wanted = window_s >= MIN_WINDOW_S if table == "came" else came != AT_ONCE
                 if wanted:
                     found[table, row, times][said] += 1
     show(found)

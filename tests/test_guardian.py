@@ -428,8 +428,8 @@ def test_what_forks_all_the_time_does_not_escape(kind: str) -> None:
         "mark = (lambda: processes.set_mark(marker)) if kind == 'limits' else None\n"
         "environment = {processes.MARKER: marker} if kind == 'environment' else {}\n"
         "subprocess.run(program, env=environment, preexec_fn=mark)\n"
-        "below = processes.Below(os.getpid())\n"
-        "ours = below if kind == 'below' else processes.Marked(marker)\n"
+        "below = processes.Descendants(os.getpid())\n"
+        "ours = below if kind == 'below' else processes.MarkedProcesses(marker)\n"
         "print(processes.end_all(ours, 5.0), ours.look())\n"
     )
     for _ in range(3):

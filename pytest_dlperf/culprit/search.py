@@ -28,7 +28,7 @@ _OUTLIER_WIDTH: Final = 4.0
 
 _STEP: Final = 0.4
 _REACH: Final = 3.0
-_MOST_POINTS: Final = 100
+_MAX_POINTS: Final = 100
 """Grids have a point every so many deviations between runs, as far as so many standard errors: at
 most so many on each side."""
 
@@ -48,7 +48,7 @@ _WASTE: Final = 1.15
 """Runs that a hunt takes, in those that its information would take."""
 
 _GIVEN_UP: Final = 5
-_LEAST_GIVEN_UP: Final = 100
+_MIN_RUNS_GIVEN_UP: Final = 100
 """A hunt is given up after so many times the runs that were expected at first, and so many."""
 
 _TAIL: Final = 3.5
@@ -64,7 +64,7 @@ class _Points(NamedTuple):
 
     @classmethod
     def normal(cls, mean: float, error: float, step: float, least: float = -math.inf) -> _Points:
-        half = min(max(math.ceil(_REACH * error / step), 2), _MOST_POINTS) if error else 0
+        half = min(max(math.ceil(_REACH * error / step), 2), _MAX_POINTS) if error else 0
         deviations = np.linspace(-_REACH, _REACH, 2 * half + 1) if error else np.zeros(1)
         at, log = mean + error * deviations, -(deviations**2) / 2
         at, log = at[at > least], log[at > least]
@@ -208,7 +208,7 @@ class Search:
     def is_given_up(self) -> bool:
         """Whether it took so many runs that levels or noise cannot be what they seemed."""
         runs = sum(one.worse is not None for one in self.observations)
-        if runs < _LEAST_GIVEN_UP:
+        if runs < _MIN_RUNS_GIVEN_UP:
             return False
         return runs >= _GIVEN_UP * Search(self.hunt).finding().runs_left
 

@@ -35,7 +35,7 @@ _SHOWN: Final = 8
 _Path: TypeAlias = "tuple[str, ...]"
 
 
-class Found(Struct, frozen=True):
+class FoundRecord(Struct, frozen=True):
     """A record with numbers, the byte at which it begins, and what is wrong with it."""
 
     match: Match
@@ -53,7 +53,7 @@ class _Unread(Struct, frozen=True):
 class CsvTable(CsvRecord, frozen=True):
     """Rows of CSV below a line that names the columns."""
 
-    def find(self, text: bytes) -> Iterator[Found]:
+    def find(self, text: bytes) -> Iterator[FoundRecord]:
         """Find the rows; one without a value, or with too many or few cells, has a problem."""
         header: Header | None = None
         end = 0
@@ -65,11 +65,11 @@ class CsvTable(CsvRecord, frozen=True):
             match = self.row(bare, header) if header is not None and named is None else None
             if match is not None:
                 empty = [key for group, key in self.keys.items() if match[group] is None]
-                yield Found(match, begin, f"{empty[0]!r} is empty" if empty else None)
+                yield FoundRecord(match, begin, f"{empty[0]!r} is empty" if empty else None)
             elif header is not None and named is None:
                 problem = self._why_no_row(header, header.cells(bare), has_end=bare != line)
                 if problem is not None:
-                    yield Found(_no_match(self), begin, problem)
+                    yield FoundRecord(_no_match(self), begin, problem)
             header = named or header
 
     def _why_no_row(self, header: Header, cells: Sequence[bytes], *, has_end: bool) -> str | None:
@@ -101,12 +101,12 @@ class JsonTree(Keyed, frozen=True):
         paths = {group: tuple(path.split(".")) for group, path in self.keys.items()}
         return {group: path for group, path in paths.items() if group.startswith(VALUE)}
 
-    def find(self, text: bytes) -> Iterator[Found]:
+    def find(self, text: bytes) -> Iterator[FoundRecord]:
         """Find the values of all documents; where one is missing or no number is a problem."""
-        cut: Found | None = None
+        cut: FoundRecord | None = None
         for document, offset in _documents(text):
             if isinstance(document, _Unread):
-                cut = Found(_no_match(self), offset, document.why) if document.is_cut else cut
+                cut = FoundRecord(_no_match(self), offset, document.why) if document.is_cut else cut
                 continue
             cut = None
             said = {path: _at(document, tuple(path.split("."))) for path in self.where}
@@ -114,7 +114,7 @@ class JsonTree(Keyed, frozen=True):
                 first = next(iter(self._values.values()))
                 found = [self._record(document, wild, offset) for wild in _wild(document, first)]
                 if self.where and not found:
-                    found = [Found(_no_match(self), offset, _missing(document, first))]
+                    found = [FoundRecord(_no_match(self), offset, _missing(document, first))]
                 yield from found
         if cut is not None:
             yield cut
@@ -128,7 +128,7 @@ class JsonTree(Keyed, frozen=True):
             why = document.why
         return why
 
-    def _record(self, document: Any, wild: _Path, offset: int) -> Found:
+    def _record(self, document: Any, wild: _Path, offset: int) -> FoundRecord:
         problem, texts = None, {}
         for group, key in self.keys.items():
             path = _filled(tuple(key.split(".")), wild)
@@ -137,7 +137,7 @@ class JsonTree(Keyed, frozen=True):
             if not is_number and (group in self._values or _text(found) is None):
                 problem = problem or f"{'.'.join(path)} is {_shown(found)}"
             texts[group] = (_text(found) or "").encode("utf-8", "surrogateescape")
-        return Found(_match(texts, self.groupindex), offset, problem)
+        return FoundRecord(_match(texts, self.groupindex), offset, problem)
 
 
 def _documents(text: bytes) -> Iterator[tuple[Any, int]]:

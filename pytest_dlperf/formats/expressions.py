@@ -71,7 +71,7 @@ _MARKS: Final = (
     rb"\[[^\]\n]{0,200}\] ?)+"  # tqdm
 )
 """What launchers and bars print in front of a program's line."""
-_MOST_ON_A_LINE: Final = 1000
+_MAX_MATCHES_ON_A_LINE: Final = 1000
 """Matches of a line to go through: each may look at the rest of a line that may be long."""
 
 
@@ -200,7 +200,7 @@ class Expression(Struct, frozen=True, dict=True):
             yield spans
             begin = stop + (start == stop)
             count += 1
-            if count == _MOST_ON_A_LINE:
+            if count == _MAX_MATCHES_ON_A_LINE:
                 if text.find(b"\n", since, begin) < 0:
                     raise BrokenContractError(
                         f"a line matches '{self.pattern}' more than {count} times"

@@ -21,9 +21,9 @@ ANY: Final = "*"
 """What ``where`` says of a key that only has to be there."""
 
 _LONGEST_LINE: Final = 64 * 1024
-_MOST_OBJECTS: Final = 100
+_MAX_OBJECTS: Final = 100
 """How many begins of objects on a line are tried: each may go on to the line's end."""
-_DEEPEST: Final = 50
+_MAX_DEPTH: Final = 50
 _DELIMITERS: Final = (",", ";", "\t")
 
 _TOKEN: Final = re.compile(
@@ -100,7 +100,7 @@ class JsonRecord(Keyed, frozen=True):
     def finditer(self, text: bytes) -> Iterator[Match]:
         """Find all records of a line."""
         begin = text.find(b"{")
-        for _ in range(_MOST_OBJECTS):
+        for _ in range(_MAX_OBJECTS):
             if begin < 0 or len(text) > _LONGEST_LINE:
                 return
             spans: dict[str, _Span] = {}
@@ -127,7 +127,7 @@ class JsonRecord(Keyed, frozen=True):
                 if key is not None and token[group] not in _NOTHING:
                     spans.setdefault(key, token.span(group))
             elif mark in _CLOSES:
-                if len(brackets) == _DEEPEST:
+                if len(brackets) == _MAX_DEPTH:
                     return None
                 brackets.append(_OpenBracket(mark, inner.path))
             elif mark == _CLOSES[inner.mark]:

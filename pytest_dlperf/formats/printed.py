@@ -19,8 +19,8 @@ _CLOCK: Final = re.compile(
 )
 _DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,30}))?")
 _PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
-_LEAST_EPOCH: Final = 10**11
-_GREATEST_EPOCH: Final = 10**14
+_MIN_EPOCH: Final = 10**11
+_MAX_EPOCH: Final = 10**14
 _THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
 _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
@@ -73,7 +73,7 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
     if number is None:
         raise BrokenContractError(f"{shown(text)} is not a number of {timing.value}", offset=offset)
     whole, part = number["whole"], number["part"] or b""
-    if timing is Timing.EPOCH_MILLISECONDS and not _LEAST_EPOCH < int(whole) < _GREATEST_EPOCH:
+    if timing is Timing.EPOCH_MILLISECONDS and not _MIN_EPOCH < int(whole) < _MAX_EPOCH:
         raise BrokenContractError(
             f"{text.decode()!r} is not a time of these years in milliseconds since 1970; seconds "
             "are of the group timestamp",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.formats.documents import Found
+    from pytest_dlperf.formats.documents import FoundRecord
     from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.logs.lines import Lines
 
@@ -74,7 +74,7 @@ class Numbers:
                     self._add(match, group, more, offset, step)
         return found
 
-    def take_found(self, found: Iterable[Found]) -> None:
+    def take_found(self, found: Iterable[FoundRecord]) -> None:
         """Take the numbers of records that were found by key."""
         for one in found:
             if one.problem is not None:

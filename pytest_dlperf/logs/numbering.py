@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""
-_LEAST_INTERVAL: Final = 2
+_MIN_INTERVAL: Final = 2
 """Odd numbers may be those of every second step from either 0 or 1 on."""
 
 
@@ -65,7 +65,7 @@ class StepNumbers:
         Numbers such as 19, 39, 59 are of steps that begin with 0, and of every twentieth of them.
         """
         interval = following - number
-        if self.first is None and interval > _LEAST_INTERVAL and (number + 1) % interval == 0:
+        if self.first is None and interval > _MIN_INTERVAL and (number + 1) % interval == 0:
             self.first = 0
 
     def note_length(self, epoch: bytes, buffer: bytearray, start: int) -> None:

@@ -40,7 +40,7 @@ NOTHING = {
 """What is found where no device is."""
 
 
-class Look:
+class AcceleratorQuery:
     """A look at this host's accelerators, in a thread for each kind: some tool may hang."""
 
     def __init__(self, only: "str | None" = None) -> None:

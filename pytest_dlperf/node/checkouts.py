@@ -30,8 +30,8 @@ _LONGEST = 300
 """Characters of an author's name or a title."""
 
 _CODE = (".py", ".sh", ".yaml", ".yml", ".toml", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp")
-_MOST_ENTRIES = 4000
-_MOST_BYTES = 20_000_000
+_MAX_ENTRIES = 4000
+_MAX_BYTES = 20_000_000
 
 
 def find_checkouts(paths: "Mapping[str, str]", found: "dict[str, dict[str, Any]]") -> None:
@@ -80,11 +80,11 @@ def _is_in_checkout(folder: str) -> bool:
 
 def _digest(path: str) -> "str | None":
     """Digest the names and contents of code; ``None`` without any, and where it is too much."""
-    digest, left, entries, is_empty = hashlib.sha256(), _MOST_BYTES, 0, True
+    digest, left, entries, is_empty = hashlib.sha256(), _MAX_BYTES, 0, True
     try:
         for file in _files(path):
             entries += 1
-            if entries > _MOST_ENTRIES:
+            if entries > _MAX_ENTRIES:
                 return None
             if not file.endswith(_CODE) and file != path:
                 continue

@@ -17,8 +17,8 @@ _SEARCH_S = 0.5
 _AT_ONCE_BYTES = 65536
 _LONGEST_LINE = 1 << 20
 _KNOWN_AGAIN_BYTES = 64
-_MOST_FILES = 64
-_LARGEST_BYTES = 1 << 25
+_MAX_FILES = 64
+_MAX_BYTES = 1 << 25
 
 
 class Followed:
@@ -50,7 +50,7 @@ class Followed:
         if hurry or now >= self._search_at:
             self._search_at = now + _SEARCH_S
             for path in self._found():
-                if path not in self._files and len(self._files) < _MOST_FILES:
+                if path not in self._files and len(self._files) < _MAX_FILES:
                     self._files[path] = _File(path)
         for file in self._files.values():
             lines = file.take()
@@ -72,7 +72,7 @@ class Followed:
                 is_new = (status.st_size, status.st_mtime_ns) != file.seen
                 if is_new and stat.S_ISREG(status.st_mode):
                     with open(path, "rb") as opened:  # noqa: PTH123 - as above
-                        text = opened.read(_LARGEST_BYTES)
+                        text = opened.read(_MAX_BYTES)
                     found += text if text.endswith(b"\n") else text + b"\n"
         return found
 

@@ -17,7 +17,14 @@ import socket
 import time
 
 from pytest_dlperf.node.locks import acquire_socket_lock
-from pytest_dlperf.node.processes import Below, become_reaper, import_for_forks, rename, send, state
+from pytest_dlperf.node.processes import (
+    Descendants,
+    become_reaper,
+    import_for_forks,
+    rename,
+    send,
+    state,
+)
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
 
 TYPE_CHECKING = False  # typing's own would cost its import
@@ -120,7 +127,7 @@ class _Watcher:
         report(supervisor_killed=fate)
         for process in watched:
             send(process, signal.SIGKILL)
-        left = self._remains.end(Below(os.getpid()), pause=self._pause)
+        left = self._remains.end(Descendants(os.getpid()), pause=self._pause)
         for lock in locks:
             if lock is not None:
                 lock.close()
@@ -219,7 +226,7 @@ class _Guardian(_Watcher):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
             if not self._remains.left:
-                left = Remains().end(Below(os.getpid()))
+                left = Remains().end(Descendants(os.getpid()))
                 report(final={"left": left})
 
     def _forward(self, number: int, _frame: "FrameType | None") -> None:

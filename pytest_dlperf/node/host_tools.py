@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOOL_LIMIT_S = 8.0
 NO_ANSWER = -signal.SIGKILL
 _EXIT_LIMIT_S = 1.0
-_MOST_BYTES = 1 << 20  # of what a tool prints
+_MAX_BYTES = 1 << 20  # of what a tool prints
 ROOT = ""
 DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
 
@@ -77,7 +77,7 @@ def _read(source: int, deadline: float) -> "bytes | None":
     poll = select.poll()
     poll.register(source)
     printed = b""
-    while len(printed) < _MOST_BYTES:
+    while len(printed) < _MAX_BYTES:
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             return None
         piece = os.read(source, 65536)

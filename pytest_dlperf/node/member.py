@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_dlperf.node.locks import held_range
 from pytest_dlperf.node.probe import look
-from pytest_dlperf.node.processes import KILL_LIMIT_S, Below, become_reaper, end_all
+from pytest_dlperf.node.processes import KILL_LIMIT_S, Descendants, become_reaper, end_all
 from pytest_dlperf.node.remains import clean_up
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Member:
         status = supervisor.wait()
         if status < 0 and not is_known:
             self._tell(supervisor_killed="and its guardian were killed")
-            end_all(Below(os.getpid()), KILL_LIMIT_S)
+            end_all(Descendants(os.getpid()), KILL_LIMIT_S)
             prepared = order["prepare"][rank]
             found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
             watched = {"watched_by": order["markers"][rank], "patience_s": 1.0}

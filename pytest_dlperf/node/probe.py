@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from pytest_dlperf.node.accelerators import NOTHING, Look
+from pytest_dlperf.node.accelerators import NOTHING, AcceleratorQuery
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.containers import filled, ready_image
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
@@ -153,7 +153,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         one.start()
     lock = wanted["lock"].encode("latin-1")
     is_locked = _is_locked(lock)
-    accelerators = Look(wanted["kind"]) if wanted["accelerators"] else None
+    accelerators = AcceleratorQuery(wanted["kind"]) if wanted["accelerators"] else None
     inside = wanted["inside"]
     image_fault, image = (None, None) if inside is None else ready_image(inside)
     trainers = _Trainers() if image_fault is not None else _trainers(wanted)

@@ -34,15 +34,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _PROC = "/proc"
 _FREEZE_LIMIT_S = 1.0
-_MOST_MADE = 256
+_MAX_NEW_PROCESSES = 256
 """So many new processes are looked at one by one; a look at all is as quick for more."""
-_MOST_ROUNDS = 20
+_MAX_ROUNDS = 20
 _EMPTY_LOOKS = 5
 _DEAD = (b"Z", b"X")
 _IS_MARKER = re.compile(r"[0-9a-f]{32}\.[0-9]+\.").fullmatch
 
 
-class Below:
+class Descendants:
     """The processes below one, whatever their session, group or environment."""
 
     def __init__(self, process: int) -> None:
@@ -65,7 +65,7 @@ class Below:
         return False
 
 
-class Marked:
+class MarkedProcesses:
     """The processes of this machine whose marker begins so, but for this one."""
 
     def __init__(self, prefix: str) -> None:
@@ -85,7 +85,7 @@ class Marked:
 
 
 def end_all(
-    ours: "Below | Marked",
+    ours: "Descendants | MarkedProcesses",
     limit_s: float,
     pause: "Callable[[float], object]" = time.sleep,
 ) -> "list[int]":
@@ -127,17 +127,17 @@ def send(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]":
+def _seize(ours: "Descendants | MarkedProcesses", known: "set[int]") -> "tuple[set[int], bool]":
     """Stop all that are found, but for those that are known; say whether none can have escaped."""
     last = newest()
     found = set(ours.look())
     for process in found - known:
         send(process, signal.SIGSTOP)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         seen, last = last, newest()
         if seen == last:
             return found, True
-        if not seen < last <= seen + _MOST_MADE:
+        if not seen < last <= seen + _MAX_NEW_PROCESSES:
             break
         for process in range(seen + 1, last + 1):
             if process not in found and ours.has(process):

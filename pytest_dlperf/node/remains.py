@@ -19,8 +19,8 @@ from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
-    Below,
-    Marked,
+    Descendants,
+    MarkedProcesses,
     end_all,
     marked_runs,
     send,
@@ -38,7 +38,7 @@ AT_END_LIMIT_S = 5.0
 REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 """Time from an order to kill a run to the report of what is left, whatever is stuck."""
 
-_LEAST_LIMIT_S = 1.0
+_MIN_LIMIT_S = 1.0
 _BELOW_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
 _files_instead = []  # type: list[str]
@@ -73,18 +73,20 @@ class Remains:
         if new and self._tell is not None:
             self._tell(json.dumps(new).encode("ascii") + b"\n")
 
-    def end(self, *kinds: "Below", pause: "Callable[[float], object]" = time.sleep) -> "list[int]":
+    def end(
+        self, *kinds: "Descendants", pause: "Callable[[float], object]" = time.sleep
+    ) -> "list[int]":
         """Kill its processes, these kinds first, then those with its marker; say which are left.
 
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
-        marked = () if self.sweep is None else (Marked(self.sweep),)
+        marked = () if self.sweep is None else (MarkedProcesses(self.sweep),)
         left = set()  # type: set[int]
         # Descendants first: what they are doing for other nodes ends with them.
-        both = (*kinds, *marked)  # type: tuple[Below | Marked, ...]
+        both = (*kinds, *marked)  # type: tuple[Descendants | MarkedProcesses, ...]
         for kind in both:
-            limit_s = max(deadline - time.monotonic(), _LEAST_LIMIT_S)
+            limit_s = max(deadline - time.monotonic(), _MIN_LIMIT_S)
             left.update(end_all(kind, limit_s, pause))
         for problem in self._run_at_end(pause):
             report(at_end=problem)
@@ -151,7 +153,7 @@ def end_earlier() -> "tuple[list[int], list[int]]":
     for run, numbers in marked_runs().items() if dead else ():
         if run in dead:
             found.update(numbers)
-            left.update(end_all(Marked(run + "."), KILL_LIMIT_S))
+            left.update(end_all(MarkedProcesses(run + "."), KILL_LIMIT_S))
     return sorted(found), sorted(left)
 
 
@@ -168,7 +170,7 @@ def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) ->
         time.sleep(POLL_S)
     left = set()  # type: set[int]
     for process in watchers(marker):
-        left.update(end_all(Below(process), _BELOW_LIMIT_S))
+        left.update(end_all(Descendants(process), _BELOW_LIMIT_S))
         send(process, signal.SIGKILL)
     left.update(remains.end())
     tell(final={"left": sorted(left)})

@@ -35,7 +35,7 @@ from pytest_dlperf.node.locks import acquire_socket_lock, held_port, held_range,
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
-    Below,
+    Descendants,
     descendants,
     die_with_parent,
     send,
@@ -108,7 +108,7 @@ class Supervisor:
             self._ask_to_end()
             self._signal_program(signal.SIGKILL)
         # Without a child there is no descendant either: those of a child that ended are children.
-        below = [Below(os.getpid())] if self._has_children else []
+        below = [Descendants(os.getpid())] if self._has_children else []
         left = self._remains.end(*below, pause=self._pause)
         if not left:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST: Final = 60_000
 """Characters; GitHub takes 65,536 of them."""
 _PAGE: Final = 100
-_MOST_PAGES: Final = 30
+_MAX_PAGES: Final = 30
 _NOT_FOUND: Final = 404
 _PULL_REQUEST: Final = re.compile(r"refs/pull/([0-9]+)/(?:merge|head)")
 _QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
@@ -104,7 +104,7 @@ class Comments(Notifier):
 
     def _listed(self, address: str) -> Iterator[Mapping[str, Any]]:
         """Yield all of a list, the oldest first."""
-        for page in range(1, _MOST_PAGES + 1):
+        for page in range(1, _MAX_PAGES + 1):
             # Where it is not known, ``sort`` is not heard; then the oldest come first anyway.
             asked = urlencode({"per_page": _PAGE, "page": page, "sort": "asc"})
             found = self._asked("GET", f"{address}{'&' if '?' in address else '?'}{asked}")

@@ -11,7 +11,7 @@ from pytest_dlperf.notices.posting import call, host_of
 if TYPE_CHECKING:
     from pytest_dlperf.notices.notice import Notice
 
-_MOST_BYTES: Final = 10_000
+_MAX_BYTES: Final = 10_000
 """Of a ping's text; such services keep some 10 to 100 kB."""
 
 
@@ -55,7 +55,7 @@ class Healthchecks(Notifier):
             return False
         text = f"{notice.subject}\n\n{notice.text}".encode("utf-8", "backslashreplace")
         signal = "fail" if notice.night.results.interrupted else ""
-        call("POST", self._with(signal), text[:_MOST_BYTES])
+        call("POST", self._with(signal), text[:_MAX_BYTES])
         return True
 
     def _with(self, signal: str) -> str:

@@ -42,9 +42,9 @@ _NO_STEPS: Final = re.compile(
 )
 _NO_STEP_UNIT: Final = re.compile(r" *%|m?s(?:ecs?)?\b")
 _EPOCH_NAMES: Final = ("epoch", "pass")
-_LEAST_RECORDS: Final = 3
-_LEAST_SCORE: Final = 6
-_LEAST_COLUMNS: Final = 2
+_MIN_RECORDS: Final = 3
+_MIN_SCORE: Final = 6
+_MIN_COLUMNS: Final = 2
 _COLUMN: Final = re.compile(r"[A-Za-z_][\w ./()-]{0,60}")
 _NOT_TRAINING: Final = re.compile(
     r"\b(?:test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE
@@ -79,19 +79,19 @@ def guess(kinds: Iterable[LineCluster]) -> Guess | None:
     """Make the likeliest guess of lines that look alike; ``None`` where none fits."""
     best: tuple[float, Guess] | None = None
     for kind in kinds:
-        if kind.count < _LEAST_RECORDS:
+        if kind.count < _MIN_RECORDS:
             continue
         found = _guess_of(kind)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
-    return None if best is None or best[0] < _LEAST_SCORE else best[1]
+    return None if best is None or best[0] < _MIN_SCORE else best[1]
 
 
 def guess_of_table(text: bytes) -> Guess | None:
     """Make a guess of a text that is a table of CSV; ``None`` where it is none, or has no steps."""
     lines = text.split(b"\n")
     names = [cell.strip(' "') for cell in lines[0].decode(errors="replace").split(",")]
-    if len(names) < _LEAST_COLUMNS or not all(map(_COLUMN.fullmatch, names)):
+    if len(names) < _MIN_COLUMNS or not all(map(_COLUMN.fullmatch, names)):
         return None
     rows = [[cell.strip() for cell in line.split(b",")] for line in lines[1:SAMPLES]]
     rows = [row for row in rows if len(row) == len(names)]
@@ -99,7 +99,7 @@ def guess_of_table(text: bytes) -> Guess | None:
     filled = Counter(tuple(map(bool, row)) for row in rows)
     usual = max(filled, key=lambda cells: filled[cells], default=())
     rows = [row for row in rows if tuple(map(bool, row)) == usual]
-    if len(rows) < _LEAST_RECORDS:
+    if len(rows) < _MIN_RECORDS:
         return None
     columns = [
         Column([row[at] or b"-" for row in rows], f"{name}: ", "", is_padded=False)
@@ -178,7 +178,7 @@ def _step_of(columns: Sequence[Column]) -> tuple[int, float] | None:
     found: list[tuple[float, int]] = []
     for at, column in enumerate(columns):
         values, name = column.integers, name_of(column).lower()
-        if values is None or len(set(values)) < _LEAST_RECORDS:
+        if values is None or len(set(values)) < _MIN_RECORDS:
             continue
         if _NO_STEP_UNIT.match(column.behind) or _is_inside_number(column):
             continue

@@ -40,7 +40,7 @@ REACH: Final = 8 * 1024 * 1024
 COMPARED: Final = 512 * 1024
 """Bytes of the head whose lines are compared with each other, which takes ten times as long."""
 _END_COMPARED: Final = 128 * 1024
-MOST_RECORDS: Final = 20_000
+MAX_RECORDS: Final = 20_000
 _ENOUGH_RECORDS: Final = 50
 _BESIDE: Final = 0.1
 """The part of lines that may be missing where each stands beside another."""
@@ -192,7 +192,7 @@ class HeadOfLog:
         """Count the steps of a format; ``None`` where there are none."""
         rows: list[tuple[int, int, bytes]] = []
         offset = -1
-        for at, (_, _, step, epoch, rank, _) in islice(self._records(log_format), MOST_RECORDS):
+        for at, (_, _, step, epoch, rank, _) in islice(self._records(log_format), MAX_RECORDS):
             if not rows:
                 offset = at
             rows.append(_row(log_format, step, epoch, rank))

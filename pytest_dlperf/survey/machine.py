@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.node.accelerators import Look
+from pytest_dlperf.node.accelerators import AcceleratorQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     nodes = _output_of("sinfo", "-h", "-o", "%G")
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
-    found = Look().result(time.monotonic() + _QUERY_LIMIT_S)
+    found = AcceleratorQuery().result(time.monotonic() + _QUERY_LIMIT_S)
     return Machine(
         gpus=len(found["ids"]),
         has_slurm=bool(nodes.strip()) or in_allocation,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from pytest_dlperf.survey.printed_numbers import (
-    MOST_METRICS,
+    MAX_METRICS,
     NUMBER,
     RATE_UNIT,
     TIME_UNIT,
@@ -135,7 +135,7 @@ def last_numbers(text: str) -> Iterator[Proposal]:
                 found.append((-score, at, match, line, unit))
     metrics: dict[str, dict[str, Any]] = {}
     unsure = {}
-    for _, _, match, line, unit in sorted(found, key=lambda one: one[:2])[:MOST_METRICS]:
+    for _, _, match, line, unit in sorted(found, key=lambda one: one[:2])[:MAX_METRICS]:
         label = distinct_name(match["label"], metrics)
         judged, doubt = judged_by(match["label"], unit)
         metrics[label] = {"record": _label_expression(match, line), **judged}

@@ -16,8 +16,8 @@ from pytest_dlperf.model.metric import ENTRY_KEYS, builtin_metrics
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MOST_METRICS: Final = 8
-_LEAST_ROWS: Final = 3
+MAX_METRICS: Final = 8
+_MIN_ROWS: Final = 3
 _TAKEN: Final = {
     *("case", "devices_per_node", "framework", "loss", "metric", "model", "nodes", "options"),
     *("system", "topology", *ENTRY_KEYS, *builtin_metrics("")),
@@ -174,7 +174,7 @@ def _found_tables(lines: Sequence[str]) -> Iterator[_Table]:
             rows.append(cells)
             end += 1
         names = _header(lines[max(at - 4, 0) : at], len(first))
-        is_table = len(rows) >= _LEAST_ROWS and len({row[0] for row in rows}) == len(rows)
+        is_table = len(rows) >= _MIN_ROWS and len({row[0] for row in rows}) == len(rows)
         if is_table and names is not None and _NAMES.fullmatch(_IN_NAME.sub("", names[0]).strip()):
             yield _Table(columns=names, rows=tuple(rows), mark=mark)
         at = end
@@ -244,7 +244,7 @@ def documents(text: str) -> Iterator[Proposal]:
     unsure = {}
     found = sorted(_places(document), key=lambda place: -place[0])
     best = [place for place in found if place[0] > 0] or (found if len(found) == 1 else [])
-    for _, keys, name in best[:MOST_METRICS]:
+    for _, keys, name in best[:MAX_METRICS]:
         judged, doubt = judged_by(name, unit_of(name))
         label = distinct_name(name, metrics)
         naming = _naming_key(document) if count > 1 and len(keys) == 1 else ""

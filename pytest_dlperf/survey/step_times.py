@@ -36,7 +36,7 @@ _COUNTED: Final = re.compile(r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b
 _CLOCK_UNITS: Final = frozenset(("d", "h", "m"))
 """Between the numbers of ``1h 2m 3s``, which no step takes."""
 _FEW: Final = 5
-_MOST_RISE: Final = 0.5
+_MAX_RISING_PART: Final = 0.5
 """The part of all steps at which a time since the start differs from that of the step before."""
 _MOMENTS: Final = (Timing.TIMESTAMP, Timing.EPOCH_MILLISECONDS)
 _EARLIEST: Final = 1e9
@@ -167,7 +167,7 @@ def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> St
     if not _CLOCK_UNITS.isdisjoint((column.before.strip(), column.behind.strip())):
         return None
     # Of a few, any may rise by chance; ranks that print the same do not count twice.
-    rises = rises and len(set(values)) > max(_FEW, _MOST_RISE * steps)
+    rises = rises and len(set(values)) > max(_FEW, _MAX_RISING_PART * steps)
     # The next number, if there is one, shows whose a unit between the two is.
     before, behind = column.before[-_REACH:], column.behind[:_REACH] + "0" * (not is_last)
     time = _time_by_words(at, name, before, behind, rises=rises)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _LABELS: Final = ("rank", "epoch")
 _LONGEST_LINE: Final = 4096
-_NEAR: Final = 256 * 1024
-_PIECE: Final = 1024 * 1024
+_NEAR_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
 
 
 class PrintedRecord(NamedTuple):
@@ -111,7 +111,7 @@ class Evidence(Struct, kw_only=True):
             return offsets[at]
         stamp = texts[at]
         begin = next(before for before in reversed(offsets[:at]) if before >= 0)
-        while text := self.text(begin, begin + _PIECE):
+        while text := self.text(begin, begin + _PIECE_BYTES):
             if (found := text.find(stamp)) >= 0:
                 return begin + found
             begin += max(len(text) - len(stamp), 1)
@@ -131,7 +131,7 @@ class Evidence(Struct, kw_only=True):
         offset = self.place(series, at)
         if offset is None:
             return []
-        before, behind = (_LONGEST_LINE, _NEAR) if later else (_NEAR, _LONGEST_LINE)
+        before, behind = (_LONGEST_LINE, _NEAR_BYTES) if later else (_NEAR_BYTES, _LONGEST_LINE)
         begin = max(offset - before, 0)
         if begin:  # the first line is cut
             begin += self.text(begin, offset).translate(LINE_ENDS).find(b"\n") + 1

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.judges import Evidence
     from pytest_dlperf.logs.steps import Series
 
-_FAR: Final = 5.0
+_MIN_DAMAGE_RATIO: Final = 5.0
 """How many times a number differs where a decimal point may have been lost: ten at least."""
-_NEAR: Final = 1.1
+_MAX_SOUND_RATIO: Final = 1.1
 """By how much it may differ where it cannot have been printed so."""
 _ODD: Final = re.compile(rb"\s|\.|0[0-9]")
 _PREFIXES: Final = b"kKMG"
@@ -52,7 +52,7 @@ class _Form(Struct):
 def _check(series: Series) -> None:
     _, texts, offsets, seconds = series.columns
     median = statistics.median(seconds)
-    if max(seconds) <= _NEAR * median and median <= _NEAR * min(seconds):
+    if max(seconds) <= _MAX_SOUND_RATIO * median and median <= _MAX_SOUND_RATIO * min(seconds):
         return
     forms: dict[tuple[int, bool, bytes], _Form] = {}
     for at, text in enumerate(texts):
@@ -77,7 +77,7 @@ def _check(series: Series) -> None:
             times = max(seconds[at] / median, median / seconds[at])
             if not (alike or is_odd) and not any(0.5 * each < times < 2 * each for each in _WORTHS):
                 continue  # a number below 1k may have no prefix
-            if times > (_NEAR if cannot_be else _FAR):
+            if times > (_MAX_SOUND_RATIO if cannot_be else _MIN_DAMAGE_RATIO):
                 raise BrokenContractError(
                     f"the time is printed as {shown(texts[at])}, unlike the others, and "
                     f"differs {times:.3g} times from their median; a digit or the decimal point "

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.judges import Evidence
     from pytest_dlperf.logs.steps import Series
 
-_FAR: Final = 5.0
+_MIN_GAP_RATIO: Final = 5.0
 """How many times as long as others a gap is that stands out; of four steps and more, ``_TWICE``."""
 _TWICE: Final = 2.0
 _NOTEWORTHY: Final = 0.03
@@ -77,8 +77,11 @@ class _Gap(NamedTuple):
 
     def stands_out(self, pace: float, grain: float) -> bool:
         """Say whether it does, by what a step usually takes and how fine stamps are."""
-        usual = pace * max(self.steps / (_FAR - 1), 1)
-        return self.nanoseconds > _FAR * grain and self.excess(pace) > (_FAR - 1) * usual
+        usual = pace * max(self.steps / (_MIN_GAP_RATIO - 1), 1)
+        return (
+            self.nanoseconds > _MIN_GAP_RATIO * grain
+            and self.excess(pace) > (_MIN_GAP_RATIO - 1) * usual
+        )
 
 
 class StampGaps(Judge):
@@ -95,7 +98,7 @@ class StampGaps(Judge):
     def _of(self, evidence: Evidence, series: Series) -> str | None:
         steps, texts, _, moments = series.columns
         passed = sorted(map(sub, moments[1:], moments))
-        times = _FAR if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
+        times = _MIN_GAP_RATIO if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
         is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
         if len(passed) > _COMPARABLE and moments[-1] >= 0 and is_even:
             return None  # as in nearly all logs
@@ -129,7 +132,7 @@ class StampGaps(Judge):
         for each in wide:
             is_most = each.excess(pace) > _MOST * whole
             evidence.paused = evidence.paused or is_most
-            _check_stamps(evidence, series, each, places, _FAR * pace)
+            _check_stamps(evidence, series, each, places, _MIN_GAP_RATIO * pace)
             _check_speed(evidence, series, each, lines, pace, by_units=is_most)
         few = max(_FEW, len(steps) // _ONE_IN)
         if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:

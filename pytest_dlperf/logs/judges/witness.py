@@ -32,12 +32,12 @@ TOLERANCE: Final = 0.10
 """What a log prints and what was observed may differ by this part of what was observed."""
 SAMPLED_TOLERANCE: Final = 0.5
 """The same where single steps are printed and others are not, which may be slower."""
-LEAST_S: Final = 1.0
+MIN_WINDOW_S: Final = 1.0
 """A shorter window is too short for what passes between a line and who sees it."""
 
 _LATE_S: Final = 0.025
 """A supervisor may be woken so late by a busy machine."""
-_NEAR: Final = 64 * 1024
+_NEAR_BYTES: Final = 64 * 1024
 _STAMPED: Final = 80
 _FINE: Final = 20
 _FEW: Final = 8
@@ -53,7 +53,7 @@ _STAMPS: Final = re.compile(
     rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)"
     rb"|\W{0,3}[A-Z]?(?P<other>(?:[0-9]{4} +)?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?))(?![0-9<])"
 )
-_EVER: Final = -(10**18)
+_LONG_BEFORE_NS: Final = -(10**18)
 _HOW: Final = {
     WitnessKind.ARRIVALS: "by when its lines came",
     WitnessKind.STAMPS: "by the time stamps that its lines begin with",
@@ -133,7 +133,7 @@ class Witness(Judge):
         if first is None or last is None:
             return None
         seconds = (last[1] - first[1]) / NANOSECONDS
-        if seconds < LEAST_S:
+        if seconds < MIN_WINDOW_S:
             return None
         least, most = (last[0] - first[1]) / NANOSECONDS, (last[1] - first[0]) / NANOSECONDS
         steps = ends.last.step - ends.first.step
@@ -169,11 +169,11 @@ class Witness(Judge):
         if self._came_alone(burst) and (before is None or self._came_alone(before)):
             return burst.earliest - late, burst.latest
         # What came first may have been printed at any time before.
-        return (_EVER if before is None else before.latest - late), burst.latest
+        return (_LONG_BEFORE_NS if before is None else before.latest - late), burst.latest
 
     def _came_alone(self, burst: Burst) -> bool:
         """Say whether these are whole lines, with records of one step at most."""
-        if burst.end - burst.begin > _NEAR:
+        if burst.end - burst.begin > _NEAR_BYTES:
             return False
         text = self._evidence.text(burst.begin - 1, burst.end + 1)
         before = _is_cut(text[:2]) if burst.begin else False
@@ -214,7 +214,7 @@ class Witness(Judge):
             return None
         passed = stamps[1].at - stamps[0].at
         grain = max(stamps[0].grain, stamps[1].grain)
-        if passed < max(LEAST_S * NANOSECONDS, _FINE * grain):
+        if passed < max(MIN_WINDOW_S * NANOSECONDS, _FINE * grain):
             return None
         steps = list(places.items())
         near = [self._at_pace(each, passed, grain) for each in (steps, steps[::-1])]
