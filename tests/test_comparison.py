@@ -555,6 +555,7 @@ def test_the_worst_of_a_metric_of_which_less_is_better_is_the_largest() -> None:
 # -------------------------------------------------------------------- the geometric mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cases", "deviations", "counts", "strays"),
     [

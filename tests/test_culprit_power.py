@@ -22,6 +22,8 @@ from culprit import Cell, Field, play_all  # noqa: E402
 if TYPE_CHECKING:
     from pytest_dlperf.culprit.hypotheses import Array
 
+pytestmark = pytest.mark.slow
+
 
 def field(condition: str, loss: float, hunts: int = 60) -> Field:
     cell = Cell(condition, 16, loss)

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.metric import Metric
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 200
 
 
 @pytest.mark.ci
-@pytest.mark.slow
 def test_every_target_holds() -> None:
     cells = {target.cell for target in TARGETS}
     outcomes = {cell: nights(cell, TRIALS // 2, "test") for cell in cells}
@@ -111,7 +112,6 @@ def test_only_the_pinned_number_sees_what_crept_away() -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.slow
 def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "gate_power.py", "--trials", "4", "--processes", "1"],

@@ -17,6 +17,8 @@ from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import Metric, RuleName
 
+pytestmark = pytest.mark.slow
+
 
 def recorded(
     deviation: float, sessions: int = 6, *, nights: float = 0.0, own: float | None = None
@@ -84,7 +86,6 @@ def test_an_estimator_that_rounds_is_qualified_in_its_own_unit() -> None:
     )
 
 
-@pytest.mark.slow
 def test_more_noise_is_seen_through_less() -> None:
     quiet, loud = qualified(recorded(0.003)), qualified(recorded(0.025))
     assert (loud.min_detectable_percent or 0) > (quiet.min_detectable_percent or 0) + 1
@@ -140,7 +141,6 @@ def test_fewer_than_five_runs_cannot_be_split() -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.slow
 def test_nights_that_differ_give_the_alarms_that_they_will_give() -> None:
     """A gate whose nights differ by 1 % gives 4.2 % of false alarms: gate_power.py says so."""
     found = [
@@ -149,7 +149,6 @@ def test_nights_that_differ_give_the_alarms_that_they_will_give() -> None:
     assert sum(each.false_alarms for each in found) / 10 == pytest.approx(0.042, abs=0.03)
 
 
-@pytest.mark.slow
 def test_nights_that_differ_ask_for_a_larger_tolerance() -> None:
     sessions = drawn(0.01, seed=8)
     levels = (0.97, 1.01, 0.99, 1.02, 1.03, 0.98)

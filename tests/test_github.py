@@ -122,6 +122,7 @@ def test_a_session_without_tests_of_ours_leaves_the_summary_alone(
     assert summary.read_bytes() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [0, 300_000, 990_000])
 def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) -> None:
     file = tmp_path / "summary.md"

@@ -25,6 +25,8 @@ from pytest_dlperf.night.remarks import to_be_expected
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
 
+pytestmark = pytest.mark.slow
+
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
@@ -481,14 +483,12 @@ def test_a_template_may_not_write_what_is_not_there() -> None:
         render("page.html.j2")
 
 
-@pytest.mark.slow
 def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
     histories = year_of_nights(plenty)
     assert len(plenty.cases) == 115
     assert len(html_page(make.night(plenty, histories)).encode()) < 2_000_000
 
 
-@pytest.mark.slow
 def test_of_three_years_of_nights_the_last_are_drawn(plenty: Results) -> None:
     histories = year_of_nights(plenty, nights=3 * 365)
     text = html_page(make.night(plenty, histories))

@@ -145,6 +145,7 @@ def test_however_a_log_grows_its_run_is_that_of_the_whole(
         assert at_complete is None or run.reason == reading.reason or run == at_complete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log", "estimator"), EACH)
 def test_a_log_may_grow_by_single_bytes(tmp_path: Path, log: Log, estimator: Estimator) -> None:
     growing = Growing(tmp_path / "run.log", log, estimator)

@@ -196,6 +196,7 @@ def test_a_date_that_jumps_back_is_an_error() -> None:
         clock.read(b"2020-12-31 00:00:00.5")
 
 
+@pytest.mark.slow
 def test_the_benchmarks_readers_agree() -> None:
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--size-mb", "1", "--late-mb", "40", "--repeats", "1"],
