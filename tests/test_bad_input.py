@@ -205,6 +205,7 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
     assert "No such file" in results["cases"][0]["runs"][0]["reason"]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_ten_thousand_other_files_are_no_trouble(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g")

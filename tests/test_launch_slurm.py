@@ -48,6 +48,7 @@ def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: S
     assert tiny.overlaps() == []
 
 
+@pytest.mark.ci
 def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: Slurm) -> None:
     """The second session is reached only if the first one is green, and gives the exit code."""
     tiny = TinySystem(suite)

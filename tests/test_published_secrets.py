@@ -42,6 +42,7 @@ def cluster(suite: Suite, night: int) -> Path:
     return file
 
 
+@pytest.mark.ci
 def test_no_secret_is_in_what_others_may_read(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

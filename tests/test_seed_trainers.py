@@ -394,6 +394,7 @@ def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
         }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", [SEEDS[2]], ids=lambda seed: seed.name)
 def test_a_seed_s_plan_drives_its_trainer_over_ssh(
     suite: Suite, seed: Seed, ssh_hosts: SshHosts

@@ -321,7 +321,7 @@ def test_a_project_without_tests_of_ours_does_not_notice(pytester: pytest.Pytest
     assert not (pytester.path / ".dlperf").exists()
 
 
-@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("times", [False, pytest.param(True, marks=pytest.mark.ci)])
 def test_pytest_benchmark_is_seen_where_a_test_uses_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, times: bool
 ) -> None:

@@ -15,7 +15,13 @@ SELECTED = ("-k", "throughput and tiny", "--dlperf-repeats", "1")
 
 
 @pytest.mark.usefixtures("over_ssh")
-@pytest.mark.parametrize("apart", [False, True], ids=["one machine", "two machines"])
+@pytest.mark.parametrize(
+    "apart",
+    [
+        pytest.param(False, id="one machine", marks=pytest.mark.ci),
+        pytest.param(True, id="two machines"),
+    ],
+)
 def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bool) -> None:
     """From two machines, only the locks on the hosts themselves stand between them."""
     tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "3n1g"])
@@ -57,6 +63,7 @@ def test_a_session_waits_for_no_host_that_it_can_do_without(
     assert "waiting" not in two.stdout.str()
 
 
+@pytest.mark.ci
 def test_sessions_of_one_allocation_take_turns(
     suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
