@@ -302,7 +302,8 @@ def test_the_baseline_file_that_is_shown_can_be_read(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- the worked example
 
 
-@pytest.mark.ci  # it trains: beside much else, its runs differ too much to be told from slow ones
+@pytest.mark.alone
+@pytest.mark.ci
 @pytest.mark.slow
 def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite: Suite) -> None:
     for name in ("trainers/line.py", "bench_tests/systems/plain-line.yaml"):
