@@ -56,7 +56,8 @@ def write_projects(folder: Path) -> None:
     for name, test in (("cases", OUR_TEST), ("plain", PLAIN_TEST), ("bare", "def test(): pass\n")):
         project = folder / name
         project.mkdir(exist_ok=True)
-        (project / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        # As the shipped matrix has it: pytest imports what reads TOML.
+        (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
         (project / "test_it.py").write_text(test, encoding="utf-8")
 
 

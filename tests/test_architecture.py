@@ -149,3 +149,20 @@ def test_start_up_imports_nothing_heavy(arguments: list[str], allowed: set[str])
     assert "pytest_dlperf" in imported
     heavy = {"numpy", "yaml", "filelock", "re2", "torch", "matplotlib", "msgspec"}
     assert imported & heavy <= allowed
+
+
+def test_pytest_compiles_no_module_of_the_package_anew() -> None:
+    """As it does with a plugin's, to rewrite its asserts."""
+    program = (
+        "import sys, pytest; pytest.main(sys.argv[1:]); "
+        "print('LOADERS', *{type(m.__loader__).__name__ for name, m in sys.modules.items() "
+        "if name.startswith('pytest_dlperf.')})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "bench_tests", "--collect-only", "-ppytest_dlperf.plugin"],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.rpartition("LOADERS")[2].split() == ["SourceFileLoader"]
