@@ -161,12 +161,12 @@ class HuntedRepository:
         output = program.communicate()[0]
         return program.returncode, output
 
-    def session(self, *arguments: str, output: Path | None = None) -> int:
-        """Run a session; its exit code. What it prints goes to ``output``."""
+    def session(self, *arguments: str) -> int:
+        """Run a session; its exit code."""
         words = [sys.executable, "-m", "pytest", "bench_tests", "-q", "-p", "no:cacheprovider"]
         words += ["-p", "pytest_dlperf.plugin"] * ("PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ)
         words += ["--dlperf-repeats=3", *arguments]
-        with (output or self.folder.with_name("session.txt")).open("wb") as file:
+        with self.folder.with_name("session.txt").open("wb") as file:
             code: int = self.popen(
                 words,
                 cwd=self.folder,

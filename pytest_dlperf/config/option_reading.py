@@ -232,11 +232,6 @@ def _check_launching(settings: Settings) -> None:
             "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
             "leave one of them out"
         )
-    if settings.why:
-        raise UsageError(
-            "--dlperf-why measures again, and with --dlperf-logs nothing is launched; "
-            "leave one of them out"
-        )
     if settings.control is ControlArm.ALWAYS:
         raise UsageError(
             "--dlperf-control always launches runs, and with --dlperf-logs nothing is launched; "

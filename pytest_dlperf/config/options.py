@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.notices import Target
-    from pytest_dlperf.config.values import ControlArm, HuntBudget, NamedLogs, NotifyOn
+    from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
@@ -252,18 +252,6 @@ class Settings(NamedTuple):
         "split-families", "a test for each accepted name of a family of metrics, not one for all"
     )
     strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
-    why: bool = flag(
-        "why",
-        "after a red session, find which difference from the last good night changed the number, "
-        "as `pytest-dlperf why` does",
-    )
-    why_budget: HuntBudget = option(
-        "why-budget",
-        "N",
-        "the budget of `--dlperf-why` for all red cases: runs, or a time such as `90m`",
-        read=values.hunt_budget,
-        default="20",
-    )
     html_file: Path | None = option(
         "html",
         "FILE",

@@ -185,23 +185,6 @@ def seconds(given: OptionText) -> float:
     return found
 
 
-class HuntBudget(NamedTuple):
-    """What may be spent on finding a cause; ``None``: as much as it takes."""
-
-    runs: int | None = None
-    seconds: float | None = None
-
-
-def hunt_budget(given: OptionText) -> HuntBudget:
-    """Read a number of runs, or a time such as 90m or 2h."""
-    match = re.fullmatch(r"([1-9][0-9]{0,5})([mh]?)", given.text)
-    if match is None:
-        raise given.error("is neither a number of runs, such as 20, nor a time, such as 90m or 2h")
-    if not match[2]:
-        return HuntBudget(runs=int(match[1]))
-    return HuntBudget(seconds=int(match[1]) * {"m": 60.0, "h": 3600.0}[match[2]])
-
-
 def lock_name(given: OptionText) -> str:
     """Read the name of a lock: part of the name of a socket, which is short."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):

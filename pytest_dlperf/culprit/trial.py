@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _RESET: Final = (
     "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
-    "notify_lists", "notify_on", "why",
+    "notify_lists", "notify_on",
 )  # fmt: skip
 """Options of the user's sessions that a hunt does not take over, by field; nor those of reports."""
 _WRITTEN: Final = ("json_file", "session_dir", "history_file")

@@ -288,11 +288,6 @@ class Reporting:
             self._reports.write(night, any_report=self._any_report)
         if self._notices is not None and self._any_report:
             self._notes += self._notices.send(night, self._notes)
-        if self._settings.why and self._any_report and not self._is_interrupted:
-            from pytest_dlperf.plugin.red_night import reasons
-
-            arguments = self._config.invocation_params.args
-            self._notes += reasons(self._settings, results, [*map(str, arguments)])
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
