@@ -68,20 +68,52 @@ cases:
   - {{precision: fp32, batch_per_device: 8, topologies: [4n1g], reference: none}}
 """
 PROBE: Final = """\
-extends: {base}
+{base}
 model: {model}
 repeats: 1
 tolerance_percent: 60
-{metrics}launch:
-  arguments: {arguments}
+launch:
+{launch}
   environment: {{GLOO_SOCKET_IFNAME: eth0, OMP_NUM_THREADS: "1"}}
 cases: [{{topologies: [4n1g]}}]
 """
+OWN_PROBE: Final = """\
+framework: host
+resource: {resource}
+log: {{node: each}}
+metrics: {{speed: {{record: 'speed (?P<value>[^ ]+)', unit: 1/s, better: higher}}}}"""
+MULTIPLY: Final = """\
+import time, numpy as np
+left = np.ones((1500, 1500), np.float32)
+seconds = []
+for _ in range(10):
+    started = time.perf_counter()
+    left @ left
+    seconds.append(time.perf_counter() - started)
+print("speed", 1 / min(seconds))
+"""
+WRITE: Final = """\
+import os, sys, time
+started = time.perf_counter()
+with open(os.path.join(sys.argv[1], "probe"), "wb", buffering=0) as file:
+    file.write(os.urandom(40_000_000))
+    os.fsync(file.fileno())
+print("speed", 1 / (time.perf_counter() - started))
+"""
 PROBES: Final = {
-    "host-gemm": ("host_gemm", "gemm", "[--size=1500]"),
-    "host-memory": ("host_memory", "memory", "[--megabytes=40, --threads=1]"),
-    "torch-disk": ("torch_checkpoint", "disk", "[--megabytes=20]"),
-    "torch-gloo": ("torch_all_reduce", "gloo", "[--kilobytes, '4000']"),
+    "host-multiply": (
+        OWN_PROBE.format(resource="compute"),
+        f'  devices: cpu\n  command: ["{{python}}", -c, {json.dumps(MULTIPLY)}]',
+    ),
+    "host-memory": ("extends: host_memory", "  arguments: [--megabytes=40, --threads=1]"),
+    "host-write": (
+        OWN_PROBE.format(resource="disk"),
+        (
+            "  devices: cpu\n"
+            f'  command: ["{{python}}", -c, {json.dumps(WRITE)}, "{{scratch_directory}}"]'
+        ),
+    ),
+    "torch-gloo": ("extends: torch_all_reduce", "  arguments: [--kilobytes, '4000']"),
 }
 
 
@@ -101,14 +133,8 @@ class Nights:
         trainer.write_text(TRAINER)
         companions = f"companions: [{', '.join(PROBES)}]"
         (systems / "mlp.yaml").write_text(SYSTEM.format(trainer=trainer, companions=companions))
-        for name, (base, model, arguments) in PROBES.items():
-            text = PROBE.format(
-                base=base,
-                model=model,
-                arguments=arguments,
-                # Reading depends on what else the machine reads.
-                metrics="metrics: {load: {judged: false}}\n" if model == "disk" else "",
-            )
+        for name, (base, launch) in PROBES.items():
+            text = PROBE.format(base=base, model=name.partition("-")[2], launch=launch)
             (systems / f"{name}.yaml").write_text(text)
 
     def accept(self) -> subprocess.CompletedProcess[str]:

@@ -482,7 +482,7 @@ def test_without_anything_to_go_by_it_says_what_it_needs(
         assert remedy in told
     names = told.partition("one of ")[2].partition(". ")[0].split(", ")
     assert {"torchrun", "accelerate", "megatron"} <= {*names}
-    assert {"fio", "host_memory", "torch_loader", "vllm_bench"}.isdisjoint(names)
+    assert {"fio", "host_memory", "torch_all_reduce", "vllm_bench"}.isdisjoint(names)
     assert not (project / "bench_tests").exists()
 
 

@@ -145,7 +145,6 @@ def test_a_wrong_result_is_not_judged(log: str, there: str, instead: str, tmp_pa
 
 HERE: Final = [
     pytest.param("host_memory", "", "--megabytes=20", {"add", "others/copy", "others/scale"}),
-    pytest.param("host_gemm", "", "--size=256", {"gemm"}),
     pytest.param(
         "fio", "block: [1m]", "--size=8m", {"write_bandwidth", "read_bandwidth"},
         marks=pytest.mark.ci,
@@ -158,25 +157,6 @@ def test_it_is_launched_and_judged(
     suite: Suite, system: str, axes: str, argument: str, metrics: set[str]
 ) -> None:
     launched(suite, own(system, axes) + f"launch: {{arguments: [{argument}]}}\n", metrics)
-
-
-@pytest.mark.minutes(1)
-@pytest.mark.training
-def test_programs_of_torch_are_launched_and_judged(suite: Suite) -> None:
-    """In one session; the loader's worker has a TMPDIR in which no socket has room."""
-    for system, axes, argument in (
-        ("torch_checkpoint", "", "--megabytes=8"),
-        ("torch_compile", "", "--layers=1"),
-        ("torch_loader", "workers: [1]", "--samples=256"),
-    ):
-        text = own(system, axes).replace("own", system.partition("_")[2])
-        # The compiler's workers would import PyTorch each.
-        launch = f"arguments: [{argument}], environment: {{TORCHINDUCTOR_COMPILE_THREADS: '1'}}"
-        suite.system_file(f"{text}launch: {{{launch}}}\n", f"{system}.yaml")
-    found = recorded(suite, "torch-checkpoint or torch-compile or torch-loader")
-    assert {name for case in found for name in case} == {
-        "save", "load", "cold_start", "samples_per_second",
-    }  # fmt: skip
 
 
 @pytest.mark.training
