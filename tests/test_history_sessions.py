@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -224,3 +225,24 @@ def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
     told = [line for line in result.outlines if line.startswith("since when and what differs")]
     assert [line for line in told if "is not a database" in line] == told
     assert len(told) == 1
+
+
+def test_the_next_good_night_says_that_the_case_passes_again(suite: Suite) -> None:
+    nights = Nights(suite, ["1n1g"])
+    nights.accept(nights.numbers("accepted"))
+
+    def night(name: str, level: float = 1.0) -> pytest.RunResult:
+        arguments = nights.usual(name, of_1n1g=level)
+        result = suite.run(*arguments, "--dlperf-history", "history.sqlite3")
+        time.sleep(1.01 - time.time() % 1)  # sessions are told apart by the second
+        return result
+
+    night("first")
+    night("slow", 0.7).stdout.fnmatch_lines(["regressed -* tonight: throughput*"])
+
+    green = night("good")
+    assert green.ret == 0
+    green.stdout.fnmatch_lines(
+        ["the only case passes again", "passes again, was red since *: tiny-mlp-fp32-b4-1n1g"]
+    )
+    night("as good").stdout.no_fnmatch_line("*passes again*")

@@ -26,7 +26,6 @@ def failure(
     explanation: Explanation | None,
     *,
     metric: Metric = METRIC,
-    owners: tuple[str, ...] = (),
 ) -> Failure:
     """The failure by runs that were accepted as 1000, by Ana."""
     baseline = replace(accepted(EVEN, metric=metric), acceptance=ACCEPTANCE)
@@ -34,7 +33,7 @@ def failure(
     settled = GateResult(
         input=gate_input, judgement=judge(measurement, baseline, tolerance_percent=5.0)
     )
-    return failure_of(settled, explanation, cluster="office", tonight=STARTED, owners=owners)
+    return failure_of(settled, explanation, cluster="office", tonight=STARTED)
 
 
 def test_a_failure_has_all_that_is_needed_to_act() -> None:
@@ -42,12 +41,6 @@ def test_a_failure_has_all_that_is_needed_to_act() -> None:
     runs = tuple(replace(run, log=f"logs/tonight/{run.run}.log") for run in LOSS.runs)
     said = failure_message(failure(replace(LOSS, runs=runs), SINCE_TUESDAY))
     assert said == GOLDEN.read_text(encoding="utf-8").rstrip("\n")
-
-
-def test_a_failure_names_who_to_ask() -> None:
-    owned = failure(LOSS, SINCE_TUESDAY, owners=("@lab/speed", "ana@x.org", "@lab/speed"))
-    [fact] = [fact for fact in owned.facts if fact.label == "ask"]
-    assert str(fact.lines[0]) == "@lab/speed, ana@x.org"
 
 
 def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() -> None:

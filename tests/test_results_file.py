@@ -36,7 +36,7 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     assert set(results) == {
         "schema", "session", "cluster", "estimator", "started", "ended", "interrupted",
         "strict", "environment", "metrics", "cases", "reference_measurements", "ignored_logs",
-        "unfit_hosts", "baseline_changes", "owners",
+        "unfit_hosts", "baseline_changes",
     }  # fmt: skip
     assert (results["schema"], results["cluster"], results["estimator"]) == (2, "local", "steady")
     started, ended = (datetime.fromisoformat(results[key]) for key in ("started", "ended"))

@@ -1,11 +1,10 @@
-"""Checkouts of Git: commits, the pages that a forge has of them, and who owns a file."""
+"""Checkouts of Git: commits, and the pages that a forge has of them."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.ci import ENGINES
@@ -13,6 +12,7 @@ from pytest_dlperf.model.commits import Checkout, Commit, Repository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 # User and password stand before an @: neither gets into a link.
 _REMOTE: Final = re.compile(
@@ -30,10 +30,6 @@ _PUBLIC_FORGES: Final = {
     "bitbucket.org": "commits",
 }
 """Path of the commits' pages below a repository's own."""
-_OWNERS_FOLDERS: Final = (".github", ".gitlab", ".gitea", ".", "docs")
-"""Folders in which forges look for ``CODEOWNERS``; the first that is there counts."""
-_LARGEST_OWNERS: Final = 3_000_000
-"""Bytes; GitHub reads no file that is larger."""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -108,50 +104,3 @@ def described(found: Mapping[str, Any]) -> Checkout:
         ),
         repository=repository,
     )
-
-
-def owners_of(file: Path) -> tuple[str, ...]:
-    """Return the owners of a file by ``CODEOWNERS``; none outside a Git checkout.
-
-    As for forges, the last pattern that matches counts, and one without owners takes them away.
-    """
-    top = git(file.parent, "rev-parse", "--show-toplevel")
-    if not top:
-        return ()
-    root = Path(top)
-    try:
-        path = file.resolve().relative_to(root.resolve()).as_posix()
-    except ValueError:
-        return ()
-    return next((names for rule, names in reversed(_rules(root)) if rule.fullmatch(path)), ())
-
-
-def _rules(root: Path) -> list[tuple[re.Pattern[str], tuple[str, ...]]]:
-    for place in _OWNERS_FOLDERS:
-        try:
-            with (root / place / "CODEOWNERS").open(encoding="utf-8", errors="replace") as opened:
-                lines = opened.read(_LARGEST_OWNERS).splitlines()
-        except OSError:
-            continue
-        # GitLab's sections begin with a bracket.
-        parts = [re.split(r"\s#|^#", line)[0].split() for line in lines]
-        return [
-            (_pattern(first), tuple(owners))
-            for first, *owners in filter(None, parts)
-            if not first.startswith(("[", "^["))
-        ]
-    return []
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    """Translate a pattern, which has the form of ``.gitignore``'s."""
-    is_anchored = "/" in glob.rstrip("/")
-    body = glob.strip("/")
-    pieces = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    text = "".join(
-        pieces.get(part, re.escape(part)) for part in re.split(r"(\*\*/|/\*\*|\*\*|\*|\?)", body)
-    )
-    below = (
-        "/.*" if glob.endswith("/") else "" if glob.endswith("*") and is_anchored else "(?:/.*)?"
-    )
-    return re.compile(("" if is_anchored else "(?:.*/)?") + text + below)

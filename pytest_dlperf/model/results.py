@@ -284,8 +284,6 @@ class Results(Struct, frozen=True, kw_only=True):
     """What each system measures, also of cases that were not measured; by its id."""
     log_names: Mapping[str, str] = {}
     """First parts of logs' names by system; no results file has them."""
-    owners: Mapping[str, tuple[str, ...]] = {}
-    """Who owns the file of each system, as its checkout says; by the system's id."""
     cases: tuple[CaseResult, ...] = ()
     unfit_hosts: Mapping[str, tuple[str, ...]] = {}
     """Faults by host."""

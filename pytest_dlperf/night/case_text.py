@@ -44,7 +44,6 @@ from pytest_dlperf.night.pieces import (
     code,
     join,
     number,
-    owners_named,
     phrase,
     word,
 )
@@ -98,8 +97,6 @@ class CaseText(Struct, frozen=True):
     result: CaseResult
     tonight: str
     """When the session began, ISO 8601."""
-    owners: tuple[str, ...] = ()
-    """Of its system's file."""
 
     @property
     def title(self) -> Text:
@@ -149,11 +146,9 @@ class CaseText(Struct, frozen=True):
         return tuple(dict.fromkeys((*self.gaps, *_remarks(self.result))))
 
     @property
-    def people(self) -> tuple[Text, ...]:
-        """Who accepted the numbers that it was held against, and who to ask."""
-        accepted = _by_metric(_not_good(self.result), lambda it: _accepted(it, self.tonight))
-        names = owners_named(self.owners)
-        return (*accepted, *([phrase("ask {}", names)] if names else []))
+    def accepted(self) -> tuple[Text, ...]:
+        """Who accepted the numbers that it was held against."""
+        return tuple(_by_metric(_not_good(self.result), lambda it: _accepted(it, self.tonight)))
 
     @property
     def differences(self) -> tuple[DifferenceTable, ...]:

@@ -17,11 +17,11 @@ from pytest_dlperf.night import texts
 from pytest_dlperf.night.advice import ACCEPT
 from pytest_dlperf.night.figures import notes_of, rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
-from pytest_dlperf.night.pieces import Text, code, owners_named, phrase, word
+from pytest_dlperf.night.pieces import Text, code, phrase, word
 from pytest_dlperf.night.runs import RUNS_LISTED, interleaved_arms, runs_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pytest_dlperf.gate.verdicts import GateInput, GateResult, MeasuredCase
     from pytest_dlperf.model.judgement import Explanation, Judgement
@@ -69,7 +69,6 @@ def failure_of(
     *,
     cluster: str,
     tonight: str,
-    owners: Iterable[str] = (),
 ) -> Failure:
     """Put a verdict into words; ``tonight`` is when the session began, ISO 8601."""
     judgement, gate_input = result.judgement, result.input
@@ -92,7 +91,6 @@ def failure_of(
         facts=(
             *reason_facts(judgement, head, case_id=case_id),
             *why_facts(judgement, explanation, tonight),
-            *owner_facts(owners),
             *_comparison(result, cluster, tonight),
             *_scaling(judgement, gate_input),
             *(Fact.of(metric.ratio_of or "", end) for end in judgement.ends),
@@ -160,12 +158,6 @@ def why_facts(
     differences = difference_texts(explanation.differences if explanation else (), judgement)
     for at, line in enumerate(first_differences(differences, DIFFERENCES_SHOWN)):
         yield Fact.of("" if at else "differs", line)
-
-
-def owner_facts(owners: Iterable[str]) -> Iterator[Fact]:
-    """Say who to ask, where that is known."""
-    if names := owners_named(owners):
-        yield Fact.of("ask", names)
 
 
 def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:

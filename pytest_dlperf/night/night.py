@@ -32,7 +32,6 @@ from pytest_dlperf.night.pieces import (
     code,
     join,
     number,
-    owners_named,
     phrase,
     word,
 )
@@ -81,8 +80,6 @@ class Entry(Struct, frozen=True, kw_only=True):
     """What came to a checkout with the change."""
     accepted: Text
     """Who accepted the number that it is held against, where there is one."""
-    owners: Text
-    """Who to ask: the owners of the system files, where the checkout names some."""
     commit_count: int
     """How many commits came with the change, of which not all may be listed."""
 
@@ -101,11 +98,6 @@ class Entry(Struct, frozen=True, kw_only=True):
     def causes(self) -> tuple[Text, ...]:
         """What a hunt has found, or else the suspects."""
         return self.found or (*self.first_differences(), *self.commits)
-
-    @property
-    def people(self) -> tuple[Text, ...]:
-        """Who accepted the reference, and who to ask."""
-        return tuple(filter(None, (self.accepted, self.owners)))
 
     def first_differences(self, most: int = DIFFERENCES_SHOWN) -> list[Text]:
         """Return the first differences; where there are more, the last line counts them."""
@@ -308,15 +300,8 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
         differences=difference_texts(group.suspects, judgement),
         commits=tuple(words.commit_texts(explanation)),
         accepted=phrase("{}", group.accepted(tonight)) if has_reference else NOTHING,
-        owners=_owners(group, results),
         commit_count=words.commit_count(explanation),
     )
-
-
-def _owners(group: Group, results: Results) -> Text:
-    systems = dict.fromkeys(result.case.system for result in group.cases)
-    names = owners_named(one for system in systems for one in results.owners.get(system, ()))
-    return phrase("ask {}", names) if names else NOTHING
 
 
 def _age(explanation: Explanation | None, tonight: str) -> int:

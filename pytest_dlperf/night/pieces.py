@@ -137,11 +137,6 @@ def cases_named(case_ids: Iterable[str], most: int) -> Text:
     return phrase("{} and {} more", shown, len(every) - most) if len(every) > most else shown
 
 
-def owners_named(owners: Iterable[str]) -> Text:
-    """Name who to ask, each once."""
-    return join(", ", map(code, dict.fromkeys(owners)))
-
-
 def _pieces(value: Text | Piece | int | str) -> list[Piece]:
     if isinstance(value, Text):
         return list(value.pieces)

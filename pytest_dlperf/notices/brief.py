@@ -70,7 +70,7 @@ def _more(left: Sequence[Entry]) -> Text:
 
 def _below(entry: Entry) -> Iterator[Text]:
     """Yield what stands below an entry's title."""
-    every = (*entry.lines, *entry.causes, *entry.people)
+    every = filter(None, (*entry.lines, *entry.causes, entry.accepted))
     yield from (line.cut(LONGEST_LINE) for line in every)
 
 

@@ -114,20 +114,12 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             for system in suite.systems.values()
         },
         log_names={system.id: system.log_name for system in suite.systems.values()},
-        owners=_owners(suite, results),
         cases=tuple(results),
         unfit_hosts=dict(records.host_faults),
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
     return whole, notes
-
-
-def _owners(suite: Suite, results: Iterable[CaseResult]) -> dict[str, tuple[str, ...]]:
-    """Return who owns the files of systems of which a case is not good."""
-    ids = {result.case.system for result in results if not status_of(result).is_good}
-    found = {name: suite.owners(name) for name in sorted(ids & set(suite.systems))}
-    return {name: owners for name, owners in found.items() if owners}
 
 
 def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:

@@ -144,26 +144,25 @@ class Reporting:
     def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
         from pytest_dlperf.night.explanation_words import subject
-        from pytest_dlperf.night.facts import failure_of, owner_facts, why_facts
+        from pytest_dlperf.night.facts import failure_of, why_facts
         from pytest_dlperf.reports.failure import fact_lines, failure_message
 
         record, tonight = notes.record, self._start.at
-        owners = self._suite.owners(record.case.system)
         if isinstance(failure, VerdictError):
             result = failure.result
             explanation = record.explanations.get(result.judgement.metric.name)
             cluster = self._suite.cluster.name
-            told = failure_of(result, explanation, cluster=cluster, tonight=tonight, owners=owners)
+            told = failure_of(result, explanation, cluster=cluster, tonight=tonight)
             return failure_message(told)
         judgement = record.judgements.get(notes.metric.name)
         explanation = record.explanations.get(notes.metric.name)
-        said, why = str(failure), [*owner_facts(owners)]
-        if judgement is not None:
-            why = [*why_facts(judgement, explanation, tonight), *why]
-            if judgement.verdict is Verdict.FAILED:
-                reason = said.removeprefix(record.case.id).lstrip(", :")
-                said = f"{subject(judgement, explanation, tonight)}: {reason}"
-        return "\n".join([said, *fact_lines(why)])
+        said = str(failure)
+        if judgement is None:
+            return said
+        if judgement.verdict is Verdict.FAILED:
+            reason = said.removeprefix(record.case.id).lstrip(", :")
+            said = f"{subject(judgement, explanation, tonight)}: {reason}"
+        return "\n".join([said, *fact_lines(why_facts(judgement, explanation, tonight))])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_to_serializable(

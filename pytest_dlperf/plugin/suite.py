@@ -101,8 +101,6 @@ class Suite(Struct, frozen=True, kw_only=True):
     cluster: Cluster
     _baselines: dict[str, Baselines] = {}
     """Baselines read so far, by system."""
-    _owners: dict[str, tuple[str, ...]] = {}
-    """Owners looked up so far, by system."""
 
     @property
     def cases(self) -> list[Case]:
@@ -178,14 +176,6 @@ class Suite(Struct, frozen=True, kw_only=True):
             except YamlError as error:
                 raise UsageError(_listed("mistakes in baselines", error)) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)), {})
-
-    def owners(self, system: str) -> tuple[str, ...]:
-        """Return who owns the file of a system, by the ``CODEOWNERS`` of its checkout."""
-        if system not in self._owners:
-            from pytest_dlperf.files.checkouts import owners_of
-
-            self._owners[system] = owners_of(self.systems[system].file)
-        return self._owners[system]
 
     # ------------------------------------------------------------------ logs and folders
 

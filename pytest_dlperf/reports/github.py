@@ -110,12 +110,11 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 def _of_case(result: CaseResult, results: Results) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
-    owners = results.owners.get(result.case.system, ())
-    said = CaseText(result, results.started, owners)
+    said = CaseText(result, results.started)
     lines = [*said.measured, *said.since, *said.found]
     for found in said.differences:
         lines += [row.line for row in found.rows[:DIFFERENCES_SHOWN]]
-    lines += [*said.commits(), *said.people]
+    lines += [*said.commits(), *said.accepted]
     return str(said.title), "\n".join(dict.fromkeys(map(str, lines)))
 
 

@@ -201,10 +201,9 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Part]
     """Make two parts: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
-    owners = results.owners.get(result.case.system, ())
-    said = CaseText(result, results.started, owners)
+    said = CaseText(result, results.started)
     rows = map(_alarm_row, said.judged)
-    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.people)
+    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
     blocks = (
         f"### {rendered(said.title)}",
         table(_ALARM_HEADINGS, rows, right=" rrrrr"),

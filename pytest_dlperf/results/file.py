@@ -234,8 +234,6 @@ class ResultsFile(Struct, frozen=True, kw_only=True):
     """The machine that pytest ran on."""
     metrics: Mapping[str, Annotated[tuple[Metric, ...], Meta(max_length=MAX_METRICS)]]
     """What each system measures, by the system: its metrics, the throughput first."""
-    owners: Mapping[str, tuple[str, ...]]
-    """Who owns the file of each system that is not good, by its checkout's ``CODEOWNERS``."""
     cases: tuple[CaseEntry, ...]
     """The cases that a test was selected of, each once."""
     unfit_hosts: Mapping[str, tuple[str, ...]]
@@ -334,7 +332,6 @@ def results_file(results: Results) -> ResultsFile:
         strict=results.strict,
         environment=cast("Environment", results.environment),
         metrics=results.metrics,
-        owners=results.owners,
         cases=tuple(_case(result, results.metrics) for result in results.cases),
         unfit_hosts=results.unfit_hosts,
         ignored_logs=results.ignored_logs,

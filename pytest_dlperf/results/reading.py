@@ -261,7 +261,6 @@ def _results(file: ResultsFile) -> Results:
         strict=file.strict,
         environment=file.environment,
         metrics=file.metrics,
-        owners=file.owners,
         cases=tuple(with_measurements(result, builder.measured) for result in cases),
         unfit_hosts=file.unfit_hosts,
         ignored_logs=file.ignored_logs,
