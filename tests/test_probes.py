@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -310,22 +309,6 @@ def test_a_family_is_checked_and_deleted_as_one(table: Suite, command: Command) 
     command("baselines", "delete", "nccl-*", "--metric=busbw", "--cluster=local")
     assert "busbw" not in file.read_text()
     assert "average" in file.read_text()
-
-
-@pytest.mark.in_process
-def test_a_family_may_have_a_test_for_each_name(table: Suite, tmp_path: Path) -> None:
-    night = table_of(tmp_path / "slow", {SIZES[4]: 0.9})
-    result = judge_table(table, night, "--dlperf-split-families")
-    result.assert_outcomes(passed=20, failed=2)
-    failed = [line for line in result.outlines if line.startswith("FAILED")]
-    assert [re.findall(r"\[(.*?)\]", line)[0] for line in failed] == [
-        f"{ALL_REDUCE}-busbw/16777216/out",
-        f"{ALL_REDUCE}-busbw/16777216/in",
-    ]
-    new = table_of(tmp_path / "new", {}, "         512  128 float sum 1.0 0 1.0 0")
-    result = judge_table(table, new, "--dlperf-split-families")
-    result.assert_outcomes(passed=21, failed=1)
-    assert f"test_metric[{ALL_REDUCE}-busbw]" in " ".join(result.outlines)
 
 
 def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> None:

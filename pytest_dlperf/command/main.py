@@ -35,7 +35,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "why": "try apart what differs tonight, until it is known what changed a number",
     "history": "fill, show and check the database of sessions",
     "notify": "send what a results file says, by chat, mail or comment",
-    "completion": "print a script for completion in a shell",
 }
 """Subcommands with their help. Each is a module with two functions: ``add_arguments(parser)``, and
 ``run(options)``, which returns the exit code.
@@ -101,11 +100,6 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
         return arguments, []
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
-
-
-def whole_parser() -> argparse.ArgumentParser:
-    """Build the parser with the arguments of all subcommands."""
-    return _parser(COMMANDS)
 
 
 def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:

@@ -248,9 +248,6 @@ class Settings(NamedTuple):
         "add the runs of cases that pass to those that later sessions are compared with; accepted "
         "numbers stay",
     )
-    split_families: bool = flag(
-        "split-families", "a test for each accepted name of a family of metrics, not one for all"
-    )
     strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
     html_file: Path | None = option(
         "html",

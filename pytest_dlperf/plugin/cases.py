@@ -112,15 +112,8 @@ class Parameters:
                 *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
             )
             for case, parameter in self._of_files(fixture, system_file)
-            for own in self._metrics[case.system]
-            for metric in (own, *self._members(case, own))
+            for metric in self._metrics[case.system]
         ]
-
-    def _members(self, case: Case, metric: Metric) -> Iterator[Metric]:
-        """Return the accepted members of a family that have a test each."""
-        if metric.is_family and self._suite.settings.split_families:
-            for name in self._suite.accepted_members(case, metric.name):
-                yield self._suite.metric(case, name)
 
 
 def own_metrics(system: System) -> tuple[Metric, ...]:

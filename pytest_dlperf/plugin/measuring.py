@@ -185,8 +185,7 @@ class Measuring:
     ) -> list[GateInput]:
         """Make the gate's inputs for a metric: of a family, one for each member.
 
-        Members are those of tonight, and those that are accepted. Where these have a test each,
-        only new ones are left, maybe none.
+        Members are those of tonight, and those that are accepted.
         """
         case, suite = about or self._cases.get(measurement.case_id), self.suite
         names = [metric_name]
@@ -198,9 +197,7 @@ class Measuring:
             gone = [suite.metric(case, name) for name in accepted if name not in known]
             measurement = structs.replace(measurement, metrics=(*measurement.metrics, *gone))
             if metric.is_family:
-                tonight = [one.name for one in measurement.metrics if one.family == metric_name]
-                is_split = suite.settings.split_families
-                names = [name for name in tonight if not (is_split and name in accepted)]
+                names = [one.name for one in measurement.metrics if one.family == metric_name]
                 # What is wrong with the whole of it, such as a text where a number should be.
                 is_broken = any(metric_name in run.missing for run in measurement.runs)
                 if is_broken or not (names or accepted):
