@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fuzz_disturbances import NOISE, STACK, Mutant, Unfit, another, content_of
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.work import Covers
 
 if TYPE_CHECKING:
     import random
@@ -218,10 +220,15 @@ def _without(log: Log, at: int, place: int) -> Mutant:
     lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
     if inside:
         time = line.time[: place - begin] + line.time[place - begin + 1 :]
-        if log.trainer.shape.fullmatch(time):
+        log_format = log.trainer.log_format
+        form = log_format.time_form
+        if form is None or form.fullmatch(time.encode()):
             # Nobody can tell it from one that was printed so.
+            if log_format.covers is Covers.SINCE_START:
+                raise Unfit
             lines[at].time = time
-            right += log.says(lines)
+            with suppress(ValueError, LookupError, ZeroDivisionError):
+                right += log.says(lines)
     return _harmful(log, lines, *right)
 
 

@@ -159,7 +159,6 @@ def _said(
     trainer = declared(
         "words",
         choose.choice((record, f"^{record}")),
-        r"[0-9.]+",
         lambda step, time: f"step {step.printed} | {before}{time}{behind} | loss 3.1",
         lambda step: f"{value(step):.4f}",
         declares=declares,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from fuzz_training import Step, Trainer, Training, comma_stamp
@@ -11,9 +10,6 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
-
-SECONDS_4: Final = re.compile(r"(?:0|[1-9][0-9]*)\.[0-9]{4}")
-SECONDS_3: Final = re.compile(r"(?:0|[1-9][0-9]*)\.[0-9]{3}")
 
 
 def _batch(training: Training) -> int:
@@ -160,7 +156,6 @@ SHIPPED: Final = (
         name="paddle_resnet",
         log_format=BUILTIN_FORMATS["paddle_resnet"],
         line=_paddle_line,
-        shape=SECONDS_4,
         head=_paddle_head,
         validation=(
             ("[Pass 0, test  batch 0] \tloss 6.90000, acc1 0.00, acc5 0.00000, elapse 0.0457 sec"),
@@ -175,7 +170,6 @@ SHIPPED: Final = (
         name="dllogger",
         log_format=BUILTIN_FORMATS["dllogger"],
         line=_dllogger_line,
-        shape=re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?"),
         head=_dllogger_head,
         validation=(
             (
@@ -194,7 +188,6 @@ SHIPPED: Final = (
         name="pytorch_imagenet",
         log_format=BUILTIN_FORMATS["pytorch_imagenet"],
         line=_pytorch_line,
-        shape=SECONDS_3,
         head=lambda _, rank: [f"Use GPU: {rank} for training", "=> creating model 'resnet50'"],
         validation=(
             "Test: [0/3]\tTime  0.299 ( 0.299)\tLoss 2.7237e+00 (2.7237e+00)",
@@ -208,7 +201,6 @@ SHIPPED: Final = (
         name="plsc",
         log_format=BUILTIN_FORMATS["plsc"],
         line=_plsc_line,
-        shape=re.compile(r"(?:0|[1-9][0-9]*)\.[0-9]{2}"),
         head=_plsc_head,
         validation=("INFO 2020-11-20 08:31:55,440 entry.py:1033] End pass 0, train_loss 44.0",),
         tells=frozenset({"batch", "world"}),
@@ -223,7 +215,6 @@ SHIPPED: Final = (
         name="tf_models_bert",
         log_format=BUILTIN_FORMATS["tf_models_bert"],
         line=_bert_line,
-        shape=re.compile(r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"),
         foot=_bert_foot,
         validation=("I1120 08:32:30.228544 140555885927296 model_training_utils.py:510] ***",),
         tells=frozenset({"world"}),
@@ -233,7 +224,6 @@ SHIPPED: Final = (
         name="dlperf",
         log_format=BUILTIN_FORMATS["dlperf"],
         line=_dlperf_line,
-        shape=re.compile(r"(?:0|[1-9][0-9]*)\.[0-9]{6}"),
         head=_dlperf_head,
         foot=lambda _, rank: [f"dlperf end rank={rank}"],
         tells=frozenset({"batch", "world", "precision"}),

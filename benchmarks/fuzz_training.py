@@ -16,7 +16,6 @@ from pytest_dlperf.model.work import TimeKind
 
 if TYPE_CHECKING:
     import random
-    import re
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
@@ -119,9 +118,6 @@ class Trainer(Struct, frozen=True, kw_only=True):
     log_format: LogFormat
     line: Callable[[Step], tuple[str, str]]
     """The line of a step, and what of it is the time."""
-    shape: re.Pattern[str]
-    """What the time always looks like: a number that lost a character and looks like it still is
-    one that the trainer could have printed."""
     head: Callable[[Training, int], list[str]] = lambda _, __: []
     """What a rank prints before its first step."""
     foot: Callable[[Training, int], list[str]] = lambda _, __: []
@@ -174,18 +170,27 @@ class Log(Struct, frozen=True, kw_only=True):
 
         Empty where single times do not tell.
         """
-        kind, of = self.trainer.log_format.timing.kind, self.training.case
-        after, last = self.span
+        kind = self.trainer.log_format.timing.kind
         if kind is TimeKind.MOMENT or self.estimator is Estimator.PUBLISHED:
             return ()
-        seconds: dict[int, list[float]] = {}
-        for line in lines:
-            if after < line.step <= last:
-                shown = self.trainer.value(line.time, of)
-                each = shown if kind is TimeKind.DURATION else of.global_batch / shown
-                seconds.setdefault(line.rank, []).append(each)
-        ranks = [*seconds.values(), [each for rank in seconds.values() for each in rank]]
-        return tuple(of.global_batch * len(rank) / math.fsum(rank) for rank in ranks if rank)
+        after, last = self.span
+        counted = [line for line in lines if after < line.step <= last]
+        # A reader leaves out what begins an epoch.
+        length = self.training.epoch_length
+        within = [line for line in counted if (line.step - 1) % length or line.step == 1]
+        groups = [
+            [line for line in some if rank in {None, line.rank}]
+            for some in (counted, within)
+            for rank in {None, *(line.rank for line in counted)}
+        ]
+        return tuple(self._throughput_of(group) for group in groups if group)
+
+    def _throughput_of(self, lines: Sequence[Line]) -> float:
+        of = self.training.case
+        shown = [self.trainer.value(line.time, of) for line in lines]
+        is_rate = self.trainer.log_format.timing.kind is TimeKind.RATE
+        seconds = [of.global_batch / each if is_rate else each for each in shown]
+        return of.global_batch * len(seconds) / math.fsum(seconds)
 
     def shifted(self, lost: set[int]) -> tuple[float, ...]:
         """Compute the throughput of windows that lie later by up to as many steps as are lost."""

@@ -10,8 +10,6 @@ import pytest
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 
-SECONDS = custom_format("seconds", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+) s")
-RATES = custom_format("rates", record=r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+) img/s")
 STAMPS = custom_format("stamps", record=r"(?P<timestamp>[\d:.]+) it (?P<step>\d+)$")
 
 
@@ -53,46 +51,6 @@ def test_a_stamp_of_a_shipped_trainer_has_all_its_digits(
         run = make.measured(tmp_path, log, "dllogger", estimator=estimator)
         assert run.status is RunStatus.INVALID
         assert damaged in (run.reason or "") or "steps are missing" in (run.reason or "")
-
-
-@pytest.mark.parametrize(
-    ("log_format", "line", "text", "damaged"),
-    [
-        (SECONDS, "it {k} took {t:.4f} s", "0.5060", "05060"),
-        (SECONDS, "it {k} took {t:.4f} s", "0.5060", "0.560"),
-        (SECONDS, "it {k} took {t:.4f} s", "0.5060", ".060"),
-        (SECONDS, "it {k} took {t} s", "0.506", "0506"),
-        (RATES, "it {k}: {r:.1f} img/s", "252.0", "2520"),
-        (RATES, "it {k}: {r:.2f} img/s", "252.00", "02.00"),
-    ],
-)
-def test_a_declared_number_unlike_the_others_is_refused(
-    tmp_path: Path, log_format: object, line: str, text: str, damaged: str
-) -> None:
-    log = "".join(line.format(k=k, t=0.5 + k / 10000, r=2 * k + 132) + "\n" for k in range(1, 151))
-    assert make.measured(tmp_path, log, log_format).status is RunStatus.OK  # type: ignore[arg-type]
-    assert log.count(f" {text} ") == 1
-    run = make.measured(
-        tmp_path,
-        log.replace(f" {text} ", f" {damaged} "),
-        log_format,  # type: ignore[arg-type]
-    )
-    refused(run, damaged, 60)
-
-
-def test_numbers_of_as_many_decimals_as_they_need_are_whole(tmp_path: Path) -> None:
-    # Slow steps among them, of few decimals.
-    times = [round(0.5 + k / 1000, 3) for k in range(150)]
-    times[50], times[70], times[90] = 2, 2.5, 3.0
-    log = "".join(f"it {k} took {time} s\n" for k, time in enumerate(times, 1))
-    run = make.measured(tmp_path, log, SECONDS)
-    assert run.metrics["throughput"] == pytest.approx(128 * 100 / sum(times[20:120]))
-    assert run.reason is None
-
-
-def test_whole_numbers_alone_are_no_damage(tmp_path: Path) -> None:
-    log = "".join(f"it {k}: {2000 if k % 9 else 150} img/s\n" for k in range(1, 151))
-    assert make.measured(tmp_path, log, RATES).status is RunStatus.OK
 
 
 @pytest.mark.parametrize("interval", [1, 10])
@@ -161,27 +119,6 @@ def test_a_mean_since_the_start_without_its_point(tmp_path: Path) -> None:
     assert make.measured(tmp_path, log, mine).status is RunStatus.OK
     run = make.measured(tmp_path, log.replace("it 120 took 0.", "it 120 took 0"), mine)
     refused(run, "0508333", 120)
-
-
-@pytest.mark.parametrize(("text", "damaged"), [("252.00K", "252.00"), ("252.00K", " 52.00K")])
-def test_a_prefix_or_a_digit_that_became_a_blank(tmp_path: Path, text: str, damaged: str) -> None:
-    mine = custom_format(
-        "mine", record=r"it (?P<step>\d+):(?P<samples_per_second>[ \d.]+[kKMG]?) img/s"
-    )
-    log = "".join(f"it {k}:{2 * k + 132:.2f}K img/s\n" for k in range(1, 151))
-    assert make.measured(tmp_path, log, mine).status is RunStatus.OK
-    run = make.measured(tmp_path, log.replace(text, damaged), mine)
-    assert run.status is RunStatus.INVALID
-    assert (run.reason or "").endswith("(line 60)")
-
-
-def test_prefixes_may_change(tmp_path: Path) -> None:
-    mine = custom_format(
-        "mine", record=r"it (?P<step>\d+):(?P<samples_per_second>[\d.]+[kKMG]?) img/s"
-    )
-    for usual, other in (("1.20M", "240.00K"), ("1.80K", "300.00"), ("950.10K", "1.05M")):
-        log = "".join(f"it {k}:{other if k % 40 == 0 else usual} img/s\n" for k in range(1, 151))
-        assert make.measured(tmp_path, log, mine).status is RunStatus.OK
 
 
 def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
