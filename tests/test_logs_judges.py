@@ -18,7 +18,6 @@ from pytest_dlperf.logs.judges import judges
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
-DATA = Path(__file__).parent / "data" / "logs"
 BATCH = 8
 OF = Case.from_id(f"framework-model-bf16-gb{BATCH}-s512-1n1g")
 START = datetime(2026, 3, 29, 1, 59, 30)  # noqa: DTZ001 - logs tell no zone
@@ -487,41 +486,6 @@ def test_pauses_are_none_of_another_case(tmp_path: Path) -> None:
     log = titan(times, jumps, times)
     run = make.measured(tmp_path, log, TITAN, of=OF)
     assert "samples/s; by its times" not in str(run.reason)
-
-
-# --------------------------------------------------------------- what a known trainer says itself
-
-
-def test_a_format_of_ones_own_does_not_hide_the_layout_that_the_trainer_prints(
-    tmp_path: Path,
-) -> None:
-    """A real log of two devices that share each sample: 2 samples in each of some 1.5 s."""
-    log = (DATA / "torchtitan_1n2g_tp2.log").read_bytes()
-    own = custom_format("own", record=r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) .*step: +(?P<step>\d+) ")
-    window = Window(warmup_steps=6, measured_steps=14)
-    case_id = "framework-model-fp32-b2-s128{}-1n2g"
-    run, right = (
-        make.measured(tmp_path, log, own, of=Case.from_id(case_id.format(layout)), window=window)
-        for layout in ("", "-tp2")
-    )
-    assert run.status is RunStatus.INVALID
-    assert "the log says tp 2; the case framework-model-fp32-b2-s128-1n2g has 1 (line 2)" in str(
-        run.reason
-    )
-    assert right.metrics == {"throughput": pytest.approx(14 * 2 / 20.560, rel=1e-3)}
-
-
-def test_what_a_system_that_ships_sets_is_none_of_a_run_that_was_started_otherwise(
-    tmp_path: Path,
-) -> None:
-    """That of nanoGPT accumulates gradients over as many steps as there are devices."""
-    head = "Overriding: batch_size = 12\nOverriding: gradient_accumulation_steps = 40\n"
-    log = head + "".join(f"iter {k}: loss 4.0863, time 250.00ms, mfu 17\n" for k in range(130))
-    own = custom_format(
-        "own", record=r"iter (?P<step>\d+): loss .* time (?P<milliseconds>[\d.]+)ms"
-    )
-    run = make.measured(tmp_path, log, own, of=OF)
-    assert run.metrics == {"throughput": pytest.approx(BATCH / STEP_S)}
 
 
 # ------------------------------------------------------------------------------- the judges

@@ -16,20 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from pytest_dlperf.files.yamlfile import YamlValue, load, load_plain
-from pytest_dlperf.formats.facts import declared_facts
+from pytest_dlperf.files.yamlfile import YamlValue, load
 from pytest_dlperf.model.work import Covers, RateScope, StepsIn, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
 
 FOLDER: Final = Path(__file__).parent
-_OF_ANY_START: Final = frozenset({"global_batch", "sequence_length", "tp", "pp", "cp", "ep"})
-SYSTEMS: Final = FOLDER.parent / "systems"
 _PLACEHOLDERS: Final = MappingProxyType(
     {
         "number": "[0-9]{1,15}",
@@ -216,17 +212,6 @@ def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
 def known_trainer(text: bytes | bytearray, end: int = sys.maxsize) -> Trainer | None:
     """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
     return next((each for each in trainers_in(text, end) if each.names_the_log), None)
-
-
-@cache
-def facts_of(system: str) -> tuple[Fact, ...]:
-    """Take from a system that ships how its logs say work and layout of a run.
-
-    Left out is what such a system has its trainer print by how it starts it.
-    """
-    log_format = load_plain(SYSTEMS / f"{system}.yaml").get("log", {}).get("format")
-    said = log_format.get("facts", {}) if isinstance(log_format, dict) else {}
-    return declared_facts({name: said[name] for name in said if name in _OF_ANY_START}, {})
 
 
 def _converted(root: YamlValue, kind: Any) -> Any:
