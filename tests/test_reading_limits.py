@@ -179,7 +179,7 @@ def test_a_region_without_a_step_costs_one_look_however_many_stand_before_it(
         looks.append(region.offset)
         return records(region, log_format)
 
-    for module in ("throughput", "judges.misread", "steady"):
+    for module in ("throughput", "steady"):
         monkeypatch.setattr(f"pytest_dlperf.logs.{module}.records", counted)
     log = tmp_path / "late.log"
     step = "" if every else r"(?P<step>[0-9]+) "

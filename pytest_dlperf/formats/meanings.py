@@ -75,8 +75,6 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meaning: str = ""
     instead: str = ""
     """What to take, so that the time of a step is right."""
-    one_step_is_fine: bool = False
-    """Whether nothing is against it where every step is printed."""
     single_node_is_fine: bool = False
     """Whether nothing is against it where one node trains."""
 
