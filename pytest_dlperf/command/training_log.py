@@ -41,7 +41,6 @@ _ENOUGH_SLOW_STEPS: Final = 10
 _SLOW_AFTER_S: Final = 40.0
 _LINES_SHOWN: Final = 8
 _SHELLS: Final = ("bash", "sh", "dash", "zsh")
-_WORK: Final = ("global_batch:", "sequence_length:", "topologies:")
 """What a speed is held against, where a person or the log says it."""
 _CLOCK_TICK_S: Final = 0.02
 """By so much a file may seem older than it is."""
@@ -110,7 +109,6 @@ def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Ru
         head.path,
         number=1,
         case=found.case,
-        case_is_assumed=is_made_up and any(each.startswith(_WORK) for each in found.unsure),
         log_format=log_format,
         window=system.window,
         estimator=Estimator.STEADY,

@@ -70,8 +70,6 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What has to be declared for it, if that counts."""
     steps_in: StepsIn = StepsIn.STEPS
     """What the steps are that it counts."""
-    any_length: bool = False
-    """Whether tokens are counted as they come, not as many in each sample as the case says."""
     meaning: str = ""
     instead: str = ""
     """What to take, so that the time of a step is right."""

@@ -11,7 +11,6 @@ from pytest_dlperf.model.work import StepsIn, TimeKind, Timing
 if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.work import RateScope
 
 _CLOCK: Final = re.compile(
     rb"(?:(?P<days>[0-9]{1,4}) days?, )?(?:(?P<hours>[0-9]{1,4}):)?"
@@ -89,26 +88,22 @@ def step_seconds(log_format: LogFormat, text: bytes, offset: int, case: Case) ->
     """Read what a step took, in seconds: the duration of one, or by a speed."""
     timing = log_format.timing
     if timing.kind is TimeKind.RATE:
-        scope, steps_in = log_format.rate_scope, log_format.steps_in
-        rate = samples_per_second(timing, text, offset, case, scope=scope, steps_in=steps_in)
-        return case.global_batch / rate
+        return case.global_batch / _samples_per_second(log_format, text, offset, case)
     seconds = amount(text, what="the step's time", offset=offset)
     return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
 
 
-def samples_per_second(  # noqa: PLR0913 - all that a speed may be of
-    timing: Timing, text: bytes, offset: int, case: Case, *, scope: RateScope, steps_in: StepsIn
-) -> float:
+def _samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
     """Read a speed, in samples per second over all devices."""
     rate = amount(text, what="the printed speed", offset=offset)
-    if timing is Timing.STEPS_PER_SECOND:
-        of_nodes = steps_in is StepsIn.NODE_BATCHES
+    if log_format.timing is Timing.STEPS_PER_SECOND:
+        of_nodes = log_format.steps_in is StepsIn.NODE_BATCHES
         return rate * case.global_batch / (case.topology.nodes if of_nodes else 1)
-    if timing is Timing.TOKENS_PER_SECOND:
+    if log_format.timing is Timing.TOKENS_PER_SECOND:
         if case.sequence_length is None:
             raise BrokenContractError(
                 f"the log prints tokens per second, and the case {case.id} has no sequence_length",
                 offset=offset,
             )
         rate /= case.sequence_length
-    return rate * case.rates_per_run(scope)
+    return rate * case.rates_per_run(log_format.rate_scope)

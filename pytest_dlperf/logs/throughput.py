@@ -81,8 +81,6 @@ class LogReading:
     """Which run of its case it is."""
     case: Case
     """What was to be trained; the log must not contradict it."""
-    case_is_assumed: bool = False
-    """Whether nobody has said its batch, length or devices."""
     log_format: LogFormat
     window: Window
     estimator: Estimator
@@ -355,7 +353,6 @@ class LogReading:
             memory=reader.memory,
             log_format=self._format,
             case=self.case,
-            case_is_assumed=self.case_is_assumed,
             arrivals=self._arrivals,
             series={rank: each for rank, each in collector.series.items() if each.rows},
             ends=ends,

@@ -54,8 +54,6 @@ class Evidence(Struct, kw_only=True):
     """Of the whole log."""
     log_format: LogFormat
     case: Case
-    case_is_assumed: bool
-    """Whether nobody has said its batch, length or devices."""
     arrivals: Arrivals
     """When the log's lines came."""
     series: Mapping[str, Series]

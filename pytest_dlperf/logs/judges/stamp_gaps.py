@@ -102,7 +102,7 @@ class StampGaps(Judge):
         is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
         if len(passed) > _COMPARABLE and moments[-1] >= 0 and is_even:
             return None  # as in nearly all logs
-        gaps = list(gaps_of(series))
+        gaps = list(_gaps_of(series))
         beside = _gaps_outside(evidence, series) if len(gaps) <= _COMPARABLE else []
         if len(gaps) + len(beside) < 2:  # noqa: PLR2004 - nothing to compare it with
             return _ALONE if gaps else None
@@ -148,7 +148,7 @@ class StampGaps(Judge):
         )
 
 
-def gaps_of(series: Series) -> Iterator[_Gap]:
+def _gaps_of(series: Series) -> Iterator[_Gap]:
     """Measure from stamp to stamp; where most are unread, in blocks but for the ends of epochs."""
     steps, _, _, moments = series.columns
     if moments[-1] >= 0:

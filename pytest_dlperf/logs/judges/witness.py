@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TOLERANCE: Final = 0.10
 """What a log prints and what was observed may differ by this part of what was observed."""
-SAMPLED_TOLERANCE: Final = 0.5
+_SAMPLED_TOLERANCE: Final = 0.5
 """The same where single steps are printed and others are not, which may be slower."""
 MIN_WINDOW_S: Final = 1.0
 """A shorter window is too short for what passes between a line and who sees it."""
@@ -101,7 +101,7 @@ class Witness(Judge):
             if seen is not None:
                 # The window's first step ended where these steps begin.
                 rate = seen.steps / each.said_s if each.said_s else evidence.throughput / work
-                tolerance = SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
+                tolerance = _SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
                 if not seen.contradicts(rate, tolerance):
                     return seen.kind
                 apart = self._without_pauses(seen, each)
