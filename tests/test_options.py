@@ -328,50 +328,6 @@ def test_a_mistake_ends_the_session_before_anything_runs(suite: Suite, where: li
 # What people read of them
 
 
-@pytest.mark.parametrize(
-    ("files", "arguments", "is_moved"),
-    [
-        ((), ["--dlperf-baselines", "../central"], True),
-        ((), ["tests", "--dlperf-baselines", "../central"], True),
-        ((), ["tests/test_a.py::test_a", "--dlperf-json", "../central/r.json"], True),
-        ((), ["tests", "--dlperf-baselines=../central"], False),
-        ((), ["tests", "../central", "--dlperf-baselines", "../central"], False),
-        ((), ["tests", "--dlperf-baselines", "central"], False),
-        ((), ["--rootdir=.", "--dlperf-baselines", "../central"], False),
-        (("office/pytest.ini",), ["tests", "--dlperf-baselines", "../central"], False),
-        (("office/setup.py",), ["tests", "--dlperf-baselines", "../central"], True),
-        (("pytest.ini",), ["tests", "--dlperf-baselines", "../central"], False),
-        (("pytest.ini", "office/tox.ini"), ["tests", "--dlperf-baselines", "../central"], True),
-        (("office/tox.ini", "central/pytest.ini"), ["--dlperf-baselines", "../central"], True),
-    ],
-)
-def test_no_folder_of_ours_becomes_the_root_unnoticed(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    files: tuple[str, ...],
-    arguments: list[str],
-    *,
-    is_moved: bool,
-) -> None:
-    for folder in ("office/tests", "office/central", "central"):
-        (pytester.path / folder).mkdir(parents=True)
-    for file in ("office/tests/test_a.py", "central/r.json", *files):
-        (pytester.path / file).write_text("[pytest]\n" * file.endswith("ini"), encoding="utf-8")
-    monkeypatch.chdir(pytester.path / "office")
-    result = pytester.runpytest_subprocess("--help", *arguments)
-    assert (result.ret != 0) == is_moved
-    if is_moved:
-        option, text = arguments[-2:]
-        result.stderr.fnmatch_lines(
-            [f"ERROR: {option} {text}: pytest takes *, not {Path.cwd()}; write {option}={text}"]
-        )
-
-
-def test_a_text_longer_than_any_file_name_is_no_folder(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--help", "--dlperf-reason", "new loader " * 50)
-    assert result.ret == 0
-
-
 def test_help_tells_every_option(pytester: pytest.Pytester) -> None:
     text = " ".join(pytester.runpytest_subprocess("--help").stdout.str().split())
     for option in OPTIONS.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from pytest_dlperf.config.values import (
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     import pytest
 
@@ -27,13 +26,6 @@ _PREFIX: Final = "DLPERF_"
 _OF_RUNS: Final = ("DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")
 """Set for runs of a session, and so in a session inside a run."""
 _MIN_SEQUENTIAL_RUNS: Final = 3
-_PYTEST_FILES: Final = {
-    **dict.fromkeys(("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"), ""),
-    "pyproject.toml": "[tool.pytest",
-    "tox.ini": "[pytest]",
-    "setup.cfg": "[tool:pytest]",
-}
-"""Files that configure pytest, and what has to stand in them."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -100,58 +92,6 @@ def join_host_files(arguments: list[str]) -> None:
     for index in range(len(arguments) - 1, 0, -1):
         if arguments[index - 1] == "--dlperf-hosts" and arguments[index].startswith("@"):
             arguments[index - 1 : index + 1] = ["=".join(arguments[index - 1 : index + 1])]
-
-
-def check_root(config: pytest.Config, arguments: Sequence[str]) -> None:
-    """Refuse a value of an option by which pytest has found another root folder.
-
-    It looks for that before it knows the options of plugins, and then a value behind a blank is an
-    argument like ``bench_tests``.
-    """
-    known, here = config.known_args_namespace, config.invocation_params.dir
-    if known.rootdir or known.inifilename:
-        return
-    flags = {declared.flag for declared in OPTIONS.values() if declared.metavar}
-    given = [
-        (flag, text)
-        for flag, text in pairwise(arguments)
-        if flag in flags and not text.startswith("-") and os.path.exists(here / text)  # noqa: PTH110 - no error for a text that cannot be a path
-    ]
-    tests = [*map(str, known.file_or_dir)]
-    root = _root(here, tests)
-    for flag, text in given:
-        if config.rootpath == _root(here, [*tests, *(one for _, one in given)]) != root:
-            raise UsageError(
-                f"{flag} {text}: pytest takes what stands behind a blank for a folder of tests, "
-                f"and {config.rootpath} for the root of the project, not {root}; write "
-                f"{flag}={text}"
-            )
-
-
-def _root(here: Path, arguments: Sequence[str]) -> Path:
-    """Find the root folder as pytest does."""
-    paths = [Path(os.path.abspath(here / one.partition("::")[0])) for one in arguments]  # noqa: PTH100 - links stay
-    folders = [one if one.is_dir() else one.parent for one in paths if one.exists()] or [here]
-    ancestor = Path(os.path.commonpath(folders))
-    for starts, name in (
-        ([ancestor], ""), ([ancestor], "pyproject.toml"), ([ancestor], "setup.py"),
-        (folders, ""), (folders, "pyproject.toml"),
-    ):  # fmt: skip
-        for start in starts:
-            for folder in (start, *start.parents):
-                if (folder / name).is_file() if name else _configures(folder):
-                    return folder
-    root = Path(os.path.commonpath([here, ancestor]))
-    return root if root.name else ancestor
-
-
-def _configures(folder: Path) -> bool:
-    """Whether a folder has a file that configures pytest."""
-    return any(
-        (folder / name).is_file()
-        and section in (folder / name).read_text(encoding="utf-8", errors="replace")
-        for name, section in _PYTEST_FILES.items()
-    )
 
 
 def misspelt_options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -14,13 +14,11 @@ import pytest
 
 from pytest_dlperf.config.option_reading import (
     add_options,
-    check_root,
     join_host_files,
     misspelt_options,
 )
 from pytest_dlperf.plugin.start import (
     collecting,
-    ending_session,
     number_of_hosts,
     parametrize,
     settings_of,
@@ -55,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, args: list[str], parser: pytest.Parser
 ) -> None:
-    """Keep pytest from taking ``--dlperf-hosts @FILE`` or a folder for arguments of its own.
+    """Keep pytest from taking ``--dlperf-hosts @FILE`` for arguments of its own.
 
     A misspelt option gets a line in pytest's own error, unless a ``conftest.py`` declares it.
     """
@@ -64,8 +62,6 @@ def pytest_load_initial_conftests(
     join_host_files(args)
     for flag, meant in misspelt_options(args):
         parser.extra_info[flag] = f"did you mean {meant}?"
-    with ending_session():
-        check_root(early_config, args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
