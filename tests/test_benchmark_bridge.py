@@ -278,6 +278,17 @@ def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
     assert saved(suite) == []
 
 
+@pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
+def test_a_selection_that_nothing_fits_is_told_and_no_warning_of_theirs_ends_it(
+    nights: Nights, asked: str
+) -> None:
+    result = nights.suite.run("-k", "tiiny", asked)
+
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["-k: no test has 'tiiny' in its name; near: tiny"])
+    assert "Traceback" not in result.stderr.str()
+
+
 def test_a_red_case_is_handed_over_with_its_verdict(nights: Nights) -> None:
     """Its files hold what was measured; whether that is good stands beside."""
     suite = nights.suite

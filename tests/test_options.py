@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from suites import Suite
 
-from pytest_dlperf.config.option_reading import check_places, files_of_others, read_settings
+from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.options import OPTIONS, Settings
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
@@ -198,30 +198,6 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
         (["--dlperf-control=always", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is launch"),
-        (
-            ["--dlperf-json=a/../report", "--dlperf-markdown=report"],
-            "--dlperf-markdown and --dlperf-json both name {path}/a/../report; give each a file",
-        ),
-        (
-            ["--dlperf-html=link", "--dlperf-markdown=there/page"],
-            "--dlperf-html and --dlperf-markdown both name {path}/there/page",
-        ),
-        (
-            ["--dlperf-tables=report", "--dlperf-history=report"],
-            "--dlperf-tables and --dlperf-history both name {path}/report",
-        ),
-        (
-            ["--dlperf-json=report", "--junitxml=a/../report"],
-            "--dlperf-json and --junitxml both name {path}/a/../report",
-        ),
-        (
-            ["--dlperf-html=report", "--benchmark-json=report"],
-            "--dlperf-html and --benchmark-json both name {path}/report",
-        ),
-        (
-            ["--dlperf-markdown=summary.md"],
-            "--dlperf-markdown names {path}/summary.md, the summary of GitHub Actions",
-        ),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
@@ -229,12 +205,8 @@ def test_a_mistake_is_told_with_its_place(
     project: Project, arguments: list[str], message: str
 ) -> None:
     (project.path / "there").mkdir()
-    (project.path / "a").mkdir()
     (project.path / "file").touch()
-    (project.path / "link").symlink_to("there/page")
-    environment = {"GITHUB_STEP_SUMMARY": str(project.path / "summary.md")}
-    said = project.refused(*arguments, environment=environment)
-    assert message.replace("{path}", str(project.path)) in said
+    assert message.replace("{path}", str(project.path)) in project.refused(*arguments)
 
 
 def test_a_mistake_names_the_variable_or_the_ini_key(project: Project) -> None:
@@ -245,38 +217,6 @@ def test_a_mistake_names_the_variable_or_the_ini_key(project: Project) -> None:
 
 def test_the_value_of_an_assignment_is_no_part_of_a_message(project: Project) -> None:
     assert "secret" not in project.refused("--dlperf-set", "nothing=secret")
-
-
-def test_a_pipe_takes_one_report_after_the_other(project: Project) -> None:
-    given = project.settings("--dlperf-json=/dev/null", "--dlperf-markdown=/dev/null")
-    assert given.json_file == given.markdown_file == Path("/dev/null")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dlperf-markdown=link.md", "--dlperf-tables=there"], "--dlperf-markdown names"),
-        (["--junitxml=t/paddle-resnet50/x.json", "--dlperf-tables=t"], "--junitxml names"),
-        (["--benchmark-json=nowhere/it.json"], "--benchmark-json: '{path}/nowhere/it.json' cannot"),
-        (["--junitxml=file/it.xml"], "--junitxml: '{path}/file/it.xml' cannot be written: "),
-        (["--dlperf-tables=out", "--dlperf-json=out/night/x", "--dlperf-html=out/x.md"], None),
-    ],
-)
-def test_no_report_stands_in_the_way_of_a_system_s_table(
-    project: Project, arguments: list[str], message: str | None
-) -> None:
-    (project.path / "there").mkdir()
-    (project.path / "file").touch()
-    (project.path / "link.md").symlink_to("there/paddle-resnet50.md")
-    config = project.config(*arguments)
-    others = files_of_others(config)
-    settings = read_settings(config, {})
-    if message is None:
-        check_places(settings, others, {"paddle-resnet50"})
-        return
-    with pytest.raises(UsageError) as caught:
-        check_places(settings, others, {"paddle-resnet50"})
-    assert str(caught.value).startswith(message.replace("{path}", str(project.path)))
 
 
 # What nobody knows

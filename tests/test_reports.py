@@ -54,6 +54,13 @@ class Failing(Report):
         raise self._error
 
 
+@pytest.fixture
+def nights(suite: Suite) -> Nights:
+    nights = Nights(suite)
+    nights.accept(nights.numbers("accepted"))
+    return nights
+
+
 def published(*reports: Report, any_report: bool = True) -> list[Note]:
     """Publish results without a case."""
     notes: list[Note] = []
@@ -199,10 +206,8 @@ def pytest_dlperf_reports(config):
 
 
 def test_a_conftest_adds_a_report_with_an_option_of_its_own(
-    suite: Suite, workers: list[str]
+    suite: Suite, nights: Nights, workers: list[str]
 ) -> None:
-    nights = Nights(suite)
-    nights.accept(nights.numbers("accepted"))
     suite.pytester.makeconftest(CONFTEST)
 
     result = suite.run(
@@ -223,3 +228,42 @@ def test_a_conftest_adds_a_report_with_an_option_of_its_own(
     ]  # fmt: skip
     assert 'name="team" value="speed"' in (suite.path / "junit.xml").read_text(encoding="utf-8")
     assert result.ret == 0
+
+
+def test_reports_of_a_session_without_a_case_say_that_nothing_was_measured(nights: Nights) -> None:
+    """Neither that it was interrupted, nor that anything is well."""
+    suite = nights.suite
+
+    result = suite.run(
+        "-k", "tiiny", "--dlperf-json", "it.json", "--dlperf-markdown", "it.md",
+        "--dlperf-html", "it.html", "--dlperf-tables", "tables",
+    )  # fmt: skip
+
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(
+        ["results: *it.json", "Markdown page: *it.md", "page: *it.html", "no tables: nothing was *"]
+    )
+    nothing = "othing was measured"
+    for name in ("it.md", "it.html"):
+        text = (suite.path / name).read_text(encoding="utf-8")
+        assert nothing in text
+        assert "interrupted" not in text.partition("<main")[2]
+    assert '"interrupted": false' in (suite.path / "it.json").read_text(encoding="utf-8")
+    assert not (suite.path / "tables").exists()
+
+
+def test_a_report_that_cannot_be_written_is_told_also_where_no_test_runs(suite: Suite) -> None:
+    result = suite.run("-k", "tiiny", "--dlperf-json", "/dev/full")
+    result.stdout.fnmatch_lines(["the results could not be written to /dev/full: *"])
+    assert result.ret != 0
+
+
+def test_a_dry_run_leaves_the_reports_of_the_last_session_alone(nights: Nights) -> None:
+    suite = nights.suite
+    suite.run(*nights.usual("tonight"), "--dlperf-json", "it.json")
+    before = (suite.path / "it.json").read_bytes()
+
+    result = suite.run("-k", "tiny", "--dlperf-dry-run", "--dlperf-json", "it.json")
+
+    assert result.ret == 0
+    assert (suite.path / "it.json").read_bytes() == before

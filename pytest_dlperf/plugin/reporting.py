@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from itertools import chain
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import convert, to_builtins
 
-from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import TestRecord
@@ -19,11 +17,10 @@ from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
 from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords
-from pytest_dlperf.reports.report import Note, Reports, TestStatus, fault, not_written_by_others
+from pytest_dlperf.reports.report import Note, Reports, TestStatus, fault
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.history.recorder import Recorder
@@ -82,9 +79,7 @@ class Reporting:
 
     def register(self) -> None:
         """Take part in what follows."""
-        manager = self._config.pluginmanager
-        manager.register(self, "dlperf-reporting")
-        manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
+        self._config.pluginmanager.register(self, "dlperf-reporting")
         if not self._is_worker:
             found = self._config.hook.pytest_dlperf_reports(config=self._config)
             self._reports = Reports(chain.from_iterable(found), self._notes)
@@ -255,6 +250,9 @@ class Reporting:
             self._config.workeroutput[_FAULT_KEY] = self._explainer.fault  # type: ignore[attr-defined]
         elif not self._settings.dry_run:
             self._finish(session)
+            is_green = session.exitstatus == pytest.ExitCode.OK
+            if is_green and any(note.is_bad for note in self._notes):
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -262,7 +260,7 @@ class Reporting:
         """Add our own reports, in front of those of other plugins."""
         from pytest_dlperf.reports.builtin import builtin_reports
 
-        return list(builtin_reports(config, self._settings, tell=self._notes.append))
+        return list(builtin_reports(config, self._settings))
 
     def _finish(self, session: pytest.Session) -> None:
         from pytest_dlperf.night.night import night_of
@@ -287,7 +285,7 @@ class Reporting:
             self._reports.write(night, any_report=self._any_report)
         if self._notices is not None and self._any_report:
             self._notes += self._notices.send(night, self._notes)
-        if self._settings.session_dir.exists() and not self._settings.log_sources:
+        if not self._settings.log_sources and self._settings.session_dir.exists():
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -305,52 +303,6 @@ class Reporting:
         for line in lines:
             text = line.text if line.is_command else plain(line.text)
             terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
-
-
-class _ReportsOfOthers:
-    """Ends the session in red where a report could not be written, and keeps the summary."""
-
-    def __init__(self, config: pytest.Config, notes: list[Note]) -> None:
-        self._config = config
-        self._notes = notes
-
-    # Within the terminal reporter's wrapper, which has no summary when something is raised here.
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Note what the reports of others raise, and have bad notes count."""
-        # The link may be newer than the session.
-        unsafe = disable_unsafe_junit_file(self._config, files_of_others(self._config))
-        if unsafe is not None:
-            self._notes.append(not_written_by_others(unsafe))
-        try:
-            result = yield
-        except OSError as error:
-            if not self._config.pluginmanager.has_plugin("terminalreporter"):
-                raise
-            result = []
-            self._notes.append(not_written_by_others(error))
-        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return result
-
-
-def disable_unsafe_junit_file(config: pytest.Config, others: Mapping[str, Path]) -> OSError | None:
-    """Redirect pytest's JUnit file to the null device if its path is unsafe; return the fault.
-
-    It follows any link, and writes the file even at the end of a session that a mistake has ended.
-    """
-    from pytest_dlperf.files.writing import destination_in_place
-
-    if "--junitxml" not in others:
-        return None
-    try:
-        destination_in_place(others["--junitxml"])
-    except OSError as error:
-        for plugin in config.pluginmanager.get_plugins():
-            if type(plugin).__name__ == "LogXML":
-                plugin.logfile = os.devnull
-        return error
-    return None
 
 
 class Notices:

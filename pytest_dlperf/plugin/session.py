@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_dlperf.config.cases import slip_of_precision
-from pytest_dlperf.config.option_reading import check_places, files_of_others
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
     MEASURING,
@@ -111,11 +110,6 @@ class DlperfSession:
         )
         if not self._runs_no_tests:
             if not self._is_worker:
-                others = files_of_others(self._config)
-                from pytest_dlperf.plugin.reporting import disable_unsafe_junit_file
-
-                disable_unsafe_junit_file(self._config, others)
-                check_places(self._settings, others, suite.systems)
                 self._check_history()
             self._config.stash[MEASURING] = self._prepare(suite)
         self._config.stash[SUITE] = suite

@@ -2,9 +2,8 @@
 
 pytest-benchmark times functions and documents no way in for what was timed elsewhere. What is used
 of it besides its options: ``Metadata`` and the list of them that its session saves, compares and
-plots at its end, also under xdist, where its own fixture measures nothing; and ``handle_saving`` of
-that session, which a full disk makes fail. A release that changes one of them fails the session;
-its results are kept.
+plots at its end, also under xdist, where its own fixture measures nothing. A release that changes
+one of them fails the session; its results are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pytest_dlperf.reports.report import Note, Report
 from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import CaseResult
@@ -34,10 +33,9 @@ class BenchmarkBridge(Report):
     name = "benchmarks of pytest-benchmark"
     needs_tests = False  # it would warn that there is nothing to save
 
-    def __init__(self, config: Any, tell: Callable[[Note], None]) -> None:
-        """Take pytest's configuration; ``tell`` takes what is known when pytest-benchmark ends."""
+    def __init__(self, config: Any) -> None:
+        """Take pytest's configuration."""
         self._config = config
-        self._tell = tell
 
     def write(self, night: Night) -> Iterator[Note]:
         """Add every measured case to its session, where the user has asked it for anything.
@@ -48,7 +46,6 @@ class BenchmarkBridge(Report):
         if not any(_option(self._config, name) for name in _ASKING):
             return
         session: Any = getattr(self._config, "_benchmarksession", None)
-        _keep_the_end(session, self._tell)
         # Under xdist it is disabled without this option, for its own measurements. Ours are made.
         if _option(self._config, "disable") and not _option(self._config, "enable"):
             yield Note(
@@ -78,23 +75,6 @@ class BenchmarkBridge(Report):
         if left_out:
             named = numbers.named(left_out, 5)
             yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
-
-
-def _keep_the_end(session: Any, tell: Callable[[Note], None]) -> None:
-    """Keep its comparison, and the reports that come after it, where it cannot save."""
-    save = getattr(session, "handle_saving", None)
-    if save is None:
-        return  # whatever it raises ends it, and is told
-
-    def saved() -> None:
-        try:
-            save()
-        except OSError as error:
-            place = f" to {error.filename}" if error.filename else ""
-            text = f"pytest-benchmark could not write its files{place}: {error.strerror or error}"
-            tell(Note(text, is_bad=True))
-
-    session.handle_saving = saved
 
 
 def _option(config: Any, name: str) -> Any:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.night.night import Night
 
 
-def builtin_reports(
-    config: Any, settings: Settings, *, tell: Callable[[Note], None]
-) -> Iterator[Report]:
+def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
     """Yield the reports that the session was asked for, in the order in which they are written."""
     from pytest_dlperf.reports.benchmark_bridge import BenchmarkBridge
     from pytest_dlperf.reports.junit import JUnitReport
@@ -29,7 +27,7 @@ def builtin_reports(
         from pytest_dlperf.reports.github import StepSummary
 
         yield StepSummary(settings.step_summary)
-    yield BenchmarkBridge(config, tell)
+    yield BenchmarkBridge(config)
     yield JUnitReport(settings.cluster)
     yield TerminalReport(config, strict=settings.strict)
     if settings.annotate:

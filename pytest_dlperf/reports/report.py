@@ -183,13 +183,6 @@ class Reports:
             self._notes.append(Note(text, is_bad=report.is_required))
 
 
-def not_written_by_others(error: OSError) -> Note:
-    """Say what another plugin could not write at the end of a session, such as JUnit's file."""
-    place = f" to {error.filename}" if error.filename else ""
-    text = f"a report of another plugin could not be written{place}: {_said(error)}"
-    return Note(f"{text} ({_line_of(error)})", is_bad=True)
-
-
 def fault(error: Exception) -> str:
     """Describe an unforeseen error, with the line of code that raised it."""
     return f"{type(error).__name__}: {error} ({_line_of(error)})"
