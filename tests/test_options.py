@@ -176,7 +176,6 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),
         (["--dlperf-gate=sequentail"], "unknown value 'sequentail'; did you mean 'sequential'?"),
-        (["--dlperf-lock=a/b"], "--dlperf-lock: 'a/b' is not a valid name of a lock"),
         (
             ["--dlperf-ssh=ssh 'a"],
             '--dlperf-ssh: "ssh \'a" cannot be split as a command: No closing quotation',

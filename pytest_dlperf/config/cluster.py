@@ -23,6 +23,7 @@ from pytest_dlperf.files.shapes import (
     Record,
     Scalar,
     Text,
+    YesNo,
     one_of,
 )
 from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
@@ -70,6 +71,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     assignments: tuple[Assignment, ...] = ()
     public_environment: tuple[str, ...] = ()
     devices_per_node: int | None = None
+    share_hosts: bool = False
     python: str | None = None
     scratch: str | None = None
     control: Control | None = None
@@ -145,6 +147,12 @@ def cluster_keys() -> tuple[Key, ...]:
             "The accepted software, to be run beside what is tested after a case has regressed.",
         ),
         Key("devices_per_node", Integer(1), "Devices of hosts that are given without a number."),
+        Key(
+            "share_hosts",
+            YesNo(),
+            "Whether several runs share a host, each with its own devices, and slow each other "
+            "down; default: false.",
+        ),
         Key(
             "python",
             Text("a Python interpreter"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PREFIX: Final = "DLPERF_"
-_OF_RUNS: Final = ("DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")
+_OF_RUNS: Final = ("DLPERF_LOCK", "DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")
 """Set for runs of a session, and so in a session inside a run."""
 _MIN_SEQUENTIAL_RUNS: Final = 3
 

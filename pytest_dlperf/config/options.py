@@ -187,18 +187,6 @@ class Settings(NamedTuple):
         default="ssh",
         environment=True,
     )
-    share_hosts: bool = flag(
-        "share-hosts",
-        "let several runs share a host, each with its own devices; they slow each other down",
-    )
-    lock: str | None = option(
-        "lock",
-        "NAME",
-        "the lock that a run holds on its hosts; runs with different locks do not wait for each "
-        "other",
-        read=values.lock_name,
-        environment=True,
-    )
     log_sources: tuple[NamedLogs, ...] = option(
         "logs",
         "WHAT=PATH",

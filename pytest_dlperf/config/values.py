@@ -185,15 +185,6 @@ def seconds(given: OptionText) -> float:
     return found
 
 
-def lock_name(given: OptionText) -> str:
-    """Read the name of a lock: part of the name of a socket, which is short."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):
-        raise given.error(
-            "is not a valid name of a lock; allowed are up to 60 letters, digits, '.', '_' and '-'"
-        )
-    return given.text
-
-
 def command(given: OptionText) -> tuple[str, ...]:
     """Split a command as a shell would."""
     try:

@@ -55,15 +55,17 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
 
         return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s or _DAY_S)
     launcher, hosts = launcher_and_hosts(settings, launchers, queues=list(by_name))
+    # The project's own tests have locks of their own, so that they do not wait for each other.
+    lock = os.environ.get("DLPERF_LOCK", "")
     return HostFleet(
         launcher,
         [
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
-        pool=HostPool(users_pool, lock=settings.lock or "", session=str(shared_folder or "")),
-        exclusive=not settings.share_hosts,
-        lock=settings.lock or "",
+        pool=HostPool(users_pool, lock=lock, session=str(shared_folder or "")),
+        exclusive=not cluster.share_hosts,
+        lock=lock,
         wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts else _HOUR_S),
         shared_folder=shared_folder,
         say=say,
