@@ -7,7 +7,7 @@ throughput is right if it is within 1 % of the truth; a refusal is, if its advic
 leads there. A number that is off is wrong, unless what is in doubt about it is marked. A kind
 without a template is a mistake:
 
-    python benchmarks/read_kinds.py --only MindSpore
+    python benchmarks/read_kinds.py --only torchtitan
 """
 
 from __future__ import annotations

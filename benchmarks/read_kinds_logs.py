@@ -46,118 +46,6 @@ LOGS: Final = (
         "reader_cost: 0.00110, ips: {s.rate_each:.5f} samples/s, eta: 2:51:00",
     ),
     Log(
-        kind="PaddleNLP BERT",
-        every=20,
-        line="epoch: 1, progress: 1/1, step: {s.n}, loss: {s.loss:.6f}, ppl: 17796.216797, "
-        "next_sent_acc: 0.560417, speed: {s.steps:.6f} steps/s, file: x.gz",
-    ),
-    Log(
-        kind="NVIDIA's PyTorch BERT (Training Iteration)",
-        line=DLL + "Training Epoch: 0 Training Iteration: {s.n}  average_loss : {s.loss:.6f}  "
-        "step_loss : {s.loss:.6f}  learning_rate : 4.2e-04 ",
-    ),
-    Log(
-        kind="NVIDIA's TensorFlow ResNet-50",
-        first=21,
-        line=DLL + "(0, {s.z}) imgs_per_sec : {s.rate}  cross_entropy : {s.loss}  l2_loss : 0.5  "
-        "total_loss : {s.loss}  learning_rate : 0.1 ",
-    ),
-    Log(
-        kind="NVIDIA's TensorFlow BERT",
-        every=10,
-        also=(1,),
-        line=DLL + "Iteration: {s.n}  throughput_train : {s.rate:.3f} seq/s mlm_loss : "
-        "{s.loss:.4f} nsp_loss : 0.7 total_loss : {s.loss:.4f} avg_loss_step : {s.loss:.4f} "
-        "learning_rate : 5.25e-06 ",
-    ),
-    Log(
-        kind="NVIDIA's MXNet ResNet-50 (dllogger)",
-        every=20,
-        line=DLL + "Epoch: 0 Iteration: {s.z}  train.loss : {s.loss} train.ips : {s.rate} "
-        "train.lr : 0.069 ",
-    ),
-    Log(
-        kind="NVIDIA's MXNet ResNet-50",
-        every=20,
-        ranks=8,
-        line="[1,{s.rank}]<stderr>:{s.comma}:INFO: Epoch[0] Batch [{s.before}-{s.z}]\t"
-        "Speed: {s.rate} samples/sec\tLR: 0.069",
-    ),
-    Log(
-        kind="insightface with MXNet (Speedometer)",
-        every=20,
-        first=21,
-        line="INFO:root:Epoch[0] Batch [{s.before_zero}-{s.z}]\tSpeed: {s.rate:.2f} samples/sec\t"
-        "acc=0.000000\tlossvalue={s.loss:.3f}",
-    ),
-    Log(
-        kind="GluonCV with MXNet",
-        every=20,
-        line="INFO:root:Epoch[0] Batch [{s.z}]\tSpeed: {s.rate:.6f} samples/sec\t"
-        "accuracy=0.2\tlr=0.1",
-    ),
-    Log(
-        kind="partial_fc with MXNet",
-        every=20,
-        line="Iter:{s.n} Rank:{s.rate_each:.2f} it/sec Total:{s.rate:.2f} it/sec "
-        "[0][loss]:{s.loss:.2f} ",
-    ),
-    Log(
-        kind="GluonNLP BERT with MXNet",
-        every=50,
-        ranks=8,
-        line="INFO:root:[step {s.n}]\tmlm_loss={s.loss:.5f}\tmlm_acc=5.02\tnsp_loss= 0.69\t"
-        "nsp_acc=54.75\tthroughput={s.ktokens_each:.1f}K tks/s\tlr=0.0000025 time={s.total:.2f}, "
-        "latency={s.mean_ms:.1f} ms/batch",
-    ),
-    Log(
-        kind="TensorFlow 2 with Keras's TimeHistory",
-        every=100,
-        line="I{s.now:%m%d %H:%M:%S.%f} 140672312903488 keras_utils.py:133] TimeHistory: "
-        "{s.total:.2f} seconds, {s.rate:.2f} examples/second between steps {s.before} and {s.n}",
-    ),
-    Log(
-        kind="MindSpore",
-        line="epoch: {s.n} step: 1, loss is {s.loss:.5f}\n"
-        "epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="OneFlow's image classification",
-        every=20,
-        line="train: epoch 0, iter {s.n}, loss: {s.loss:.6f}, top_1: 0.000000, top_k: 0.000000, "
-        "samples/s: {s.rate:.3f} {s.epoch}",
-    ),
-    Log(
-        kind="OneFlow's BERT",
-        every=20,
-        line="step: {s.z}, total_loss: {s.loss:.3f}, mlm_loss: {s.loss:.3f}, nsp_loss: 0.766, "
-        "throughput: {s.rate:.3f} {s.epoch}",
-    ),
-    Log(
-        kind="OneFlow's GPT",
-        every=10,
-        head="| step     | micro_batches   | samples         | throughput | latency    "
-        "| loss       |\n",
-        line="| {s.n:<8} | {s.micros:<15} | {s.samples:<15} | {s.rate:<10.5f} | {s.mean:<10.5f} | "
-        "{s.loss:<10.5f} |",
-    ),
-    Log(
-        kind="OneFlow's face recognition",
-        line="train: iter {s.n}, loss {s.loss:.4f}, throughput: {s.rate:.3f}",
-    ),
-    Log(
-        kind="OneFlow's wide and deep network",
-        every=100,
-        line="{s.n} time {s.epoch} loss {s.loss} ",
-    ),
-    Log(
-        kind="HugeCTR",
-        every=100,
-        seconds=0.01,
-        line="[HCTR][{s.now:%H:%M:%S}][INFO][RK0][main]: Iter: {s.n} Time(100 iters): "
-        "{s.total:.5f}s Loss: {s.loss:.6f} lr:0.001",
-    ),
-    Log(
         kind="NVIDIA's PyTorch image classification",
         line=DLL + "Epoch: 0 Iteration: {s.n}  train.loss : {s.loss:.5f}  train.total_ips : "
         "{s.rate:.2f} img/s",
@@ -200,12 +88,6 @@ LOGS: Final = (
         "(TFLOP/s/GPU): 239.8 | learning rate: 1.0E-05 | global batch size: {s.batch:5d} | "
         "lm loss: {s.loss:.6E} | loss scale: 1.0 | grad norm: 0.704 | number of skipped "
         "iterations:   0 | number of nan iterations:   0 |",
-    ),
-    Log(
-        kind="Megatron by DeepSpeed",
-        every=100,
-        line=" iteration {s.n:8d}/  320000 | elapsed time per iteration (ms): {s.mean_ms:.1f} | "
-        "learning rate 1.500E-04 | lm loss {s.loss:.6E} | loss scale 65536.0 |",
     ),
     Log(
         kind="Megatron-Bridge's first rank",

@@ -48,15 +48,11 @@ class Step:
         rate, some_tokens = BATCH / mean, 1_500_000 + self.n * 7919 % 90_000
         values: dict[str, object] = {
             "z": self.n - 1,  # counted from 0
-            "hundreds": self.n // 100,
             "micros": 4 * self.n,
             "percent": self.n / 15,
             "batch": BATCH,
             "samples": BATCH * self.n,
             "all_tokens": BATCH * LENGTH * self.n,
-            # of the record before
-            "before": self.n - self.count,
-            "before_zero": max(self.n - 1 - self.count, 0),
             # when it ended
             "now": now,
             "comma": f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}",
@@ -68,7 +64,6 @@ class Step:
             "so_far": so_far,
             "mean_ms": 1000 * mean,
             "last_ms": 1000 * self.last,
-            "total_ms": 1000 * self.total,
             "so_far_ms": 1000 * so_far,
             "elapsed_ms": 1000 * self.elapsed,
             "micro_ms": 250 * self.last,
@@ -82,7 +77,6 @@ class Step:
             "quick_each": rate * 1.2 / DEVICES,
             "tokens": rate * LENGTH,
             "tokens_each": rate * LENGTH / DEVICES,
-            "ktokens_each": rate * LENGTH / DEVICES / 1000,
             "tokens_so_far": BATCH * LENGTH / so_far,
             # of samples of any length
             "some_tokens": some_tokens,

@@ -24,34 +24,6 @@ VARIANTS: Final = (
         "ips {s.rate:.5f} images/sec",
     ),
     Log(
-        kind="MindSpore",
-        variant="eight ranks print",
-        ranks=8,
-        line="epoch: {s.n} step: 1, loss is {s.loss:.5f}\n"
-        "epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="eight ranks print times alone",
-        ranks=8,
-        line="epoch time: {s.mean_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="its BERT, on eight ranks",
-        ranks=8,
-        line="epoch: 0, current epoch percent: 0.012, step: {s.n}, outputs are (Tensor(shape=[], "
-        "dtype=Float32, value= {s.loss:.5f}), Tensor(shape=[], dtype=Bool, value= False))\n"
-        "epoch time: {s.mean_ms:.6f} ms, per step time: {s.mean_ms:.6f} ms",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="sinks of 100 steps",
-        every=100,
-        line="epoch: {s.hundreds} step: 100, loss is {s.loss:.5f}\n"
-        "epoch time: {s.total_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
         kind="modded-nanogpt",
         variant="in seconds",
         line="step:{s.n}/3375 train_loss:{s.loss:.4f} train_time:{s.elapsed:.3f}s "
@@ -88,45 +60,6 @@ VARIANTS: Final = (
         variant="elapse, of its first versions",
         line="2020-08-14 {s.now:%H:%M:%S} INFO: epoch:0   train step:{s.z:<5d} lr: 0.100000, "
         "loss: {s.loss:.5f} top1: 0.0078 elapse: {s.last:.3f}s",
-    ),
-    Log(
-        kind="NVIDIA's PyTorch BERT (Training Iteration)",
-        variant="glued to its bar",
-        line="Iteration:   8%|▊         | {s.n}/3443 [{s.bar}<13:15,  2.00it/s]\r"
-        + DLL
-        + "Training Epoch: 0 Training Iteration: {s.n}  average_loss : {s.loss:.6f}  "
-        "step_loss : {s.loss:.6f}  learning_rate : 4.2e-04 ",
-    ),
-    Log(
-        kind="GluonNLP BERT with MXNet",
-        variant="older, without latency",
-        every=50,
-        ranks=8,
-        line="INFO:root:[step {s.n}]\tmlm_loss={s.loss:.5f}\tmlm_acc=5.02\tnsp_loss= 0.69\t"
-        "nsp_acc=54.75\tthroughput={s.ktokens_each:.1f}K tks/s\tlr=0.0000025 time={s.total:.2f}",
-    ),
-    Log(
-        kind="MindSpore",
-        variant="a loss a step, a time an epoch",
-        every=100,
-        line="epoch: {s.hundreds} step: 99, loss is {s.loss:.5f}\n"
-        "epoch: {s.hundreds} step: 100, loss is {s.loss:.5f}\n"
-        "Train epoch time: {s.total_ms:.3f} ms, per step time: {s.mean_ms:.3f} ms",
-    ),
-    Log(
-        kind="OneFlow's wide and deep network",
-        variant="of the models repository",
-        every=100,
-        line="[rank:0] iter: {s.n}/99999, loss: {s.loss}, latency(ms): {s.mean_ms:.16f} | "
-        "{s.now:%Y-%m-%d %H:%M:%S.%f}",
-    ),
-    Log(
-        kind="HugeCTR",
-        variant="before 3.5",
-        every=100,
-        seconds=0.01,
-        line="[HUGECTR][{s.now:%H:%M:%S}][INFO][RANK0]: Iter: {s.n} Time(100 iters): "
-        "{s.total:.6f}s Loss: {s.loss:.6f} lr:0.001000",
     ),
     Log(
         kind="the PyTorch example for ImageNet",

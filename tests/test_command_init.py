@@ -439,16 +439,6 @@ def test_what_the_log_says_of_its_run_becomes_the_case(
     judged.assert_outcomes(passed=2)
 
 
-def test_a_trainer_that_is_only_read_asks_for_its_logs(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["init", "--trainer", "gluoncv"]) == 0
-    said = capsys.readouterr().out
-    assert written(project).launch is None
-    assert "pytest bench_tests --dlperf-logs DIR --dlperf-create-baselines" in said
-    assert "nothing starts it; add 'command', or give its logs" in said
-
-
 def test_a_trainer_by_name_gives_its_example(project: Path) -> None:
     assert main(["init", "--trainer", "megatron"]) == 0
     assert written(project).id == "megatron-llama3_8b"

@@ -20,10 +20,6 @@ RESEMBLING = (
     "PaddleCV's later print format (batch_cost, ips)",
     "PaddleCV of 2019 (trainbatch)",
     "PLSC 2.x",
-    "NVIDIA's PyTorch BERT (Training Iteration)",
-    "NVIDIA's TensorFlow ResNet-50",
-    "NVIDIA's TensorFlow BERT",
-    "NVIDIA's MXNet ResNet-50",
     "Megatron-LM",
 )
 """Trainers whose lines look like those of shipped formats."""

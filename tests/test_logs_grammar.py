@@ -343,14 +343,6 @@ def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:
     assert "12 is said to count samples" in reason(run(tmp_path, other, record, steps_in="samples"))
 
 
-def test_steps_may_be_counted_in_batches_of_nodes(tmp_path: Path) -> None:
-    """Each step has one of each node, and so have the steps per second."""
-    record = r"step: (?P<step>[0-9]+), speed: (?P<steps_per_second>[0-9.]+) steps/s"
-    line = lambda k, s, _: f"step: {2 * k}, speed: {2 / s:.6f} steps/s"  # noqa: E731
-    result = run(tmp_path, line, record, steps_in="node_batches")
-    assert throughput(result) == pytest.approx(SAMPLES, rel=1e-5)
-
-
 # ------------------------------------------------------------------------------ JSON and CSV
 
 

@@ -144,9 +144,6 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
         plan.unsure.append(f"launch: add {add} to launch it as well")
         if basis.base == "torchrun" or basis.base not in PRINTED_BY_US:
             plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
-    elif system.launch is None:
-        plan.unsure.append("launch: nothing starts it; add 'command', or give its logs")
-        plan.pytest += ["--dlperf-logs", "DIR"]
 
 
 def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:

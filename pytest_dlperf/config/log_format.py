@@ -170,8 +170,7 @@ _CUSTOM_FORMAT: Final = Record(
     Key(
         "steps_in",
         Choice([counted.value for counted in StepsIn]),
-        "What the step's number counts; default: steps. Samples are divided by the global batch, "
-        "batches of a node by the nodes.",
+        "What the step's number counts; default: steps. Samples are divided by the global batch.",
     ),
     Key(
         "ranks",

@@ -225,9 +225,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
         """By what a printed step is divided."""
         if self.case is None or self.steps_in is StepsIn.STEPS:
             return 1
-        if self.steps_in is StepsIn.SAMPLES:
-            return self.case.global_batch
-        return self.case.topology.nodes
+        return self.case.global_batch
 
     @property
     def records_per_count(self) -> int:

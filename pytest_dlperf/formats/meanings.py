@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from pytest_dlperf.files.yamlfile import YamlValue, load
-from pytest_dlperf.model.work import Covers, RateScope, StepsIn, TimeKind, Timing
+from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,13 +68,9 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The scopes that are right for it, if it is a speed of so much."""
     covers: Covers | None = None
     """What has to be declared for it, if that counts."""
-    steps_in: StepsIn = StepsIn.STEPS
-    """What the steps are that it counts."""
     meaning: str = ""
     instead: str = ""
     """What to take, so that the time of a step is right."""
-    single_node_is_fine: bool = False
-    """Whether nothing is against it where one node trains."""
 
     @property
     def meaning_in_words(self) -> str:
@@ -102,14 +98,11 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         parts: object = log_format.rate_scope
         of_scopes: tuple[object, ...] = self.rate_scopes
         if case is not None:
-            if self.single_node_is_fine and case.topology.nodes == 1:
-                return True
             parts = case.rates_per_run(log_format.rate_scope)
             of_scopes = tuple(map(case.rates_per_run, self.rate_scopes))
         return (
             log_format.timing in self.groups
             and self.covers in {None, log_format.covers}
-            and (self.steps_in is StepsIn.STEPS or self.steps_in is log_format.steps_in)
             and (not of_scopes or parts in of_scopes)
         )
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
-from pytest_dlperf.model.work import StepsIn, TimeKind, Timing
+from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
@@ -97,8 +97,7 @@ def _samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: C
     """Read a speed, in samples per second over all devices."""
     rate = amount(text, what="the printed speed", offset=offset)
     if log_format.timing is Timing.STEPS_PER_SECOND:
-        of_nodes = log_format.steps_in is StepsIn.NODE_BATCHES
-        return rate * case.global_batch / (case.topology.nodes if of_nodes else 1)
+        return rate * case.global_batch
     if log_format.timing is Timing.TOKENS_PER_SECOND:
         if case.sequence_length is None:
             raise BrokenContractError(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.model.work import StepsIn
 
 STAMP_REACH: Final = 200
 """Bytes in front of a record in which its stamp is looked for."""
@@ -121,7 +120,7 @@ def _records_in_lines(
                 count += 1
                 step = b"%d" % ((count - 1) // ranks * every + every)
             elif per_step > 1 or len(step) > LONGEST_STEP or not step.isdigit():
-                step = _whole_step(step, per_step, log_format.steps_in)
+                step = _whole_step(step, per_step)
             if time_group is not None:
                 check(match)
                 if is_moment:
@@ -179,7 +178,7 @@ def _shortened(number: bytes) -> bytes:
     return number.lstrip(b"0")[: LONGEST_STEP + 1] if len(number) > LONGEST_STEP else number
 
 
-def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
+def _whole_step(text: bytes, per_step: int) -> bytes:
     """Write a step's number as digits, and as one of steps where it counts parts of them."""
     text, _, _ = text.partition(b"/")  # ms-swift prints '5/500'
     whole, _, part = text.partition(b".")
@@ -191,7 +190,7 @@ def _whole_step(text: bytes, per_step: int, steps_in: StepsIn) -> bytes:
     step, rest = divmod(int(text[:LONGEST_STEP]), per_step)
     if rest:
         raise BrokenContractError(
-            f"step {text[:40].decode()} is said to count {steps_in.value.replace('_', ' ')}, and "
-            f"is no multiple of the {per_step} of a step"
+            f"step {text[:40].decode()} is said to count samples, and is no multiple of the "
+            f"{per_step} of a step"
         )
     return b"%d" % step

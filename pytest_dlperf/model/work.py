@@ -292,12 +292,10 @@ class Covers(str, Enum):
 
 
 class StepsIn(str, Enum):
-    """What a printed step's number counts, and what steps per second are of."""
+    """What a printed step's number counts."""
 
     STEPS = "steps"
     SAMPLES = "samples"
-    NODE_BATCHES = "node_batches"
-    """Batches of a node: as many in each step as there are nodes."""
 
 
 class RateScope(str, Enum):
