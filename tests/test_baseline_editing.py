@@ -14,7 +14,6 @@ from baseline_texts import (
     ACCEPTANCE,
     MACHINE,
     NIGHT,
-    SYSTEM,
     TEXT,
     accept,
     cluster_in,
@@ -30,7 +29,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.reading import Baselines
-from pytest_dlperf.baselines.recording import Change, delete, significant
+from pytest_dlperf.baselines.recording import Change, significant
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.baseline import Acceptance, Baseline
@@ -346,35 +345,6 @@ def test_a_change_that_would_change_another_entry_is_refused(cluster: Cluster) -
         do(cluster, [accept(cluster, "fp16-b224-1n1g", 1000.0)])
 
     assert file.read_bytes().decode() == text
-
-
-# ------------------------------------------------------------------------------- deleting
-
-
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_a_deleted_entry_leaves_the_lines_of_all_others(cluster: Cluster, line_end: str) -> None:
-    text = TEXT.replace("\n", line_end)
-    file = write(cluster, text)
-
-    delete(cluster, SYSTEM, [("fp32-b128", "1n1g"), ("fp16-b224", "1n1g")])
-
-    after = file.read_bytes().decode()
-    assert set(read(cluster)) == {("fp32-b128", "1n8g"), ("fp32-b128", "4n8g")}
-    first = text.splitlines(keepends=True)
-    gone = [*first[13:22], *first[-3:-1]]
-    assert gone[0].strip() == "1n1g:"
-    assert changed_lines(text, after) == [f"- {line}" for line in gone]
-
-
-def test_when_the_last_entry_is_deleted_the_file_stands_without_any(cluster: Cluster) -> None:
-    file = write(cluster)
-
-    delete(cluster, SYSTEM, list(read(cluster)))
-
-    assert read(cluster) == {}
-    assert "# The paper's.\n" in file.read_text(encoding="utf-8")
-    do(cluster, [create("fp32-b128-1n1g")])
-    assert known(cluster, "fp32-b128-1n1g") is not None
 
 
 # ------------------------------------------------------------------- whatever the file is like

@@ -100,8 +100,7 @@ def _coverage(
             others = ["-".join(other) for other in cases if other not in baselines]
             near = get_close_matches(name, others, n=1)
             renamed = f"; the case {near[0]} has no entry: is one misspelt?" if near else ""
-            remedy = "`pytest-dlperf baselines delete` takes the entry out"
-            message = f"stale: {file.stem} has no case {name}{renamed}; {remedy}"
+            message = f"stale: {file.stem} has no case {name}{renamed}; delete the entry"
             place = next(iter(entry.values())).place
             yield Problem(place=place, message=message)
             continue
@@ -116,8 +115,7 @@ def _coverage(
                     f"stale: the {metric.name} of {cases[key].id} is over {baseline.reference}, "
                     f"that of the system over {over}"
                 )
-            remedy = f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
-            yield Problem(place=baseline.place, message=f"{message}; {remedy} takes it out")
+            yield Problem(place=baseline.place, message=f"{message}; delete it")
     judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
     yield from _missing(file, missing, "baseline")
@@ -155,7 +153,7 @@ def _definition(
     name: str, accepted: Definition, system: System, judged: Sequence[Metric], file: str
 ) -> Iterator[str]:
     """Compare a metric of the baselines with that of the system."""
-    remedy = f"`pytest-dlperf baselines delete '{file}-*' --metric {name}` takes it out"
+    remedy = "delete it here and in the entries"
     metric = next((one for one in system.metrics if one.name == name), None)
     if metric is None:
         near = nearest(name, [one.name for one in system.metrics])

@@ -86,12 +86,8 @@ class Document:
             raise LayoutError(str(error)) from error
         self._before = self._rendered()
 
-    def define(self, metric: str, definition: Definition | None) -> None:
-        """Write unit and direction of a metric; ``None`` removes it."""
-        if definition is None:
-            self._root["metrics"].pop(metric, None)
-            self._root["metrics"] = self._root["metrics"] or None
-            return
+    def define(self, metric: str, definition: Definition) -> None:
+        """Write unit and direction of a metric."""
         unit = {"unit": definition.unit} if definition.unit else {}
         kind = _styled({**unit, "better": definition.better.value})
         self._filled(self._root, "metrics")[metric] = kind
@@ -114,16 +110,6 @@ class Document:
                 place[name].extend(map(_styled, value[kept:]))
             else:
                 _put(place, name, _styled(value, is_block=name in _BLOCKS), order)
-
-    def delete(self, key: CaseKey) -> None:
-        """Delete an entry, and its variant with the last one."""
-        variant, topology = key
-        entries = self._root["entries"]
-        del entries[variant][topology]
-        if not entries[variant]:
-            del entries[variant]
-        if not entries:
-            self._root["entries"] = None
 
     def text(self) -> str:
         """Return the text with all changes."""

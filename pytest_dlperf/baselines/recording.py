@@ -1,4 +1,4 @@
-"""Changes and deletes a system's accepted numbers: under a lock, in one step, read back first."""
+"""Changes a system's accepted numbers: under a lock, in one step, read back first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.baselines.reading import Baselines, CaseKey
     from pytest_dlperf.config.cluster import Cluster
@@ -130,32 +130,6 @@ def record(
     return RecordOutcome(done=tuple(done), refused=tuple(refused))
 
 
-def delete(
-    cluster: Cluster,
-    system: str,
-    keys: Collection[tuple[str, str]],
-    metrics: Collection[str] | None = None,
-) -> None:
-    """Delete entries by variant and topology, or only some of their metrics; comments stay.
-
-    Raises:
-        YamlError: The file has mistakes or cannot be changed line by line.
-        LockError: The cluster's lock cannot be acquired.
-        OSError: The file cannot be written. After any error the old file stands.
-    """
-    with locked_file(cluster, system) as file:
-        wanted = {
-            key: {
-                name: baseline
-                for name, baseline in entry.items()
-                if key not in keys
-                or (metrics is not None and not {name, defined_as(name)} & {*metrics})
-            }
-            for key, entry in file.standing.items()
-        }
-        file.write({key: entry for key, entry in wanted.items() if entry})
-
-
 def significant(value: float) -> float:
     """Round a number as a baseline file keeps it."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
@@ -188,10 +162,10 @@ class BaselineFile:
             return None
         return (
             f"{known.place} has {metric.name} in {known}, and this session measured {new}; "
-            f"`pytest-dlperf baselines delete '{self._system}-*' --metric {metric.name}` makes room"
+            "delete the metric from the file to record it anew"
         )
 
-    def write(self, wanted: Baselines, *, recorded: str = "") -> None:
+    def write(self, wanted: Baselines, *, recorded: str) -> None:
         """Write the wanted baselines; unchanged lines keep their bytes.
 
         ``recorded`` is the day of new entries. The text is read back first; after any error the
@@ -209,15 +183,9 @@ class BaselineFile:
             for name, definition in used.items():
                 if definition and not definition.is_same(self._contents.metrics.get(name)):
                     document.define(name, definition)
-            for key in self.standing.keys() - wanted.keys():
-                document.delete(key)
             for key, now in wanted.items():
                 if now != self.standing.get(key):
                     self._change(document, key, now, recorded)
-            # The next number of a metric may be of another kind than the last that goes.
-            standing = {defined_as(name) for entry in self.standing.values() for name in entry}
-            for name in standing - used.keys():
-                document.define(name, None)
             text = document.text()
         except LayoutError as error:
             raise self._cannot_be_changed(str(error)) from error
@@ -236,7 +204,6 @@ class BaselineFile:
     ) -> None:
         before = self._contents.entries.get(key, Entry({}, {}))
         after = entry_of(now, self._cluster.machine, before)
-        document.set(key, dict.fromkeys(before.metrics.keys() - now.keys()))
         for name, values in after.metrics.items():
             document.set(key, changed_values(before.metrics.get(name, {}), values), metric=name)
         shared = changed_values(before.shared, after.shared)
@@ -270,7 +237,7 @@ class BaselineFile:
 
 
 @contextmanager
-def locked_file(cluster: Cluster, system: str, *, new_text: str = "") -> Iterator[BaselineFile]:
+def locked_file(cluster: Cluster, system: str, *, new_text: str) -> Iterator[BaselineFile]:
     """Lock a system's file from reading to writing; ``new_text`` is for a new one."""
     with locked(cluster.directory / ".lock", limit_s=MAX_LOCK_WAIT_S):
         yield BaselineFile(cluster, system, new_text)

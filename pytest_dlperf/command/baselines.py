@@ -1,4 +1,4 @@
-"""``pytest-dlperf baselines``: shows accepted numbers and who accepted them, or deletes some."""
+"""``pytest-dlperf baselines``: shows accepted numbers, and who accepted them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.baselines.reading import defined_as, load_baselines
-from pytest_dlperf.baselines.recording import delete
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
@@ -21,7 +20,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.errors import BrokenError, UsageError
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.explanation_words import accepted_by
 from pytest_dlperf.reports.tables import wrapped
 
@@ -38,7 +37,7 @@ Entry = tuple[str, str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their arguments."""
-    parser.description = "Show or delete the accepted numbers of a cluster."
+    parser.description = "Show the accepted numbers of a cluster."
     actions = parser.add_subparsers(dest="baselines_command", metavar="ACTION", required=True)
     showing = actions.add_parser(
         "show",
@@ -49,41 +48,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     add_cases(showing, "show")
-    deleting = actions.add_parser(
-        "delete",
-        help="delete the entries of cases",
-        description="Delete the entries of cases, or single metrics of them: of what is gone, or "
-        "before --dlperf-create-baselines records it again. Comments stay.",
-        epilog=PYTEST_ARGUMENTS,
-        allow_abbrev=False,
-    )
-    deleting.add_argument(
-        "cases",
-        nargs="+",
+    showing.add_argument(
+        "--cluster",
         type=text_argument,
-        metavar="CASE",
-        help="delete the entries of these cases: ids, in which * stands for anything",
+        metavar="NAME",
+        help="the cluster (default: that of --dlperf-cluster in the ini file or the environment)",
     )
-    for action, what in ((showing, "show"), (deleting, "delete")):
-        action.add_argument(
-            "--cluster",
-            type=text_argument,
-            metavar="NAME",
-            help="the cluster (default: that of --dlperf-cluster in the ini file or the "
-            "environment)",
-        )
-        action.add_argument(
-            "--metric",
-            action="append",
-            type=text_argument,
-            metavar="NAME",
-            help=f"{what} only this metric; may be given several times (default: whole entries)",
-        )
-        add_folders(action)
+    showing.add_argument(
+        "--metric",
+        action="append",
+        type=text_argument,
+        metavar="NAME",
+        help="show only this metric; may be given several times (default: all)",
+    )
+    add_folders(showing)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show or delete the chosen entries; delete all of them or none."""
+    """Show the chosen entries."""
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
@@ -92,10 +74,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = {key: entry for key, entry in entries.items() if "-".join(key) in ids}
     if options.metric is not None:
         chosen = _only(chosen, options.metric)
-    if options.baselines_command == "show":
-        _show(chosen, Style(sys.stdout))
-    else:
-        _delete(chosen, cluster, options.metric)
+    _show(chosen, Style(sys.stdout))
     return FINE
 
 
@@ -108,26 +87,6 @@ def _show(chosen: Mapping[Entry, Mapping[str, Baseline]], style: Style) -> None:
             if source is not None:
                 text += f", accepted {accepted_by(source, source.at)}"
             style.show(f"  {line}" for line in wrapped(text, style.width - 2, indent=2))
-
-
-def _delete(
-    chosen: Mapping[Entry, Mapping[str, Baseline]],
-    cluster: Cluster,
-    metrics: Sequence[str] | None,
-) -> None:
-    for system in dict.fromkeys(system for system, *_ in chosen):
-        keys = [(variant, topology) for one, variant, topology in chosen if one == system]
-        try:
-            delete(cluster, system, keys, metrics)
-        except OSError as error:
-            file = cluster.directory / f"{system}.yaml"
-            raise BrokenError(f"{file} cannot be written: {error.strerror or error}") from error
-        for variant, topology in keys:
-            gone = ", ".join(
-                f"{name} {one.accepted:g} {one.unit}"
-                for name, one in chosen[system, variant, topology].items()
-            )
-            Style(sys.stdout).show([f"deleted: {system}-{variant}-{topology} ({gone})"])
 
 
 def _only(

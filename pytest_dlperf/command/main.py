@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "keys": "show the keys of system files, cluster.yaml and baselines",
     "read": "identify a log, show what it holds, and what to do next",
     "check": "find mistakes in system files, cluster.yaml and baselines",
-    "baselines": "show or delete accepted numbers",
+    "baselines": "show accepted numbers",
     "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "compare two results files",
     "bisect": "find the commit, image or version that changed a number",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -97,7 +96,7 @@ def failure_of(
             *_beside(metric, gate_input.case),
             *(Fact.of("note", note) for note in notes_of(judgement)),
             *_way_out(judgement),
-            *_gone(result, cluster),
+            *_gone(result),
         ),
         runs=tuple(runs),
     )
@@ -260,18 +259,16 @@ def _way_out(judgement: Judgement) -> Iterator[Fact]:
         yield Fact.of("accept", phrase("if this is how it is from now on: {}", code(ACCEPT)))
 
 
-def _gone(result: GateResult, cluster: str) -> Iterator[Fact]:
-    """Say how an accepted name is taken back that no run has any more."""
+def _gone(result: GateResult) -> Iterator[Fact]:
+    """Say where an accepted name stands that no run has any more."""
     metric, measurement = result.judgement.metric, result.input.case.measurement
-    if metric.family is None or result.input.baseline is None:
+    baseline = result.input.baseline
+    if metric.family is None or baseline is None:
         return
     has_others = any(run.metrics for run in measurement.runs)
     if has_others and not measurement.samples(metric.name).values:
-        command = (
-            f"pytest-dlperf baselines delete {shlex.quote(measurement.case_id)} "
-            f"--metric={shlex.quote(metric.name)} --cluster={shlex.quote(cluster)}"
-        )
-        yield Fact.of("delete", phrase("if it is gone for good: {}", code(command)))
+        text = "if it is gone for good, delete its number: {}"
+        yield Fact.of("delete", phrase(text, code(baseline.place)))
 
 
 def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:

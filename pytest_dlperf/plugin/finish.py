@@ -284,8 +284,7 @@ def _unsteady(
             yield Note(
                 f"the {change.metric.name} of {change.case.id} differs much between its runs "
                 f"({samples.spread * 100:.0f} %): with them the gate finds {sees}. Was the machine "
-                f"busy? When it is quiet, 'pytest-dlperf baselines delete {change.case.id}', and "
-                "record again"
+                "busy? When it is quiet, delete the case's entry, and record again"
             )
 
 
