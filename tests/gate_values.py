@@ -50,6 +50,10 @@ class Turned:
     def may_be_fewer(self) -> bool:
         return self.rule.may_be_fewer
 
+    @property
+    def min_detectable_percent(self) -> float | None:
+        return self.rule.min_detectable_percent
+
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         turned = [self.level * self.level / run for run in values]
         return self.rule.decide(turned, is_last=is_last)

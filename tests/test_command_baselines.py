@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pytest_dlperf.command.main import main
 
 SPEED = "  throughput: {unit: images/s, better: higher}\n"
 MEMORY = "  peak_memory: {unit: MB, better: lower}\n"
+LATENCY = "  latency: {unit: ms, better: lower}\n"
 
 
 def head(name: str, metrics: str = SPEED + MEMORY) -> str:
@@ -55,15 +57,97 @@ def test_numbers_are_shown_with_who_accepted_them(
 
     assert show("a-x-*") == 0
 
-    assert capsys.readouterr().out.splitlines() == [
-        "a-x-fp32-b128-1n1g",
-        "  throughput 352.72 images/s",
-        "a-x-fp32-b128-1n8g",
-        r"  throughput 2626.00 images/s, accepted by Ana\x1b[31m on Tuesday 2026-11-03: new loader",
-        r"  peak_memory 13000 MB, accepted by Ana\x1b[31m on Tuesday 2026-11-03: new loader",
+    blank = f"{'-':>5}  {'-':<4}  {'-':>4}  {'-':>9}  {'-':>5}"
+    by = r"    accepted by Ana\x1b[31m on Tuesday 2026-11-03: new loader"
+    assert capsys.readouterr().out.splitlines()[:-4] == [
+        "case                metric       accepted          noise  rule  sees  tolerance  needs",
+        f"a-x-fp32-b128-1n1g  throughput   352.72 images/s   {blank}",
+        f"a-x-fp32-b128-1n8g  throughput   2626.00 images/s  {blank}",
+        by,
+        f"a-x-fp32-b128-1n8g  peak_memory  13000 MB          {blank}",
+        by,
     ]
     assert show("--metric", "peak_memory") == 0
     assert capsys.readouterr().out.count("MB") == 2
+
+
+SYSTEM = """\
+framework: a
+model: x
+unit: images/s
+log: {name: a, format: dllogger}
+window: {warmup_steps: 2, measured_steps: 5}
+tolerance_percent: 4
+metrics:
+  peak_memory: {record: 'peak memory: (?P<value>[0-9.]+) MB', unit: MB, better: lower}
+  latency: {record: 'latency: (?P<value>[0-9.]+) s', unit: s, better: lower}
+cases:
+  - {precision: fp32, batch_per_device: 128, topologies: [1n1g, 1n8g]}
+"""
+
+
+def judged(
+    folder: Path, capsys: pytest.CaptureFixture[str], entry: str, metric: str
+) -> dict[str, str]:
+    """What the table tells of a metric of the case with this entry, by heading."""
+    systems = folder.parents[1] / "bench_tests" / "systems"
+    systems.mkdir(parents=True, exist_ok=True)
+    (systems / "a.yaml").write_text(SYSTEM, encoding="utf-8")
+    text = f"{head('a-x', SPEED + MEMORY + LATENCY)}  fp32-b128:\n    1n8g:\n{entry}"
+    (folder / "a-x.yaml").write_text(text, encoding="utf-8")
+    assert show("a-x-fp32-b128-1n8g", "--metric", metric) == 0
+    headings, cells, *_ = capsys.readouterr().out.splitlines()
+    return dict(zip(headings.split(), re.split(r" {2,}", cells), strict=True))
+
+
+@pytest.fixture
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.mark.usefixtures("_wide")
+def test_beside_a_number_stands_what_the_gate_can_see(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [2626.0, 2600.0, 2652.0, 2613.0, 2639.0]
+    first = dict(enumerate(runs, 1))
+    entry = f"      throughput:\n        accepted: 2626\n        runs: {first}\n"
+    one = judged(folder, capsys, entry, "throughput")
+    assert (one["noise"], one["rule"], one["tolerance"]) == ("0.8 %", "tolerance", "4.0 %")
+    assert 4.5 < float(one["sees"].removesuffix(" %")) < 6
+    assert 2 < float(one["needs"].removesuffix(" %")) < 4
+    sessions = "".join(f'          - {{at: "2026-11-0{day}T02:00:00Z", runs: {runs}}}\n'
+                       for day in range(1, 6))  # fmt: skip
+    six = judged(folder, capsys, f"{entry}        sessions:\n{sessions}", "throughput")
+    assert (six["noise"], six["rule"]) == ("0.8 %", "sequential")
+    assert 2 <= float(six["sees"].removesuffix(" %")) < 3
+
+
+@pytest.mark.usefixtures("_wide")
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ("accepted: 13000, runs: {1: 13000, 2: 13000, 3: 13000}", ("0.0 %", "4.0 %", "0.0 %")),
+        ("accepted: 13000, runs: {1: 13000}", ("-", "-", "-")),
+        ("accepted: 13000", ("-", "-", "-")),
+    ],
+    ids=["constant", "one run", "a number alone"],
+)
+def test_a_memory_that_is_the_same_in_every_run_has_no_noise(
+    folder: Path, capsys: pytest.CaptureFixture[str], values: str, told: tuple[str, ...]
+) -> None:
+    found = judged(folder, capsys, f"      peak_memory: {{{values}}}\n", "peak_memory")
+    assert (found["noise"], found["sees"], found["needs"]) == told
+    assert found["rule"] == "tolerance"
+
+
+@pytest.mark.usefixtures("_wide")
+def test_a_number_in_another_unit_is_never_compared_and_has_no_rule(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = "      latency: {accepted: 3, runs: {1: 3, 2: 3, 3: 3}}\n"
+    found = judged(folder, capsys, entry, "latency")
+    assert {found[name] for name in ("noise", "rule", "sees", "tolerance", "needs")} == {"-"}
 
 
 @pytest.mark.parametrize(

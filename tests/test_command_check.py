@@ -339,9 +339,6 @@ def test_arguments_after_two_dashes_go_to_pytest(suite: Suite, check: Command) -
         (["check", "--baselines", ""], "argument --baselines: it is empty"),
         (["check", "--json", "."], "argument --json: '.' is a folder"),
         (["check", "--clust", "local"], "unrecognized arguments: --clust"),
-        (["qualify", "--trials", "0"], "argument --trials: '0' is not an integer"),
-        (["qualify", "--seed", "-1"], "--seed"),
-        (["qualify", "--gate", "strict"], "argument --gate: invalid choice: 'strict'"),
     ],
 )
 def test_a_malformed_command_line_ends_with_2(

@@ -14,7 +14,6 @@ from pytest_dlperf.gate.rules import (
     last_decision,
     repeats_for,
     rule_for,
-    rule_maker,
 )
 from pytest_dlperf.gate.verdicts import (
     GateInput,
@@ -194,17 +193,6 @@ def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: flo
     assert judged.verdict is asked.verdict
     assert judged.min_detectable_percent == asked.min_detectable_percent
     assert (judged.verdict is Verdict.REGRESSED) == (level < 975)
-
-
-def test_a_made_rule_stays_of_its_kind_with_other_sessions() -> None:
-    make = rule_maker(METRIC, baseline(), Terms(tolerance_percent=5.0))
-    assert make([EVEN, EVEN]).name is RuleName.SEQUENTIAL
-    terms = Terms(tolerance_percent=5.0, default_repeats=3)
-    few = rule_maker(METRIC, baseline(1), terms)([EVEN])
-    assert (few.name, few.at_most) == (RuleName.TOLERANCE, 3)
-    decision = few.decide([940.0] * 3, is_last=False)
-    assert decision is not None
-    assert (decision.verdict, decision.reference) == (Verdict.REGRESSED, 1000.0)
 
 
 # --------------------------------------------------------------------------- several metrics

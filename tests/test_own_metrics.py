@@ -241,7 +241,7 @@ def reports_of(nights: Nights, night: Night) -> dict[str, str]:
     (path / "results.json").rename(files["results file"])
     commands: dict[str, list[str | Path]] = {
         "history": ["history", "show", "--metric", "gradient_norm"],
-        "qualify": ["qualify", "--cluster", "local"],
+        "baselines": ["baselines", "show", "--cluster", "local"],
         "compare": ["compare", path / "first.json", files["results file"]],
     }
     return {

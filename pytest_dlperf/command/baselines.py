@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.reading import defined_as, load_baselines
 from pytest_dlperf.command.main import FINE
@@ -16,23 +17,37 @@ from pytest_dlperf.command.shell import (
     chosen_cases,
     text_argument,
 )
-from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
-from pytest_dlperf.config.options import LOCAL_CLUSTER
+from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.gate.noise import is_noise_free, pooled_noise
+from pytest_dlperf.gate.rules import rule_for
+from pytest_dlperf.gate.scatter import needed_tolerance
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.explanation_words import accepted_by
-from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.plugin.suite import load_suite
+from pytest_dlperf.reports.tables import stacked, wrapped
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.plugin.suite import Suite
 
 Entry = tuple[str, str, str]
 """System, variant and topology."""
+
+_HEADINGS: Final = ("case", "metric", "accepted", "noise", "rule", "sees", "tolerance", "needs")
+_LEGEND: Final = (
+    "noise      standard deviation between the runs of a session",
+    "sees       the smallest loss that the gate finds 9 times out of 10",
+    "needs      the tolerance with which such runs fail by chance in 1 session of 200",
+)
+_INDENT: Final = "    "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "show",
         help="print the accepted numbers of cases, and who accepted them",
         description="Print the accepted numbers of a cluster: who accepted each, when, at which "
-        "commit and why, as far as recorded.",
+        "commit and why, as far as recorded; and by which rule the gate judges it, how much its "
+        "runs differ, and which loss that shows.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -66,27 +82,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the chosen entries."""
-    settings = read_project(options).settings
-    name = options.cluster or settings.cluster
-    cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
-    entries = _entries(cluster)
-    ids = chosen_cases(map("-".join, entries), options.cases, f"cluster {name} has no entry")
+    project = read_project(options)
+    settings = project.settings
+    settings = settings._replace(cluster=options.cluster or settings.cluster)
+    suite = load_suite(settings, more_files=project.more_files, more_formats=project.more_formats)
+    entries = _entries(suite.cluster)
+    nothing = f"cluster {suite.cluster.name} has no entry"
+    ids = chosen_cases(map("-".join, entries), options.cases, nothing)
     chosen = {key: entry for key, entry in entries.items() if "-".join(key) in ids}
     if options.metric is not None:
         chosen = _only(chosen, options.metric)
-    _show(chosen, Style(sys.stdout))
+    style = Style(sys.stdout)
+    style.show(_table(chosen, suite, style))
     return FINE
 
 
-def _show(chosen: Mapping[Entry, Mapping[str, Baseline]], style: Style) -> None:
-    for key, entry in chosen.items():
-        style.show([style("-".join(key), "bold")])
-        for name, one in entry.items():
-            source = one.acceptance
-            text = f"{name} {numbers.quantity(one.accepted, one.unit)}"
-            if source is not None:
-                text += f", accepted {accepted_by(source, source.at)}"
-            style.show(f"  {line}" for line in wrapped(text, style.width - 2, indent=2))
+def _table(
+    chosen: Mapping[Entry, Mapping[str, Baseline]], suite: Suite, style: Style
+) -> Iterator[str]:
+    """Lay out the numbers, and below each who accepted it."""
+    cases = {case.id: case for case in suite.cases}
+    shown = [("-".join(key), one) for key, entry in chosen.items() for one in entry.values()]
+    if not shown:
+        return
+    cells = [_cells(case_id, one, suite, cases.get(case_id)) for case_id, one in shown]
+    head, *below = stacked([_HEADINGS, *cells], "lllrlr", names=3, width=style.width)
+    yield from (style(line, "bold") for line in head)
+    for (_, one), lines in zip(shown, below, strict=True):
+        yield from lines
+        if one.acceptance is not None:
+            text = f"accepted {accepted_by(one.acceptance, one.acceptance.at)}"
+            yield from (f"{_INDENT}{line}" for line in wrapped(text, style.width - len(_INDENT)))
+    yield ""
+    yield from _LEGEND
+
+
+def _cells(case_id: str, one: Baseline, suite: Suite, case: Case | None) -> tuple[str, ...]:
+    """Write a number, and what the gate can see by it where sessions judge it by its own runs."""
+    accepted = (case_id, one.metric, numbers.quantity(one.accepted, one.unit))
+    metric = _judged(suite, case, one)
+    if case is None or metric is None:
+        return (*accepted, *[numbers.ABSENT] * (len(_HEADINGS) - len(accepted)))
+    terms = suite.terms(case, metric)
+    rule = rule_for(metric, one, terms)
+    pooled = pooled_noise(one.rolling)
+    noise = None if pooled is None else pooled.deviation
+    if is_noise_free(one.rolling):
+        noise = 0.0
+    needed = needed_tolerance(tuple(one.runs.values()), one.better)
+    return (
+        *accepted,
+        numbers.variation(noise),
+        rule.name.value,
+        numbers.detectable_loss(rule.min_detectable_percent),
+        numbers.percent(terms.tolerance_of(one)),
+        # Rounded up: the next smaller number would not be enough.
+        numbers.percent(None if needed is None else math.ceil(1000 * needed) / 10),
+    )
+
+
+def _judged(suite: Suite, case: Case | None, one: Baseline) -> Metric | None:
+    """Return the metric as sessions judge it by its own runs; ``None`` if they do not."""
+    if case is None:
+        return None
+    try:
+        metric = suite.metric(case, one.metric)
+    except ValueError:  # no system declares it any more
+        return None
+    is_same = (metric.unit, metric.better) == (one.unit, one.better)
+    is_judged = metric.is_judged and metric.ratio_of is None
+    return metric if is_judged and is_same else None
 
 
 def _only(

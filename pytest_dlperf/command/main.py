@@ -29,7 +29,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "read": "identify a log, show what it holds, and what to do next",
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "show accepted numbers",
-    "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "compare two results files",
     "bisect": "find the commit, image or version that changed a number",
     "why": "try apart what differs tonight, until it is known what changed a number",

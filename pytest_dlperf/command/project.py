@@ -93,10 +93,9 @@ def read_project(options: argparse.Namespace) -> Project:
 def _named(options: argparse.Namespace) -> list[str]:
     """Translate the command's options to those of a session."""
     arguments = [f"--dlperf-systems={folder}" for folder in getattr(options, "systems", None) or ()]
-    for name in ("baselines", "gate"):
-        value = getattr(options, name, None)
-        if value is not None:
-            arguments.append(f"--dlperf-{name}={value}")
+    baselines = getattr(options, "baselines", None)
+    if baselines is not None:
+        arguments.append(f"--dlperf-baselines={baselines}")
     return arguments
 
 

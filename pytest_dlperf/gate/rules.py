@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.reference import Reference, counted_sessions
@@ -19,13 +18,12 @@ from pytest_dlperf.gate.sequential import (
 )
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
+from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
 from pytest_dlperf.model.metric import RuleName, Source
-from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Decision
@@ -51,6 +49,10 @@ class Rule(Protocol):
     @property
     def may_be_fewer(self) -> bool:
         """Whether it may decide before ``at_most`` runs."""
+
+    @property
+    def min_detectable_percent(self) -> float | None:
+        """The loss that a usual night finds nine times out of ten; ``None`` if that is unknown."""
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Decide by the runs so far, in their order; ``None`` asks for one more.
@@ -185,26 +187,6 @@ def rule_for(
         is_noise_free=_is_quiet(metric, sessions),
         members=terms.members,
     )
-
-
-def rule_maker(
-    metric: Metric, baseline: Baseline, terms: Terms
-) -> Callable[[Sequence[Sequence[float]]], Rule]:
-    """Return a function that makes a metric's rule for a baseline of other sessions."""
-    # The rule of the real baseline, so that a few runs less do not choose another one.
-    terms = replace(terms, forced=_rule_name(metric, baseline, terms))
-
-    def make(sessions: Sequence[Sequence[float]]) -> Rule:
-        accepted, *later = sessions
-        other = replace(
-            baseline,
-            accepted=median(accepted),
-            runs=dict(enumerate(accepted, 1)),
-            sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in later),
-        )
-        return rule_for(metric, other, terms)
-
-    return make
 
 
 def repeats_for(

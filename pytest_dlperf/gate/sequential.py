@@ -193,6 +193,15 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         return self.reference.deviation
 
     @property
+    def min_detectable_percent(self) -> float | None:
+        """The loss that a usual night finds nine times out of ten; ``None`` if it finds none."""
+        return None if self.fault is not None else self._min_detectable_percent(self.at_most)
+
+    def _min_detectable_percent(self, count: int, noisier: float | None = None) -> float:
+        detectable = self._sensitivity(count, noisier).min_detectable
+        return 100 * (detectable + self.reference.distance_of_groups)
+
+    @property
     def for_ratio(self) -> SequentialRule:
         """The rule of one end of a ratio, in which differences between nights cancel out."""
         return replace(self, reference=Reference.pooled(self.baseline.rolling))
@@ -361,7 +370,6 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
         counted = counted if 2 * counted >= night.count else night.count
-        detectable = self._sensitivity(last, night.noisier).min_detectable
         return Decision(
             rule=RuleName.SEQUENTIAL,
             verdict=Verdict.IMPROVED if -loss > night.sensitivity.threshold else Verdict.PASS,
@@ -371,7 +379,7 @@ class SequentialRule(Struct, frozen=True, kw_only=True):
             interval_percent=self._sensitivity(counted, night.noisier).error.interval_percent(
                 difference
             ),
-            min_detectable_percent=100 * (detectable + self.reference.distance_of_groups),
+            min_detectable_percent=self._min_detectable_percent(last, night.noisier),
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
             standing_notes=self.reference.notes,

@@ -87,9 +87,8 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         error = median_error(values, sessions, len(baseline.runs))
         tolerance_percent = self.tolerance_percent
         is_quiet = self.is_noise_free and are_alike(values)
-        if error is not None and self.members > 1 and not is_quiet:
-            errors = t_quantile(errors_of_family(self.members), error.dof)
-            tolerance_percent = max(tolerance_percent, 100 * errors * error.value)
+        if error is not None and not is_quiet:
+            tolerance_percent = self._widened_percent(error)
         decision = compare(
             measured,
             baseline.accepted,
@@ -100,6 +99,24 @@ class ToleranceRule(Struct, frozen=True, kw_only=True):
         if decision.verdict is Verdict.REGRESSED:
             decision = self._within_groups(decision, measured)
         return self._without_noise(decision, values) if self.is_noise_free else decision
+
+    @property
+    def min_detectable_percent(self) -> float | None:
+        """The loss that a usual night finds nine times out of ten; ``None`` if too few runs say."""
+        if self.is_noise_free:
+            return self.tolerance_percent
+        *earlier, last = self.baseline.rolling or ((),)
+        error = median_error(last, earlier, len(self.baseline.runs))
+        if error is None:
+            return None
+        return error.min_detectable_percent(self._widened_percent(error) / 100, self.better)
+
+    def _widened_percent(self, error: StandardError) -> float:
+        """Widen the tolerance by what the worst member of a family loses by chance."""
+        if self.members == 1:
+            return self.tolerance_percent
+        errors = t_quantile(errors_of_family(self.members), error.dof)
+        return max(self.tolerance_percent, 100 * errors * error.value)
 
     @property
     def _accepted_runs(self) -> list[float]:
