@@ -19,12 +19,11 @@ from msgspec.structs import replace
 from results_makers import MEMORY, judged, measured_case, with_judgement
 
 from pytest_dlperf.history.case_history import histories_of
-from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.schema import FORM
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric, Source
-from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord
+from pytest_dlperf.model.results import BaselineChange, CaseResult
 
 SINGLE = "tiny-mlp-fp32-b4-1n1g"
 DOUBLE = "tiny-mlp-fp32-b4-1n2g"
@@ -147,24 +146,9 @@ def test_the_same_session_is_in_once(file: Path) -> None:
     results = session(0, {CASE: [400.0, 401.0]})
     with History.open(file) as history:
         assert history.add(results)
-        assert history.add(results)
-        assert not history.add(results, imported=True)
+        assert not history.add(session(0, {CASE: [500.0]}))
     assert rows_of(file, "SELECT count(*) FROM sessions") == [(1,)]
     assert rows_of(file, "SELECT count(*) FROM runs") == [(2,)]
-
-
-def test_a_session_knows_better_than_what_was_noted_of_it(file: Path) -> None:
-    with History.open(file) as history:
-        history.add(session(0, {CASE: [400.0, 401.0]}))
-        assert history.add(session(0, {CASE: [500.0]}))
-    assert rows_of(file, "SELECT value FROM run_values") == [(500.0,)]
-
-
-def test_an_import_changes_nothing_of_a_whole_session(file: Path) -> None:
-    with History.open(file) as history:
-        history.add(session(0, {CASE: [400.0]}))
-        assert not history.add(session(0, {CASE: [500.0]}), imported=True)
-    assert rows_of(file, "SELECT value FROM run_values") == [(400.0,)]
 
 
 @pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE runs; --", "\0\x1b[31m", "|\n"])
@@ -172,7 +156,7 @@ def test_names_may_hold_anything(file: Path, hostile: str) -> None:
     results = session(0, {CASE: [400.0]}, cluster=hostile, environment={"host": hostile})
     with History.open(file) as history:
         assert history.add(results)
-        assert not history.add(results, imported=True)
+        assert not history.add(results)
     assert list(histories_of(file, results)) == [CASE]
 
 
@@ -401,43 +385,3 @@ def test_a_database_that_somebody_holds_is_told(file: Path) -> None:
             History.open(file, busy_s=0.1) as history,
         ):
             history.add(session(1, {CASE: [400.0]}))
-
-
-def recorder(file: Path) -> Recorder:
-    return Recorder(file, session="x", cluster="local", started=night(0))
-
-
-def record(number: int = 0) -> TestRecord:
-    told = measurement(CASE, [400.0 + number])
-    return TestRecord(
-        case=case_result(CASE, []).case, metric="throughput", measurements={CASE: told}
-    )
-
-
-def test_a_recorder_keeps_its_trouble_to_itself(file: Path) -> None:
-    file.write_text("no database", encoding="utf-8")
-    notes = recorder(file)
-    for _ in range(5):
-        notes.note(record())
-    assert file.read_text(encoding="utf-8") == "no database"
-
-
-def test_a_recorder_waits_once_for_who_holds_the_database(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[float] = []
-
-    def opened(file: Path, *, busy_s: float) -> History:
-        waited.append(busy_s)
-        return History.read(file, busy_s=0.05)
-
-    fill(file, [[400.0]])
-    notes = recorder(file)
-    notes.note(record())
-    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(History, "open", opened)
-        for number in range(1, 5):
-            notes.note(record(number))
-    assert waited == [2.0]
-    assert rows_of(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(400.0,)]

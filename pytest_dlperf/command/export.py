@@ -41,8 +41,8 @@ class ExportedMeasurement(NamedTuple):
 
     started: Time
     """When the session began, ISO 8601 with its zone."""
-    ended: Time | None
-    """When it ended, likewise; ``None`` where it was killed, or still runs."""
+    ended: Time
+    """When it ended, likewise."""
     session: str
     """Its id."""
     cluster: str

@@ -217,7 +217,7 @@ def _import(options: Namespace) -> int:
     with History.open(file, busy_s=_MAX_BUSY_S) as database:
         for place in places:
             try:
-                is_new = database.add(read_results(place), imported=True)
+                is_new = database.add(read_results(place))
             except (ResultsFileError, HistoryError) as error:
                 bad += 1
                 problem = str(error) if str(error).startswith(str(place)) else f"{place}: {error}"

@@ -44,28 +44,15 @@ def seconds_of(started: str) -> float:
         raise ValueError(f"it began at {started!r}, which is not a valid time") from error
 
 
-def session_row(*, uid: str, cluster: str, estimator: str, started: str) -> Row:
-    """Make the row of a session that has begun."""
-    return {
-        "uid": text(uid),
-        "cluster": text(cluster),
-        "estimator": estimator,
-        "started": text(started),
-        "began": seconds_of(started),
-    }
-
-
-def whole_session_row(results: Results) -> Row:
-    """Make the row of a session that has ended."""
+def session_row(results: Results) -> Row:
+    """Make the row of a session."""
     host = results.environment.get("host")
     return {
-        **session_row(
-            uid=results.session,
-            cluster=results.cluster,
-            estimator=results.estimator.value,
-            started=results.started,
-        ),
-        # Not null, even if the file does not say when its session ended: that marks it as whole.
+        "uid": text(results.session),
+        "cluster": text(results.cluster),
+        "estimator": results.estimator.value,
+        "started": text(results.started),
+        "began": seconds_of(results.started),
         "ended": text(results.ended or results.started),
         "interrupted": int(results.interrupted),
         "host": text(host) if isinstance(host, str) else None,

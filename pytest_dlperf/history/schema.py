@@ -19,7 +19,6 @@ APPLICATION_ID: Final = 0x444C_5046
 # No statement needs more than SQLite 3.24.
 TABLES: Final = (
     # ``began`` is ``started`` in seconds of the Unix epoch: texts of several zones do not sort.
-    # ``ended`` is null until the whole session is in: it is running, or it was killed.
     """
     CREATE TABLE sessions (
         id INTEGER PRIMARY KEY,
@@ -28,7 +27,7 @@ TABLES: Final = (
         estimator TEXT NOT NULL,
         started TEXT NOT NULL,
         began REAL NOT NULL,
-        ended TEXT,
+        ended TEXT NOT NULL,
         interrupted INTEGER NOT NULL DEFAULT 0,
         host TEXT,
         environment TEXT NOT NULL DEFAULT '{}'

@@ -30,8 +30,8 @@ from pytest_dlperf.history.rows import (
     parts_of,
     run_rows,
     seconds_of,
+    session_row,
     value_rows,
-    whole_session_row,
 )
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
@@ -138,29 +138,23 @@ class History(AbstractContextManager["History"]):
 
     # ------------------------------------------------------------------------ writing
 
-    def add(self, results: Results, *, imported: bool = False) -> bool:
-        """Store a whole session, in place of what was noted while it ran.
-
-        An import leaves a whole session that is stored already, and returns false.
+    def add(self, results: Results) -> bool:
+        """Store a session; return false where it is stored already, and leave that.
 
         Raises:
             HistoryError: The database cannot be written, or the results are not those of a session.
         """
         try:
             with named_errors(self.file), transaction(self._connection):
-                return self._add(results, imported=imported)
+                return self._add(results)
         except ValueError as error:
             raise HistoryError(f"session {results.session}: {error}") from error
 
-    def _add(self, results: Results, *, imported: bool) -> bool:
-        session = whole_session_row(results)
-        known = self._connection.execute(
-            "SELECT id, ended FROM sessions WHERE uid = :uid", session
-        ).fetchone()
-        if known is not None:
-            if imported and known["ended"] is not None:
-                return False
-            self._connection.execute("DELETE FROM sessions WHERE id = ?", (known["id"],))
+    def _add(self, results: Results) -> bool:
+        session = session_row(results)
+        query = "SELECT 1 FROM sessions WHERE uid = :uid"
+        if self._connection.execute(query, session).fetchone() is not None:
+            return False
         session_id = self._insert("sessions", session)
         measured = (*results.cases, *map(of_reference, results.reference_measurements))
         self._insert_measurements(session_id, session["began"], measured)
@@ -171,18 +165,6 @@ class History(AbstractContextManager["History"]):
             }
             self._insert("baseline_changes", {**keys, **change_row(change)}, or_ignore=True)
         return True
-
-    def note(self, session: Row, results: Iterable[CaseResult]) -> None:
-        """Store what a session has measured so far."""
-        with named_errors(self.file), transaction(self._connection):
-            session_id = self._id("sessions", "uid", session)
-            known = [result for result in results if result.measurement is not None]
-            for table in ("measurements", "runs"):
-                self._connection.executemany(
-                    f"DELETE FROM {table} WHERE session_id = ? AND case_id = ?",  # noqa: S608 - names of our own
-                    [(session_id, self._case_id(result.case)) for result in known],
-                )
-            self._insert_measurements(session_id, session["began"], known)
 
     def _insert_measurements(
         self, session_id: int, began: float, results: Iterable[CaseResult]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.night.night import Night
     from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
@@ -75,7 +74,6 @@ class Reporting:
         self._notices: Notices | None = None
         """The session's notifiers, on the controller."""
         self._night: Night | None = None
-        self._recorder: Recorder | None = None
 
     def register(self) -> None:
         """Take part in what follows."""
@@ -185,7 +183,6 @@ class Reporting:
             if not isinstance(record, TestRecord):
                 record = convert(record, TestRecord)
             self._records.add(record)
-            self._keep(record)
             report.user_properties = [*report.user_properties, *self._reports.properties(record)]
             if report.when == "teardown":
                 self._records.end(record)
@@ -217,23 +214,6 @@ class Reporting:
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word
         return status.category, status.letter, word
-
-    def _keep(self, record: TestRecord) -> None:
-        """Store measurements in the history at once: the session may be killed."""
-        file = self._settings.history_file
-        # Of logs nothing is lost: they can be judged again.
-        if file is None or self._settings.log_sources or not record.measurements:
-            return
-        if self._recorder is None:
-            from pytest_dlperf.history.recorder import Recorder
-
-            self._recorder = Recorder(
-                file,
-                session=self._start.session,
-                cluster=self._suite.cluster.name,
-                started=self._start.at,
-            )
-        self._recorder.note(record)
 
     # ------------------------------------------------------------------ the end
 
