@@ -8,7 +8,9 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
@@ -18,9 +20,10 @@ from suites import Command
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.model.results import BaselineChange
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.results.file import write_json
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
@@ -137,16 +140,10 @@ def test_what_is_no_file_is_passed_over(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "1 session imported into h.sqlite3\n"
 
 
-@pytest.mark.parametrize("wrong", ["number of a run", "id of a case"])
-def test_whatever_is_wrong_with_a_file_it_is_named(
-    capsys: pytest.CaptureFixture[str], wrong: str
-) -> None:
+def test_a_file_with_an_id_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     file = results_file(0)
     plain = json.loads(file.read_text(encoding="utf-8"))
-    if wrong == "number of a run":
-        plain["cases"][0]["runs"][0]["run"] = 2**63
-    else:
-        plain["cases"][0]["id"] = "nonsense"
+    plain["cases"][0]["id"] = "nonsense"
     file.write_text(json.dumps(plain), encoding="utf-8")
     assert main(["history", "import", "--history", "h.sqlite3", str(file)]) == 1
     assert capsys.readouterr().out.startswith("not imported: night-0.json: ")
@@ -234,25 +231,27 @@ def test_where_no_history_is_kept_a_place_has_to_be_named(
 # ---------------------------------------------------------------------------- showing
 
 
+def accepted_as(
+    number: float, why: str, runs: Sequence[float], *, at: str = night(0)
+) -> CaseResult:
+    """What a session came to whose accepted number has this reason."""
+    result = case_result(CASE, runs, baseline=number)
+    source = Acceptance(at=at, reason=why)
+    known = replace(result.accepted["throughput"], acceptance=source)
+    return replace(result, accepted={"throughput": known})
+
+
 def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     assert main(["history", "show", "--history", "h.sqlite3", *arguments]) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFixture[str]) -> None:
-    change = BaselineChange(
-        case_id=CASE,
-        metric="throughput",
-        unit="samples/s",
-        old=400.0,
-        new=388.0,
-        why="driver 570",
-    )
     with History.open(Path("h.sqlite3")) as history:
         for number, runs in enumerate(drawn([400.0] * 40 + [388.0] * 20)):
-            changes = (change,) if number == 45 else ()
+            result = accepted_as(400.0 if number < 46 else 388.0, "driver 570", runs, at=night(45))
             commit = {"commit": f"{number:07}abcde"}
-            history.add(session(number, {CASE: runs}, baseline_changes=changes, environment=commit))
+            history.add(session(number, [result], environment=commit))
     lines = show(capsys)
     assert lines[:2] == ["throughput, cluster local (steady)", CASE]
     assert lines[2].endswith(" samples/s last, 60 sessions 2026-01-01 to 2026-03-01")
@@ -361,13 +360,11 @@ def test_an_empty_database_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lines_stay_within_80_columns_and_print_no_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    change = BaselineChange(
-        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=410.0,
-        why="a driver\x1b[31m that\nlasts " * 9,
-    )  # fmt: skip
-    tonight = session(0, {CASE: [400.0]}, baseline_changes=(change,), cluster="a\x1b[31mb")
+    why = "a driver\x1b[31m that\nlasts " * 9
     with History.open(Path("h.sqlite3")) as history:
-        history.add(tonight)
+        for number, accepted in enumerate((400.0, 410.0)):
+            result = accepted_as(accepted, why, [400.0])
+            history.add(session(number, [result], cluster="a\x1b[31mb"))
     lines = show(capsys)
     assert max(map(len, lines)) <= 80
     assert all(line.isprintable() for line in lines)
@@ -375,31 +372,14 @@ def test_lines_stay_within_80_columns_and_print_no_control_characters(
 
 
 def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[str]) -> None:
-    change = BaselineChange(
-        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=410.0,
-        why="::error:: " * 20 + "##[error]",
-    )  # fmt: skip
+    why = "::error:: " * 20 + "##[error]"
     with History.open(Path("h.sqlite3")) as history:
-        history.add(session(0, {CASE: [400.0]}, baseline_changes=(change,), cluster="::group::x"))
+        for number, accepted in enumerate((400.0, 410.0)):
+            result = accepted_as(accepted, why, [400.0])
+            history.add(session(number, [result], cluster="::group::x"))
     lines = show(capsys)
     assert any(line.startswith(r"  \::error::") for line in lines)
     assert not any(line.lstrip().startswith("::") or "##[" in line for line in lines)
-
-
-def test_a_first_number_is_called_so_once(capsys: pytest.CaptureFixture[str]) -> None:
-    changes = tuple(
-        BaselineChange(
-            case_id=case, metric="throughput", unit="samples/s", old=None, new=410.0, why=why
-        )
-        for case, why in ((CASE, "first number"), (OTHER, "new rack"))
-    )
-    tonight = [case_result(case, [400.0]) for case in (CASE, OTHER)]
-    with History.open(Path("h.sqlite3")) as history:
-        history.add(session(0, tonight, baseline_changes=changes))
-    assert [line.partition("accepted ")[2] for line in show(capsys) if "accepted" in line] == [
-        "410.00, first number",
-        "410.00, first number: new rack",
-    ]
 
 
 def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -422,3 +402,50 @@ def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture
 def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("h.sqlite3"), [[400.0]])
     assert f"  400.00 samples/s last, 1 session {night(0)[:10]} to {night(0)[:10]}" in show(capsys)
+
+
+# ------------------------------------------------------------------- whether a night came
+
+
+def ended(number: int, ago: timedelta, *, cluster: str = "lab", **more: Any) -> Results:
+    """A session that ended so long ago."""
+    at = (datetime.now().astimezone() - ago).isoformat(timespec="seconds")
+    return session(number, {CASE: [400.0]}, cluster=cluster, started=at, ended=at, **more)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "arguments", "code"),
+    [
+        ([ended(1, timedelta(hours=30)), ended(2, timedelta(hours=25))], [], 0),
+        ([ended(1, timedelta(hours=27))], [], 1),
+        ([ended(1, timedelta(hours=27)), ended(2, timedelta(hours=3), interrupted=True)], [], 1),
+        ([ended(1, timedelta(hours=27)), ended(2, -timedelta(days=300))], [], 1),
+        ([ended(1, -timedelta(minutes=5))], [], 0),
+        ([ended(1, timedelta(hours=3)), ended(2, timedelta(hours=27), cluster="two")], [], 1),
+        (
+            [ended(1, timedelta(hours=3)), ended(2, timedelta(hours=27), cluster="two")],
+            ["--cluster", "lab"],
+            0,
+        ),
+        ([], [], 1),
+    ],
+    ids=["new", "old", "interrupted", "ahead", "skewed", "one late", "chosen", "none"],
+)
+def test_it_can_fail_where_no_whole_session_is_new(
+    capsys: pytest.CaptureFixture[str], sessions: list[Results], arguments: list[str], code: int
+) -> None:
+    with History.open(Path("h.sqlite3")) as history:
+        for one in sessions:
+            history.add(one)
+    command = ["history", "show", "--history", "h.sqlite3", "--within", "26h"]
+    assert main([*command, *arguments]) == code
+    told = capsys.readouterr().out
+    assert ("no whole session since " in told) == bool(code and sessions)
+
+
+@pytest.mark.parametrize("time", ["26", "h", "0h", "-1h", "26 hours", "1e9h", ""])
+def test_a_time_has_a_unit(capsys: pytest.CaptureFixture[str], time: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["history", "show", f"--within={time}"])
+    assert ended.value.code == 2
+    assert "26h" in capsys.readouterr().err

@@ -1,21 +1,16 @@
-"""``pytest-dlperf notify``, and ``history overdue``: the night did not come."""
+"""``pytest-dlperf notify``: what a results file says is sent."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from histories import CASE, case_result, session
 from msgspec.structs import replace
 from notice_servers import LOOPBACK, Response, Web, web_server
 from test_notices import SECRET, green, red
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.history.rows import session_row
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.results.file import write_json
@@ -136,149 +131,3 @@ def test_misuse_is_told(
     code, printed = run(capsys, "notify", *arguments)
     assert (code, web.asked) == (MISUSE, [])
     assert words in printed
-
-
-# ----------------------------------------------------------------------------- overdue
-
-
-def now() -> datetime:
-    return datetime.now().astimezone().replace(microsecond=0)
-
-
-def came(
-    number: int, ended_ago: timedelta, *, cluster: str = "lab", cases: int = 2, **more: object
-) -> Results:
-    """A session that ended so long ago, after an hour."""
-    ended = now() - ended_ago
-    return session(
-        number,
-        [case_result(f"tiny-mlp-fp32-b4-1n{2**each}g", [400.0]) for each in range(cases)],
-        cluster=cluster,
-        started=(ended - timedelta(hours=1)).isoformat(),
-        ended=ended.isoformat(),
-        environment={"commit": "abcdef1234567", "ci_run": "https://ci.example/7"},
-        **more,
-    )
-
-
-def history_of(*sessions: Results) -> list[str]:
-    with History.open(Path("h.sqlite3")) as history:
-        for one in sessions:
-            history.add(one)
-    return ["history", "overdue", "--history", "h.sqlite3"]
-
-
-def test_a_night_that_came_is_fine(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    command = history_of(came(1, timedelta(hours=30)), came(2, timedelta(hours=5, minutes=2)))
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=HOOK")
-    assert (code, web.asked) == (FINE, [])
-    assert "5 h 2 min ago" in printed
-    assert "2 cases measured" in printed
-    assert "commit abcdef1" in printed
-
-
-def test_a_night_that_did_not_come_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    last = came(1, timedelta(days=2, hours=3))
-    command = history_of(last)
-    began = now() - timedelta(hours=20)
-    with History.open(Path("h.sqlite3")) as history:
-        row = session_row(
-            uid="killed", cluster="lab", estimator="steady", started=began.isoformat()
-        )
-        history.note(row, [case_result(CASE, [400.0])])
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "json=HOOK")
-    assert code == FAULTS
-    subject, whole, later, told = printed.splitlines()
-    assert subject.startswith("dlperf lab: no whole session within 26 h; the last ended ")
-    ended = datetime.fromisoformat(last.ended or "")
-    for line in (subject, whole):
-        assert f"{ended:%A %Y-%m-%d %H:%M} (2 d 3 h ago)" in line
-    assert "commit abcdef1" in whole
-    assert f"{began:%A %Y-%m-%d %H:%M}" in later
-    assert "1 case measured" in later
-    assert "still runs, or was killed" in later
-    assert told == f"notice sent: json ({LOOPBACK}:{web.port})"
-    [asked] = web.asked
-    assert asked.json["subject"] == subject
-    assert (asked.json["red"], asked.json["session"]) == (True, None)
-    assert asked.json["cluster"] == "lab"
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"interrupted": True}, "it was interrupted "),
-        ({"cases": 1}, "with too few cases"),
-    ],
-)
-def test_what_is_not_whole_is_no_night(
-    capsys: pytest.CaptureFixture[str], more: dict[str, Any], words: str
-) -> None:
-    command = history_of(came(1, timedelta(hours=40)), came(2, timedelta(hours=3), **more))
-    code, printed = run(capsys, *command, "--within", "1d", "--cases", "2")
-    assert code == FAULTS
-    assert "(40 h ago)" in printed
-    assert words in printed
-
-
-def test_each_cluster_has_to_come(capsys: pytest.CaptureFixture[str]) -> None:
-    command = history_of(came(1, timedelta(hours=3)), came(2, timedelta(hours=40), cluster="other"))
-    code, printed = run(capsys, *command, "--within", "1.5d")
-    assert code == FAULTS
-    assert "dlperf other:" in printed
-    assert run(capsys, *command, "--within", "26h", "--cluster", "lab")[0] == FINE
-    code, printed = run(capsys, *command, "--within", "26h", "--cluster", "labb")
-    assert code == FAULTS
-    assert "no whole session of labb is known" in printed
-
-
-def test_a_session_of_a_clock_ahead_does_not_stand_for_nights_to_come(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    wrong, skewed = came(2, -timedelta(days=300)), came(3, -timedelta(minutes=5))
-    code, printed = run(capsys, *history_of(came(1, timedelta(hours=40)), wrong), "--within", "26h")
-    assert code == FAULTS
-    assert "(40 h ago)" in printed
-    assert run(capsys, *history_of(skewed), "--within", "26h")[0] == FINE
-
-
-def test_only_an_address_becomes_a_link(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    last = came(1, timedelta(days=3))
-    command = history_of(replace(last, environment={"ci_run": "javascript:alert(1)"}))
-    assert run(capsys, *command, "--within", "26h", "--to", "json=HOOK")[0] == FAULTS
-    assert web.asked[0].json["ci_run"] is None
-    assert "javascript:alert(1)" in web.asked[0].json["text"]
-
-
-def test_results_files_tell_it_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("nights").mkdir()
-    results_file(came(1, timedelta(hours=50)), "nights/a.json")
-    results_file(came(2, timedelta(hours=27)), "nights/b.json")
-    given = ("history", "overdue", "nights", "--within")
-    code, printed = run(capsys, *given, "26h")
-    assert code == FAULTS
-    assert "27 h ago" in printed
-    assert run(capsys, *given, "28h")[0] == FINE
-
-
-def test_a_notice_that_cannot_be_sent_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    web.answers(Response(410))
-    command = history_of(came(1, timedelta(days=3)))
-    code, printed = run(capsys, *command, "--within", "26h", "--to", "slack=HOOK")
-    assert code == FAULTS
-    assert "410 Gone" in printed
-
-
-@pytest.mark.parametrize("time", ["26", "h", "0h", "-1h", "26 hours", "1e9h", ""])
-def test_a_time_has_a_unit(capsys: pytest.CaptureFixture[str], time: str) -> None:
-    code, printed = run(capsys, *history_of(), f"--within={time}")
-    assert code == MISUSE
-    assert "26h" in printed
-
-
-def test_without_any_session_nothing_can_be_said(capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed = run(capsys, *history_of(), "--within", "26h")
-    assert code == MISUSE
-    assert "--cluster" in printed
-    code, printed = run(capsys, "history", "overdue", "--history", "no.db", "--within", "1h")
-    assert (code, json.dumps(printed).count("no.db")) == (MISUSE, 1)

@@ -49,9 +49,8 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
     )
     assert {name for name, *_ in kept} == set(CASES)
     assert {metric for _, metric, *_ in kept} >= {"throughput", "speedup"}
-    assert rows_of(file, "SELECT count(*) FROM runs WHERE status = 'ok'") == [(6,)]
-    changes = rows_of(file, "SELECT count(*) FROM baseline_changes WHERE metric = 'throughput'")
-    assert changes == [(3,)]
+    counted = "SELECT sum(counted), sum(broken) FROM measurements WHERE metric = 'throughput'"
+    assert rows_of(file, counted) == [(6, 0)]
     assert rows_of(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
 
 
@@ -71,10 +70,8 @@ def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
     tiny.behave("0.01 die-at-5")
     suite.run(*SELECTED, "-k", "tiny and throughput and 1n1g")
     file = suite.path / PLACE
-    query = "SELECT median, verdict FROM measurements WHERE metric = 'throughput'"
-    assert rows_of(file, query) == [(None, "failed")]
-    assert rows_of(file, "SELECT status FROM runs") == [("failed",)]
-    assert rows_of(file, "SELECT * FROM run_values") == []
+    query = "SELECT median, verdict, run_values, broken FROM measurements"
+    assert rows_of(file, f"{query} WHERE metric = 'throughput'") == [(None, "failed", "[]", 1)]
 
 
 def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Command) -> None:
@@ -83,7 +80,7 @@ def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Com
     for _ in range(2):
         suite.run(*nights.usual("tonight"))
     file = suite.path / PLACE
-    assert rows_of(file, "SELECT count(*) FROM runs") == [(20,)]
+    assert rows_of(file, "SELECT count(*) FROM sessions") == [(2,)]
     # Judged twice, measured once.
     shown = command("history", "show", SINGLE)
     shown.stdout.fnmatch_lines(["* last, 1 session *"])
@@ -100,7 +97,8 @@ def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, 
     else:
         suite.pytester.makeini("[pytest]\ndlperf_history = kept/here.sqlite3\n")
     suite.run(*SELECTED, *option)
-    assert rows_of(suite.path / "kept" / "here.sqlite3", "SELECT count(*) FROM runs") == [(2,)]
+    query = "SELECT counted FROM measurements WHERE metric = 'throughput'"
+    assert rows_of(suite.path / "kept" / "here.sqlite3", query) == [(2,)]
     assert not (suite.path / PLACE).exists()
 
 
@@ -127,7 +125,8 @@ def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
         two.result()
     file = suite.path / PLACE
     assert rows_of(file, "SELECT count(*) FROM sessions") == [(2,)]
-    assert rows_of(file, "SELECT count(*) FROM runs") == [(12,)]
+    query = "SELECT sum(counted) FROM measurements WHERE metric = 'throughput'"
+    assert rows_of(file, query) == [(12,)]
     assert "history could not be" not in one.output + two.output
 
 

@@ -1,4 +1,4 @@
-"""``pytest-dlperf history``: fills, shows and exports the database of sessions, checks its age."""
+"""``pytest-dlperf history``: fills, shows and exports the database of sessions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.export import add_export_arguments, export
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.notify import add_targets, send, targets_of
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
@@ -22,14 +21,19 @@ from pytest_dlperf.command.shell import (
     check_known,
     chosen_cases,
     file_argument,
-    integer_argument,
     path_argument,
     text_argument,
 )
 from pytest_dlperf.command.triage import add_note_arguments, note
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.nights import all_series, known_metrics, machines_of, origin_of
+from pytest_dlperf.history.nights import (
+    all_series,
+    has_whole_session,
+    known_metrics,
+    machines_of,
+    origin_of,
+)
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
@@ -37,16 +41,6 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.night import explanation_words, history_words, texts
-from pytest_dlperf.notices.builtin import builtin_notifiers
-from pytest_dlperf.notices.overdue import (
-    LastSessions,
-    is_overdue,
-    last_sessions,
-    overdue_notice,
-    session_line,
-    session_of_results,
-    sessions_of_history,
-)
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
@@ -103,44 +97,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="show this metric (default: throughput, and the main metric of a probe)",
     )
-    checking = actions.add_parser(
-        "overdue",
-        help="fail, and notify people, if no session has ended for too long",
-        description="Fail (exit code 1) if no whole session has ended for too long. Run it on "
-        "another machine than the sessions: by cron, or as a scheduled job of a CI.",
-        epilog=PYTEST_ARGUMENTS,
-        allow_abbrev=False,
-    )
-    checking.add_argument(
-        "files",
-        nargs="*",
-        type=path_argument,
-        metavar="FILE",
-        help="read these results files instead of the database; of a folder, all files *.json "
-        "below it",
-    )
-    checking.add_argument(
+    showing.add_argument(
         "--within",
-        required=True,
         type=_duration,
         metavar="TIME",
-        help="the maximum age of the last whole session: 26h, 90m, 2d",
+        help="fail (exit code 1) if no whole session of a shown cluster has ended within 26h, 90m "
+        "or 2d",
     )
-    checking.add_argument(
-        "--cluster",
-        action="append",
-        type=text_argument,
-        metavar="NAME",
-        help="check this cluster only (default: all that are known); may be given several times",
-    )
-    checking.add_argument(
-        "--cases",
-        type=integer_argument(1),
-        default=1,
-        metavar="N",
-        help="ignore sessions that measured fewer cases (default: %(default)s)",
-    )
-    add_targets(checking)
     noting = actions.add_parser(
         "note",
         help="note a fault as known until a day",
@@ -160,7 +123,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         allow_abbrev=False,
     )
     add_export_arguments(exporting)
-    for action in (importing, showing, checking, noting, exporting):
+    for action in (importing, showing, noting, exporting):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -175,7 +138,7 @@ def run(options: Namespace) -> int:
     of_existing = {"note": note, "export": export}
     if options.history_command in of_existing:
         return of_existing[options.history_command](options, _existing(options))
-    actions = {"import": _import, "show": _show, "overdue": _overdue}
+    actions = {"import": _import, "show": _show}
     return actions[options.history_command](options)
 
 
@@ -260,7 +223,7 @@ def _show(options: Namespace) -> int:
         metrics = known_metrics(database)
         if not metrics:
             style.show([f"{file} holds no measurement yet"])
-            return FINE
+            return FINE if options.within is None else FAULTS
         check_known("--metric", "metric", options.metric, metrics)
         known_series = all_series(database, options.metric)
         chosen = _chosen(known_series, options.cases, options.cluster)
@@ -276,7 +239,13 @@ def _show(options: Namespace) -> int:
                 style.show([style(texts.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
             style.show(_note_lines(database, series, style))
-    return FINE
+        if options.within is None:
+            return FINE
+        since = datetime.now().astimezone() - timedelta(seconds=options.within)
+        clusters = dict.fromkeys(series.cluster for series in chosen)
+        late = [name for name in clusters if not has_whole_session(database, name, since)]
+        style.show(_late_line(name, since, style) for name in late)
+    return FAULTS if late else FINE
 
 
 def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | None) -> list[Series]:
@@ -285,6 +254,11 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
         known = [series for series in known if series.cluster == cluster]
     ids = chosen_cases((series.case_id for series in known), patterns, "the history has no case")
     return [series for series in known if series.case_id in ids]
+
+
+def _late_line(cluster: str, since: datetime, style: Style) -> str:
+    text = texts.printable(f"{cluster}: no whole session since {since:%Y-%m-%d %H:%M}")
+    return style(text, "bold", "red")
 
 
 def _commit_of(database: History, night: Night) -> str | None:
@@ -336,39 +310,6 @@ def _note_lines(database: History, series: Series, style: Style) -> Iterator[str
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         text = explanation_words.noted(found, now)
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
-
-
-# --------------------------------------------------------------------------- overdue
-
-
-def _overdue(options: Namespace) -> int:
-    targets = targets_of(options)
-    if options.files:
-        sessions = [
-            session_of_results(read_results(file)) for file in _results_files(options.files)
-        ]
-    else:
-        with History.read(_existing(options)) as database:
-            sessions = list(sessions_of_history(database))
-    now = datetime.now().astimezone()
-    last_ones = last_sessions(sessions, min_cases=options.cases, now_s=now.timestamp())
-    if options.cluster:
-        # Of a cluster that never had a session nothing is known.
-        known = {last.cluster: last for last in last_ones}
-        last_ones = [
-            known.get(name) or LastSessions(cluster=name) for name in dict.fromkeys(options.cluster)
-        ]
-    if not last_ones:
-        raise UsageError("no session is known here; name the missing cluster with --cluster")
-    style = Style(sys.stdout)
-    overdue = [last for last in last_ones if is_overdue(last, now, options.within)]
-    if not overdue:
-        style.show(session_line(last.whole, now) for last in last_ones if last.whole is not None)
-        return FINE
-    notice = overdue_notice(overdue, now, options.within)
-    style.show([style(notice.subject, "bold", "red"), *notice.text.splitlines()])
-    send(list(builtin_notifiers(targets)), notice, style)
-    return FAULTS
 
 
 def _duration(text: str) -> float:

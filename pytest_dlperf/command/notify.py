@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_dlperf.config.notices import Target
     from pytest_dlperf.notices.notice import Notifier
 
 _TEST: Final = "This is a test: if you can read it, notices arrive here."
@@ -38,7 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument("file", nargs="?", type=file_argument, metavar="RESULTS.json")
-    add_targets(parser, "the same as sessions in this folder")
+    parser.add_argument(
+        "--to",
+        action="append",
+        type=text_argument,
+        metavar="WHAT=WHERE",
+        help="a receiver, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
+        "may be given several times (default: the same as sessions in this folder)",
+    )
     parser.add_argument(
         "--on",
         choices=[when.value for when in NotifyOn],
@@ -55,24 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--page", type=text_argument, metavar="ADDRESS", help="the address of the session's page"
     )
     parser.add_argument("--test", action="store_true", help="send a test, without a results file")
-
-
-def add_targets(parser: argparse.ArgumentParser, default: str = "none") -> None:
-    """Add the option that names the receivers."""
-    parser.add_argument(
-        "--to",
-        action="append",
-        type=text_argument,
-        metavar="WHAT=WHERE",
-        help=f"a receiver, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
-        f"may be given several times (default: {default})",
-    )
-
-
-def targets_of(options: argparse.Namespace) -> tuple[Target, ...]:
-    """Read the values of ``--to``."""
-    given = [OptionText(text, "--to", Path()) for text in options.to or ()]
-    return tuple(target for one in given for target in targets(one))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -94,10 +82,10 @@ def run(options: argparse.Namespace) -> int:
         )
         if not notice.is_due:
             style.show([f"no notice is due: {notice.subject}"])
-    return FINE if send(notifiers, notice, style) else FAULTS
+    return FINE if _send(notifiers, notice, style) else FAULTS
 
 
-def send(notifiers: Sequence[Notifier], notice: Notice, style: Style) -> bool:
+def _send(notifiers: Sequence[Notifier], notice: Notice, style: Style) -> bool:
     """Send a notice, print the outcomes, and return whether all got it."""
     outcomes = send_all(notifiers, notice)
     style.show(lines_of(outcomes))
@@ -112,7 +100,9 @@ def _configured(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, 
     named = options.history and history(OptionText(options.history, "--history", Path()))
     if options.to:
         when = NotifyOn(options.on or NotifyOn.FAILURE)
-        return list(builtin_notifiers(targets_of(options))), when, named
+        given = [OptionText(text, "--to", Path()) for text in options.to]
+        found = [target for one in given for target in targets(one)]
+        return list(builtin_notifiers(found)), when, named
     from pytest_dlperf.command.project import read_project
 
     project = read_project(options)

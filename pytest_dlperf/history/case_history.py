@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.nights import (
-    accepted_of,
     machines_of,
     nights_of,
     runs_of,
@@ -106,7 +105,7 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[Series, Drif
         if len(nights) < DRIFT_LENGTHS[-1]:
             continue
         same, _ = _other_machines(nights, machines)
-        accepted = _accepted_changes(history, series, nights, until)
+        accepted = _accepted_changes(nights)
         drift = _drift(_days(nights, same), accepted)
         if drift is not None:
             yield series, drift
@@ -118,7 +117,7 @@ def history_of(
     """Read the history of one metric until ``until``, in seconds of the Unix epoch."""
     nights = nights_of(history, series, until=until)
     same, others = _other_machines(nights, machines)
-    accepted = _accepted_changes(history, series, nights, until)
+    accepted = _accepted_changes(nights)
     days = _days(nights, same)
     drift = _drift(days, accepted)
     drifting = drift.nights if drift is not None else 0
@@ -211,30 +210,24 @@ def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
 
 def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
     """Find drift since the last acceptance: earlier drift has been accepted."""
-    since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
+    since = max((_when(change.at) for change in accepted), default=0)
     return drift_of([day for day in days if day.began >= since])
 
 
-def _accepted_changes(
-    history: History, series: Series, nights: Sequence[Night], until: float
-) -> list[AcceptedChange]:
-    """List the numbers that sessions accepted, and those that only appear in later nights.
-
-    These were accepted by a session elsewhere, or by hand.
-    """
-    changes = accepted_of(history, series, until=until)
-    reported = {change.new for change in changes}
+def _accepted_changes(nights: Iterable[Night]) -> list[AcceptedChange]:
+    """List the accepted numbers that took the place of others between these nights."""
+    changes = []
     before: float | None = None
     for night in nights:
         if night.accepted is None:
             continue
-        if before is not None and night.accepted != before and night.accepted not in reported:
+        if before is not None and night.accepted != before:
             changes.append(
                 AcceptedChange(
                     at=night.accepted_at or night.started,
                     old=before,
                     new=night.accepted,
-                    why=night.accepted_reason or "accepted elsewhere",
+                    why=night.accepted_reason or "accepted",
                     by=night.accepted_by,
                     commit=night.accepted_commit,
                 )

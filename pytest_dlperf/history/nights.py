@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import fields
@@ -10,7 +11,6 @@ from msgspec.structs import fields
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import (
     RED,
-    AcceptedChange,
     Finite,
     JudgedSession,
     Night,
@@ -18,7 +18,7 @@ from pytest_dlperf.history.series import (
     Time,
 )
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.results import Origin
+from pytest_dlperf.model.results import Origin, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,6 +88,11 @@ _STARTS: Final = """
     WHERE cluster = :cluster AND estimator = :estimator AND CAST(began AS REAL) <= :until
     ORDER BY began DESC LIMIT 100
 """
+_WHOLE: Final = """
+    SELECT ended FROM sessions WHERE cluster = :cluster AND NOT interrupted AND EXISTS (
+        SELECT 1 FROM measurements WHERE session_id = sessions.id AND median IS NOT NULL
+    )
+"""
 _ORIGIN: Final = f"""
     SELECT sessions.environment,
     {", ".join(f"(SELECT content FROM facts WHERE id = {it})" for it in _OriginRow._fields[1:])}
@@ -109,19 +114,6 @@ _LAST_VERDICTS: Final = """
 """
 _FACTS: Final = """
     SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = {part}
-"""
-_RUNS: Final = """
-    SELECT measurement_id, value FROM run_values
-    WHERE measurement_id IN ({places}) AND arm = 'measured'
-"""
-_ACCEPTED: Final = """
-    SELECT sessions.started, old, new, why, accepted_by, accepted_commit
-    FROM baseline_changes JOIN sessions ON sessions.id = baseline_changes.session_id
-    WHERE baseline_changes.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND CAST(sessions.began AS REAL) <= :until
-    AND sessions.cluster = :cluster AND sessions.estimator = :estimator
-    AND metric = :metric AND unit = :unit
-    ORDER BY sessions.began, sessions.id
 """
 _SERIES: Final = """
     SELECT DISTINCT cases.name, metric, unit, better, reference_topology, cluster, estimator
@@ -154,6 +146,16 @@ def all_series(history: History, metric: str | None) -> list[Series]:
     Without a name, those of each case's main metric: the first one of its measurements.
     """
     return history.tuples(_SERIES, Series, {"metric": metric})
+
+
+def has_whole_session(history: History, cluster: str, since: datetime) -> bool:
+    """Tell whether a session of a cluster that measured something ended after ``since``.
+
+    One that was interrupted is not whole, and one of the future had a wrong clock.
+    """
+    ends = history.tuples(_WHOLE, tuple[Time], {"cluster": text(cluster)})
+    latest = datetime.now().astimezone() + timedelta(hours=1)
+    return any(since < parse_time(end) < latest for (end,) in ends)
 
 
 def nights_of(
@@ -259,16 +261,10 @@ def _facts_of(
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
     """Read the numbers of runs by measurement, of some hundreds of measurements at most."""
     ids = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
-    query = _RUNS.format(places=", ".join(f":{name}" for name in ids))
-    found: dict[int, list[float]] = {}
-    for measurement, value in history.tuples(query, tuple[int, Finite], ids):
-        found.setdefault(measurement, []).append(value)
-    return found
-
-
-def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
-    """List the numbers that sessions accepted, the oldest first."""
-    return history.tuples(_ACCEPTED, AcceptedChange, _values(series, until))
+    places = ", ".join(f":{name}" for name in ids)
+    query = f"SELECT id, run_values FROM measurements WHERE id IN ({places})"  # noqa: S608 - names of our own
+    rows = history.tuples(query, tuple[int, str], ids)
+    return {measurement: history.decoded(values, list[Finite]) for measurement, values in rows}
 
 
 def _values(series: Series, until: float) -> dict[str, object]:

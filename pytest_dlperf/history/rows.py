@@ -14,10 +14,10 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from pytest_dlperf.model.measurement import Fingerprint, Measurement, Run
-    from pytest_dlperf.model.results import BaselineChange, MetricResult, Results
+    from pytest_dlperf.model.measurement import Fingerprint, Measurement
+    from pytest_dlperf.model.results import MetricResult, Results
 
 Row = dict[str, Any]
 """A row by the names of its columns, without the keys of other tables."""
@@ -77,8 +77,8 @@ def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
     }
 
 
-def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[tuple[str, Row]]:
-    """Make a row for each metric of a case, by name, without its fingerprint.
+def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[Row]:
+    """Make a row for each metric of a case, without its fingerprint.
 
     A metric without any number or judgement has none, such as a speedup whose reference was not
     measured.
@@ -97,77 +97,29 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
         key = metric.ratio_of or name
         values = [run.metrics[key] for run in runs if key in run.metrics]
         ends = values if metric.ratio_of is None or found.median is None else [found.median]
-        yield (
-            name,
-            {
-                "metric": text(name),
-                "unit": text(metric.unit),
-                "better": metric.better.value if metric.better else None,
-                "reference_topology": None if metric.ratio_of is None else over,
-                "median": found.median,
-                "mean": found.mean,
-                "spread": found.spread,
-                "lowest": min(ends, default=None),
-                "highest": max(ends, default=None),
-                "counted": len(values),
-                "broken": sum(run.status is not RunStatus.OK for run in runs),
-                "accepted": accepted.number if accepted else None,
-                "accepted_at": text(acceptance.at) if acceptance else None,
-                "accepted_reason": text(acceptance.reason) if acceptance else None,
-                "accepted_by": text(acceptance.by) if acceptance else None,
-                "accepted_commit": text(acceptance.commit) if acceptance else None,
-                "verdict": _verdict(result, found),
-                "reference": judgement.reference if judgement else None,
-                "difference_percent": judgement.difference_percent if judgement else None,
-                "tolerance_percent": judgement.tolerance_percent if judgement else None,
-            },
-        )
-
-
-def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
-    """Make the rows of a case's runs, by arm."""
-    for arm, run in _runs(arms):
         yield {
-            "arm": arm,
-            "number": run.run,
-            "status": run.status.value,
-            "reason": text(run.reason),
+            "metric": text(name),
+            "unit": text(metric.unit),
+            "better": metric.better.value if metric.better else None,
+            "reference_topology": None if metric.ratio_of is None else over,
+            "median": found.median,
+            "mean": found.mean,
+            "spread": found.spread,
+            "lowest": min(ends, default=None),
+            "highest": max(ends, default=None),
+            "run_values": json.dumps(values if metric.ratio_of is None else []),
+            "counted": len(values),
+            "broken": sum(run.status is not RunStatus.OK for run in runs),
+            "accepted": accepted.number if accepted else None,
+            "accepted_at": text(acceptance.at) if acceptance else None,
+            "accepted_reason": text(acceptance.reason) if acceptance else None,
+            "accepted_by": text(acceptance.by) if acceptance else None,
+            "accepted_commit": text(acceptance.commit) if acceptance else None,
+            "verdict": _verdict(result, found),
+            "reference": judgement.reference if judgement else None,
+            "difference_percent": judgement.difference_percent if judgement else None,
+            "tolerance_percent": judgement.tolerance_percent if judgement else None,
         }
-
-
-def value_rows(arms: Mapping[str, Measurement], metric: str, key: int) -> Iterator[Row]:
-    """Make the rows of a metric's number in each run; ``key`` is the id of the measurement."""
-    for arm, run in _runs(arms):
-        value = run.metrics.get(metric)
-        if value is not None:
-            yield {"measurement_id": key, "arm": arm, "number": run.run, "value": value}
-
-
-def arms_of(result: CaseResult, measured: Measurement | None) -> dict[str, Measurement]:
-    """A case's own measurement and the interleaved ones, by arm."""
-    arms = {} if measured is None else {"measured": measured}
-    if result.interleaved is not None:
-        arms |= {"candidate": result.interleaved.candidate, "control": result.interleaved.control}
-    return arms
-
-
-def _runs(arms: Mapping[str, Measurement]) -> Iterator[tuple[str, Run]]:
-    for arm, measurement in arms.items():
-        for run in {run.run: run for run in measurement.runs}.values():
-            yield arm, run
-
-
-def change_row(change: BaselineChange) -> Row:
-    """Make the row of a number that the session accepted."""
-    return {
-        "metric": text(change.metric),
-        "unit": text(change.unit),
-        "old": change.old,
-        "new": change.new,
-        "why": text(change.why),
-        "accepted_by": text(change.by),
-        "accepted_commit": text(change.commit),
-    }
 
 
 def of_reference(measured: Measurement) -> CaseResult:

@@ -68,8 +68,9 @@ TABLES: Final = (
     # One metric of one case in one session; its name is data. ``began`` stands here too: the last
     # nights of a metric come straight from one index. ``better`` is null for a metric that is held
     # against no baseline, ``reference_topology`` is what a ratio was taken over. ``counted`` is how
-    # many runs have a number, ``lowest`` and ``highest`` are the ends of those. ``broken`` is how
-    # many runs failed, hung or were invalid: the rest of such a measurement shows no level.
+    # many runs have a number, ``run_values`` are these as JSON, ``lowest`` and ``highest`` their
+    # ends; a ratio has none of its own. ``broken`` is how many runs failed, hung or were invalid:
+    # the rest of such a measurement shows no level.
     # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
     # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
     # gone, has a row without numbers: another session may not even have asked for the case. One
@@ -89,6 +90,7 @@ TABLES: Final = (
         spread REAL,
         lowest REAL,
         highest REAL,
+        run_values TEXT NOT NULL,
         counted INTEGER NOT NULL,
         broken INTEGER NOT NULL,
         accepted REAL,
@@ -105,42 +107,6 @@ TABLES: Final = (
     )
     """,
     "CREATE INDEX nights_of_a_metric ON measurements (case_id, metric, began)",
-    # ``arm`` tells the session's own runs from those beside the accepted software.
-    """
-    CREATE TABLE runs (
-        session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-        case_id INTEGER NOT NULL REFERENCES cases,
-        arm TEXT NOT NULL CHECK (arm IN ('measured', 'candidate', 'control')),
-        number INTEGER NOT NULL,
-        status TEXT NOT NULL,
-        reason TEXT,
-        PRIMARY KEY (session_id, case_id, arm, number)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE run_values (
-        measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
-        arm TEXT NOT NULL,
-        number INTEGER NOT NULL,
-        value REAL NOT NULL,
-        PRIMARY KEY (measurement_id, arm, number)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE baseline_changes (
-        session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-        case_id INTEGER NOT NULL REFERENCES cases,
-        metric TEXT NOT NULL,
-        unit TEXT NOT NULL,
-        old REAL,
-        new REAL NOT NULL,
-        why TEXT NOT NULL,
-        accepted_by TEXT,
-        accepted_commit TEXT,
-        PRIMARY KEY (session_id, case_id, metric)
-    ) WITHOUT ROWID
-    """,
-    "CREATE INDEX changes_of_a_case ON baseline_changes (case_id)",
     # What people have noted of faults that are known; of a case and metric the last row counts.
     # ``metric`` is null for all metrics; ``text`` and ``until`` are, where a note was removed.
     """

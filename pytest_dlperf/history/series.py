@@ -143,12 +143,12 @@ class Day(Struct, frozen=True, kw_only=True):
     sessions: tuple[int, ...] = ()
 
 
-class AcceptedChange(Struct, frozen=True, kw_only=True, array_like=True):
+class AcceptedChange(Struct, frozen=True, kw_only=True):
     """An accepted number in the metric's unit; when, why, by whom and at which commit."""
 
-    at: Time
-    old: Finite | None
-    new: Finite
+    at: str
+    old: float
+    new: float
     why: str
     by: str | None = None
     commit: str | None = None

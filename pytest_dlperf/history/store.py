@@ -13,7 +13,6 @@ import sqlite3
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import date
 from functools import lru_cache
-from itertools import count
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -22,16 +21,12 @@ from msgspec import ValidationError, convert
 from pytest_dlperf.files.writing import destination, make_folder
 from pytest_dlperf.history.rows import (
     Row,
-    arms_of,
     case_row,
-    change_row,
     measurement_rows,
     of_reference,
     parts_of,
-    run_rows,
     seconds_of,
     session_row,
-    value_rows,
 )
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
@@ -74,8 +69,10 @@ _MESSAGES: Final = {
 _FORMS: Final[Mapping[str, Callable[[str], object]]] = {
     "better": Better,
     "started": seconds_of,
+    "ended": seconds_of,
     "environment": lambda text: convert(json.loads(text), dict[str, Any]),
     "content": json.loads,
+    "run_values": lambda text: convert(json.loads(text), list[float]),
     "until": date.fromisoformat,
     "made_at": seconds_of,
 }
@@ -158,21 +155,13 @@ class History(AbstractContextManager["History"]):
         session_id = self._insert("sessions", session)
         measured = (*results.cases, *map(of_reference, results.reference_measurements))
         self._insert_measurements(session_id, session["began"], measured)
-        for change in results.baseline_changes:
-            keys = {
-                "session_id": session_id,
-                "case_id": self._case_id(Case.from_id(change.case_id)),
-            }
-            self._insert("baseline_changes", {**keys, **change_row(change)}, or_ignore=True)
         return True
 
     def _insert_measurements(
         self, session_id: int, began: float, results: Iterable[CaseResult]
     ) -> None:
         """Store results of cases of which the session has no rows yet."""
-        query = "SELECT coalesce(max(id), 0) + 1 FROM measurements"
-        ids = count(self._connection.execute(query).fetchone()[0])
-        found: dict[str, list[Row]] = {"measurements": [], "runs": [], "run_values": []}
+        rows = []
         for result in results:
             measured = result.measurement
             if measured is None and not self._is_missed(result):
@@ -181,15 +170,9 @@ class History(AbstractContextManager["History"]):
             taken_on = {"began": began, "fingerprint": None}
             if measured is not None and measured.fingerprint is not None:
                 taken_on["fingerprint"] = self._fingerprint_id(measured.fingerprint)
-            arms = arms_of(result, measured)
-            found["runs"] += [{**keys, **row} for row in run_rows(arms)]
-            for name, row in measurement_rows(result, measured):
-                key = next(ids)
-                found["measurements"].append({"id": key, **keys, **taken_on, **row})
-                found["run_values"] += value_rows(arms, name, key)
-        for table, rows in found.items():
-            if rows:
-                self._connection.executemany(_insertion(table, tuple(rows[0])), rows)
+            rows += [{**keys, **taken_on, **row} for row in measurement_rows(result, measured)]
+        if rows:
+            self._connection.executemany(_insertion("measurements", tuple(rows[0])), rows)
 
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
@@ -216,10 +199,9 @@ class History(AbstractContextManager["History"]):
         found = self._connection.execute(query, row).fetchone()
         return self._insert(table, row) if found is None else found["id"]
 
-    def _insert(self, table: str, row: Row, *, or_ignore: bool = False) -> int:
+    def _insert(self, table: str, row: Row) -> int:
         """Insert a row and return its id."""
-        statement = _insertion(table, tuple(row), or_ignore=or_ignore)
-        return self._connection.execute(statement, row).lastrowid or 0
+        return self._connection.execute(_insertion(table, tuple(row)), row).lastrowid or 0
 
     def add_notes(self, case_ids: Iterable[str], row: Row) -> None:
         """Store the same note on cases, all or none.
@@ -267,11 +249,10 @@ class History(AbstractContextManager["History"]):
 
 
 @lru_cache
-def _insertion(table: str, columns: tuple[str, ...], *, or_ignore: bool = False) -> str:
+def _insertion(table: str, columns: tuple[str, ...]) -> str:
     """Write the statement that inserts a row. Names are the code's own, values are bound."""
-    verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
     values = ", ".join(f":{name}" for name in columns)
-    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({values})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608
 
 
 def open_database(file: Path, busy_s: float, *, create: bool) -> sqlite3.Connection:

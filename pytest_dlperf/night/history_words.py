@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
     from pytest_dlperf.model.results import CaseResult
 
-_FIRST: Final = "first number"
 _RECENT_DAYS: Final = 30
 
 
@@ -59,12 +58,11 @@ def commits(before: str | None, since: str | None) -> str | None:
 
 def accepted(known: AcceptedChange, unit: str) -> str:
     """Describe an accepted number, what it took the place of, who accepted it and why."""
-    is_first = known.old is None
-    old = _FIRST if is_first else f"instead of {numbers.number(known.old, unit)}"
+    old = numbers.number(known.old, unit)
     who = f", by {texts.person(known.by)}" if known.by else ""
     commit = f", commit {short_commit(known.commit)}" if known.commit else ""
-    why = "" if is_first and known.why == _FIRST else f": {texts.reason(known.why)}"
-    return f"{numbers.number(known.new, unit)}, {old}{who}{commit}{why}"
+    new, why = numbers.number(known.new, unit), texts.reason(known.why)
+    return f"{new}, instead of {old}{who}{commit}: {why}"
 
 
 def noise(known: CaseHistory) -> str | None:

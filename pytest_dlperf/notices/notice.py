@@ -61,7 +61,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     ci_run: str | None = None
     """The address of the CI's run, which may become a link."""
     night: Night | None = None
-    """All of the session; ``None`` where there was none: that is what is told."""
+    """All of the session; ``None`` for a test."""
 
     @property
     def text(self) -> str:
