@@ -1,6 +1,6 @@
 """The comment of a pull or merge request: one for a cluster, which each session brings up to date.
 
-It is known again by a hidden line. Two sessions may write at once: of two comments the first stays.
+It is known again by a hidden line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _LONGEST: Final = 60_000
 """Characters; GitHub takes 65,536 of them."""
 _PAGE: Final = 100
 _MAX_PAGES: Final = 30
-_NOT_FOUND: Final = 404
 _PULL_REQUEST: Final = re.compile(r"refs/pull/([0-9]+)/(?:merge|head)")
 _QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
 
@@ -55,20 +54,12 @@ class Comments(Notifier):
         author = self._author()
         if author is None:  # which the author of a comment may be too, when they are gone
             raise NoticeError(f"{host_of(base)} does not say whose token it was given")
-        known = list(self._known(base, marker, author))
-        if not known:
-            if not notice.is_due:
-                return False
-            created = self._object("POST", base, {"body": body}).get("id")
-            # Another session may have written one in the meantime.
-            known = list(self._known(base, marker, author))
-            if known in ([], [created]):
-                return True
-        first, *others = known
-        self._object(self._update_method, self._address_of(base, first), {"body": body})
-        for other in others:
-            self._removed(self._address_of(base, other))
-        return True
+        known = self._known(base, marker, author)
+        if known is not None:
+            self._asked(self._update_method, self._address_of(base, known), {"body": body})
+        elif notice.is_due:
+            self._asked("POST", base, {"body": body})
+        return known is not None or notice.is_due
 
     _forge: Forge
     _update_method: str
@@ -96,11 +87,12 @@ class Comments(Notifier):
     def _safe(self, markdown: str) -> str:
         return markdown
 
-    def _known(self, base: str, marker: str, author: object) -> Iterator[int]:
+    def _known(self, base: str, marker: str, author: object) -> int | None:
         for comment in self._listed(base):
             is_marked = str(comment.get("body", "")).startswith(marker)
             if is_marked and self._author_of(comment) == author:
-                yield int(comment["id"])
+                return int(comment["id"])
+        return None
 
     def _listed(self, address: str) -> Iterator[Mapping[str, Any]]:
         """Yield all of a list, the oldest first."""
@@ -117,13 +109,6 @@ class Comments(Notifier):
     def _object(self, method: str, address: str, payload: Any = None) -> Mapping[str, Any]:
         found = self._asked(method, address, payload)
         return found if isinstance(found, dict) else {}
-
-    def _removed(self, address: str) -> None:
-        try:
-            self._asked("DELETE", address)
-        except RefusedError as error:
-            if error.code != _NOT_FOUND:  # else the other session was faster
-                raise
 
     def _asked(self, method: str, address: str, payload: Any = None) -> Any:
         if not is_address(address):
