@@ -112,7 +112,7 @@ def _nothing_waits_for_the_disk() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
-    ours = ("DLPERF_HISTORY", "DLPERF_NOTIFY", "DLPERF_NOTIFY_ON", "DLPERF_SMTP")
+    ours = ("DLPERF_HISTORY", "DLPERF_NOTIFY", "DLPERF_NOTIFY_ON")
     of_github = ("GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_REPOSITORY")
     # Nor make a key for all of a user's digests.
     monkeypatch.setenv("DLPERF_DIGEST_KEY", "key of the tests, which is no secret")

@@ -1,4 +1,4 @@
-"""Servers on loopback that notices are sent to: HTTP, with a GitHub and a GitLab, and SMTP."""
+"""Servers on loopback that notices are sent to: HTTP, with a GitHub and a GitLab."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -137,7 +134,6 @@ class Forge:
         self.comments: list[dict[str, Any]] = []
         self.pulls: list[dict[str, Any]] = []
         self.has_graphql = True
-        self.before_creation: Callable[[], None] = lambda: None
         self._user = user
         self._lock = threading.Lock()
         self._number = 0
@@ -169,15 +165,11 @@ class Forge:
         comment = next((one for one in self.comments if str(one["id"]) == last), None)
         if comment is None:
             return _json({"message": "Not Found"}, 404)
-        if asked.method == "DELETE":
-            self.comments.remove(comment)
-            return Response(204, b"")
         comment["body"] = asked.json["body"]
         return _json(comment)
 
     def _all(self, asked: Request, query: Mapping[str, list[str]]) -> Response:
         if asked.method == "POST":
-            self.before_creation()
             return _json(self.add(asked.json["body"]), 201)
         size, number = int(query["per_page"][0]), int(query["page"][0])
         return _json(self.comments[size * (number - 1) : size * number])
@@ -185,99 +177,3 @@ class Forge:
 
 def _json(data: Any, status: int = 200) -> Response:
     return Response(status, json.dumps(data).encode(), {"Content-Type": "application/json"})
-
-
-class MailServer(Struct):
-    """A mail server that keeps what it was given."""
-
-    port: int = 0
-    said: list[str] = []
-    """The commands of all clients."""
-    mails: list[EmailMessage] = []
-    refuses: str | None = None
-    """The command that it refuses."""
-
-
-@contextmanager
-def mail_server(
-    certificate: Path | None = None, *, is_tls: bool = False, offers_tls: bool = True
-) -> Iterator[MailServer]:
-    """Speak SMTP (RFC 5321), with STARTTLS and AUTH PLAIN where there is a certificate."""
-    known = MailServer()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if certificate is not None:
-        context.load_cert_chain(certificate)
-
-    class Handler(_MailHandler):
-        mail_server = known
-        tls = context
-        is_tls_at_once = is_tls
-        has_starttls = certificate is not None and offers_tls and not is_tls
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        allow_reuse_address = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            del request, client_address
-
-    server = Server((LOOPBACK, 0), Handler)
-    known.port = server.server_address[1]
-    with serving(server):
-        yield known
-
-
-class _MailHandler(socketserver.StreamRequestHandler):
-    mail_server: MailServer
-    tls: ssl.SSLContext
-    is_tls_at_once: bool
-    has_starttls: bool
-
-    def setup(self) -> None:
-        if self.is_tls_at_once:
-            self.request = self.tls.wrap_socket(self.request, server_side=True)
-        super().setup()
-
-    def handle(self) -> None:
-        self._say("220 test")
-        while line := self.rfile.readline().decode().strip():
-            self.mail_server.said.append(line)
-            verb = line.split()[0].upper()
-            if verb == self.mail_server.refuses:
-                self._say("550 5.7.1 no")
-                continue
-            getattr(self, f"_{verb.lower()}", lambda: self._say("250 fine"))()
-            if verb == "QUIT":
-                return
-
-    def finish(self) -> None:
-        super().finish()
-        self.request.close()
-
-    def _say(self, *lines: str) -> None:
-        self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
-
-    def _ehlo(self) -> None:
-        is_open = isinstance(self.request, ssl.SSLSocket)
-        starts = ["250-STARTTLS"] if self.has_starttls and not is_open else []
-        self._say("250-test", *starts, *["250-AUTH PLAIN"] * is_open, "250 8BITMIME")
-
-    def _starttls(self) -> None:
-        self._say("220 go on")
-        self.request = self.tls.wrap_socket(self.request, server_side=True)
-        self.rfile = self.request.makefile("rb")
-        self.wfile = self.request.makefile("wb", buffering=0)
-
-    def _auth(self) -> None:
-        self._say("235 welcome")
-
-    def _quit(self) -> None:
-        self._say("221 bye")
-
-    def _data(self) -> None:
-        self._say("354 go on")
-        lines = []
-        while (line := self.rfile.readline()) != b".\r\n":
-            lines.append(line.removeprefix(b"."))
-        self.mail_server.mails.append(message_from_bytes(b"".join(lines), policy=default))
-        self._say("250 taken")

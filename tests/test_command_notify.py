@@ -105,12 +105,12 @@ def test_without_to_those_of_this_folder_are_told(
 
 
 def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "notify", "--test", "--to", "slack=HOOK")[0] == FINE
+    assert run(capsys, "notify", "--test", "--to", "json=HOOK")[0] == FINE
     assert "a test" in web.asked[0].json["text"]
     web.answers(Response(404, b"no_service"))
-    code, printed = run(capsys, "notify", "--test", "--to", "slack=HOOK", "--to", "github")
+    code, printed = run(capsys, "notify", "--test", "--to", "json=HOOK", "--to", "github")
     assert code == FAULTS
-    assert "404 Not Found (no_service)" in printed
+    assert "404 Not Found" in printed
     assert "not sent, no receiver here: github" in printed
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from nights import Nights
-from notice_servers import LOOPBACK, Response, Web, mail_server, web_server
+from notice_servers import LOOPBACK, Response, Web, web_server
 from sessions import in_background
 from suites import Suite
 from trainers import TinySystem
@@ -46,31 +46,30 @@ def test_a_red_session_tells_everybody_once_and_no_secret(
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
     web.answer = lambda asked: (
-        Response(400, asked.path.encode()) if b"blocks" in asked.body else Response()
+        Response(400, asked.path.encode()) if asked.method == "GET" else Response()
     )
     workers = ("-n", "2") if with_workers else ()
     files = {name: suite.path / name for name in ("r.json", "h.sqlite3", "j.xml", "p.html", "m.md")}
-    with mail_server() as mail:
-        monkeypatch.setenv("DLPERF_SMTP", f"smtp://{LOOPBACK}:{mail.port}")
-        monkeypatch.setenv("DLPERF_NOTIFY", "slack=HOOK json=HOOK mail=a@example.org github")
-        result = suite.run(
-            *nights.usual("tonight", of_1n2g=0.9),
-            *("--dlperf-json", files["r.json"], "--dlperf-history", files["h.sqlite3"]),
-            *("--junitxml", files["j.xml"], "--dlperf-html", files["p.html"], "-vv"),
-            *("--dlperf-markdown", files["m.md"], *workers),
-        )
+    monkeypatch.setenv("SERVICES", f"xml://{LOOPBACK}:{web.port}/{SECRET}")
+    monkeypatch.setenv("DLPERF_NOTIFY", "ping=HOOK json=HOOK apprise=SERVICES github")
+    result = suite.run(
+        *nights.usual("tonight", of_1n2g=0.9),
+        *("--dlperf-json", files["r.json"], "--dlperf-history", files["h.sqlite3"]),
+        *("--junitxml", files["j.xml"], "--dlperf-html", files["p.html"], "-vv"),
+        *("--dlperf-markdown", files["m.md"], *workers),
+    )
     result.assert_outcomes(passed=1, failed=2)
     host = f"{LOOPBACK}:{web.port}"
     result.stdout.fnmatch_lines(
         [
-            f"notice sent: json ({host}), mail ({LOOPBACK})",
-            f"no notice was sent by slack ({host}): {host} answers 400 Bad Request",
+            f"notice sent: json ({host}), apprise (xml)",
+            f"no notice was sent by ping ({host}): {host} answers 400 Bad Request",
             "no notice was sent by lamp: RuntimeError*",
         ]
     )
     [posted] = [asked.json for asked in web.asked if b"schema" in asked.body]
-    [message] = mail.mails
-    assert message["Subject"] == posted["subject"]
+    [message] = [asked.body.decode() for asked in web.asked if asked.body.startswith(b"<?xml")]
+    assert posted["subject"] in message
     assert "-9.9 %" in posted["subject"]
     assert posted["red"]
     lamp = (suite.path / "lamp.txt").read_text(encoding="utf-8")
@@ -87,7 +86,7 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
     web.answers(Response(404))
     suite.pytester.makeini(
         "[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n"
-        "dlperf_notify =\n    slack=HOOK\n    teams=NO_SUCH_HOOK\n    healthchecks=HOOK\n"
+        "dlperf_notify =\n    ping=HOOK\n    json=NO_SUCH_HOOK\n    healthchecks=HOOK\n"
         "dlperf_notify_on = always\n"
     )
     night = nights.usual("tonight")
@@ -96,15 +95,15 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
     assert str(result.stdout).count("no notice was sent") == 3
     result.stdout.fnmatch_lines(
         [
-            "dlperf: ini key dlperf_notify teams: *NO_SUCH_HOOK is not set; no notice will be sent",
+            "dlperf: ini key dlperf_notify json: *NO_SUCH_HOOK is not set; no notice will be sent",
             f"no notice was sent by healthchecks ({LOOPBACK}:{web.port}): *404*",
-            f"no notice was sent by slack ({LOOPBACK}:{web.port}): *404*",
-            "no notice was sent by teams: ini key dlperf_notify teams: *NO_SUCH_HOOK is not set",
+            "no notice was sent by json: ini key dlperf_notify json: *NO_SUCH_HOOK is not set",
+            f"no notice was sent by ping ({LOOPBACK}:{web.port}): *404*",
         ]
     )
     web.asked.clear()
-    suite.run(*night, "--dlperf-notify-on=failure", "--dlperf-notify=slack=HOOK")
-    suite.run("--collect-only", "-q", "--dlperf-notify=slack=HOOK")
+    suite.run(*night, "--dlperf-notify-on=failure", "--dlperf-notify=json=HOOK")
+    suite.run("--collect-only", "-q", "--dlperf-notify=json=HOOK")
     assert web.asked == []
 
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=text_argument,
         metavar="WHAT=WHERE",
-        help="a receiver, as for --dlperf-notify: slack=SLACK_WEBHOOK, mail=ADDRESS, github; "
+        help="a receiver, as for --dlperf-notify: apprise=SLACK_WEBHOOK, json=WEBHOOK, github; "
         "may be given several times (default: the same as sessions in this folder)",
     )
     parser.add_argument(
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("name a results file, or give --test")
     notifiers, when, file = _configured(options)
     if not notifiers:
-        raise UsageError("there is no receiver; name one with --to, as in slack=SLACK_WEBHOOK")
+        raise UsageError("there is no receiver; name one with --to, as in apprise=SLACK_WEBHOOK")
     style = Style(sys.stdout)
     if options.test:
         notice = _test_notice()

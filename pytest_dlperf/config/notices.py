@@ -1,8 +1,8 @@
 """The receivers of a session's notices: ``--dlperf-notify``, with the secrets in it.
 
 The address of a webhook is a secret: with it one can write into the channel. So name the
-variable that holds it (``slack=SLACK_WEBHOOK``, in capitals: another word might be the secret) or a
-file (``slack=@FILE``). It is looked up when it is needed, and stands in no message.
+variable that holds it (``json=WEBHOOK``, in capitals: another word might be the secret) or a file
+(``json=@FILE``). It is looked up when it is needed, and stands in no message.
 """
 
 from __future__ import annotations
@@ -19,24 +19,19 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.values import OptionText
 
-SMTP_VARIABLE: Final = "DLPERF_SMTP"
-"""Names the mail server, with its password: not an option, as options are seen by all users."""
 PINGS: Final = ("ping", "healthchecks")
-ADDRESSES: Final = ("slack", "teams", "mattermost", "json", *PINGS)
+ADDRESSES: Final = ("json", *PINGS)
 """Kinds that go to an address, which is a secret."""
-APPRISE: Final = "apprise"
-"""Goes to any number of addresses of https://github.com/caronc/apprise, which hold tokens."""
-MAILS: Final = ("mail", "mail+page")
-NO_APPRISE: Final = "Apprise is not installed: pip install 'pytest-dlperf[apprise]'"
+APPRISE: Final = ("apprise", "apprise+page")
+"""Go to any number of addresses of https://github.com/caronc/apprise, which hold tokens."""
+NO_APPRISE: Final = "Apprise is not installed: pip install 'pytest-dlperf[notify]'"
 COMMENTS: Final = ("github", "gitlab")
 """Kinds that need no more than the CI's own variables; a name tells comments apart."""
-_KINDS: Final = (*ADDRESSES, APPRISE, *MAILS, *COMMENTS)
-_SECRETS: Final = (*ADDRESSES, APPRISE)
+_KINDS: Final = (*APPRISE, *ADDRESSES, *COMMENTS)
 # As text: most sessions compile none of them.
 _NEXT: Final = rf"\s+(?=(?:{'|'.join(map(re.escape, _KINDS))})(?:=|\s|$))"
 _VARIABLE: Final = "[A-Z_][A-Z0-9_]*"
 _KIND: Final = "[a-z+_-]{1,20}"
-_MAIL: Final = r"[^\s@,<>\"\\]+@[^\s@,<>\"\\]+"
 _NAME: Final = "[A-Za-z0-9_.-]{1,60}"
 _APPRISE: Final = r"[a-z][a-z0-9+.-]*://\S+"
 _MAX_FILE_SIZE: Final = 4096
@@ -62,7 +57,7 @@ class Target(NamedTuple):
         return self.value.startswith("@") or self._names_variable
 
     def where(self, environment: Mapping[str, str] = os.environ) -> str:
-        """Look up the address, the receivers or the comment's name.
+        """Look up the address or the comment's name.
 
         Raises:
             UsageError: There is none, or it is malformed. It names no secret.
@@ -83,12 +78,12 @@ class Target(NamedTuple):
             self.where(environment)
         except UsageError as error:
             return f"{error}; no notice will be sent"
-        if self.kind == APPRISE:
+        if self.kind in APPRISE:
             from importlib.util import find_spec
 
             if find_spec("apprise") is None:
                 return str(self._error(f"{NO_APPRISE}; no notice will be sent"))
-        if self.kind in _SECRETS and not self.is_indirect:
+        if self.kind not in COMMENTS and not self.is_indirect:
             fault = "its address stands in the variable itself, which logs and trainers may show"
             if self.place.startswith("--"):
                 fault = "its address is on the command line, where all users of this machine see it"
@@ -120,16 +115,11 @@ class Target(NamedTuple):
                 raise self._error(
                     "needs the name of a variable, or an address that begins with https:// or http://"
                 )
-        elif self.kind == APPRISE:
+        elif self.kind in APPRISE:
             if not all(re.fullmatch(_APPRISE, one) for one in found.split()):
                 raise self._error(
                     "needs the name of a variable, or addresses of Apprise with blanks between "
                     "them, as in tgram://TOKEN/CHAT"
-                )
-        elif self.kind in MAILS:
-            if not all(re.fullmatch(_MAIL, one) for one in receivers(found)):
-                raise self._error(
-                    "needs addresses of mail with commas between them, as in mail=ana@example.org"
                 )
         elif found and not re.fullmatch(_NAME, found):
             raise self._error("takes a name of letters, digits, '.', '_' and '-'")
@@ -139,7 +129,7 @@ class Target(NamedTuple):
 
 
 def targets(given: OptionText) -> tuple[Target, ...]:
-    """Read notifiers, as in ``slack=SLACK_WEBHOOK``; several have blanks between them."""
+    """Read notifiers, as in ``json=WEBHOOK``; several have blanks between them."""
     return tuple(_targets(given))
 
 
@@ -155,27 +145,21 @@ def _targets(given: OptionText) -> Iterator[Target]:
             near = nearest(kind, _KINDS) if is_word else ""
             raise UsageError(
                 f"{given.place}: {named}; allowed: {', '.join(_KINDS)}, as in "
-                f"slack=SLACK_WEBHOOK{near}"
+                f"apprise=SLACK_WEBHOOK{near}"
             )
         target = Target(kind=kind, value=value.strip(), place=given.place, folder=given.folder)
         if kind not in COMMENTS and not (separator and target.value):
             raise UsageError(
-                f"{given.place}: {kind} needs an address, as in "
-                f"{kind}={'team@example.org' if kind in MAILS else 'NAME_OF_A_VARIABLE'}"
+                f"{given.place}: {kind} needs an address, as in {kind}=NAME_OF_A_VARIABLE"
             )
         if not target.is_indirect:
-            if kind in _SECRETS and given.place.startswith("ini "):
+            if kind not in COMMENTS and given.place.startswith("ini "):
                 raise UsageError(
                     f"{given.place}: the address of {kind} is a secret, and ini files are shared: "
                     f"{target._remedy}"  # noqa: SLF001 - of this module
                 )
             target.where()
         yield target
-
-
-def receivers(text: str) -> list[str]:
-    """Split addresses of mail at their commas."""
-    return [one.strip() for one in text.split(",")]
 
 
 def is_address(text: str) -> bool:

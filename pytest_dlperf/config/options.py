@@ -291,9 +291,9 @@ class Settings(NamedTuple):
     notify_lists: tuple[tuple[Target, ...], ...] = option(
         "notify",
         "WHAT=WHERE",
-        "send a notice at the end: `slack=VARIABLE` (which holds the webhook) or `slack=@FILE`, "
-        "likewise `teams`, `mattermost`, `json`, `apprise`, `ping`, `healthchecks`; "
-        "`mail=ADDRESS` or `mail+page`; `github`, `gitlab`: a comment of the pull or merge request",
+        "send a notice at the end: `apprise=VARIABLE` (which holds addresses of Apprise) or "
+        "`apprise=@FILE`, `apprise+page` with the page; likewise `json`, `ping`, `healthchecks`; "
+        "`github`, `gitlab`: a comment of the pull or merge request",
         read=notices.targets,
         environment=True,
         many=True,

@@ -19,7 +19,7 @@ PMI: Final = ("PMI_.*", "PMIX_(?!MCA_).*")
 
 _FOREIGN: Final = (
     # secrets of ours
-    "DLPERF_(DIGEST_KEY|SMTP)",
+    "DLPERF_DIGEST_KEY",
     # pytest and its plugins
     "PYTEST_.*",
     "COV_CORE_.*",

@@ -1,1 +1,1 @@
-"""What reaches people after a session: chat, mail, comments, and pings of a dead man's switch."""
+"""What reaches people after a session: Apprise, JSON, comments, pings of a dead man's switch."""

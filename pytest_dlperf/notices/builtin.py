@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.config.notices import (
-    ADDRESSES,
-    APPRISE,
-    COMMENTS,
-    MAILS,
-    PINGS,
-    SMTP_VARIABLE,
-    receivers,
-)
+from pytest_dlperf.config.notices import APPRISE, COMMENTS, PINGS
 from pytest_dlperf.notices.notice import Notifier
 
 if TYPE_CHECKING:
@@ -49,32 +40,19 @@ class _Named(Notifier):
 
     def _found(self) -> Notifier:
         kind, where = self._target.kind, self._target.where()
-        if kind in MAILS:
-            from pytest_dlperf.notices.mail import Mail, Server
+        if kind in PINGS:
+            from pytest_dlperf.notices.pings import Healthchecks, Ping
 
-            server = Server.of(os.environ.get(SMTP_VARIABLE, "").strip() or "smtp://localhost")
-            with_page = kind == "mail+page"
-            found: Notifier = Mail(receivers(where), server, with_page=with_page)
-        elif kind in ADDRESSES:
-            found = _at_address(kind, where)
-        elif kind == APPRISE:
-            from pytest_dlperf.notices.chat import Apprise
-
-            found = Apprise(where)
-        else:
+            found: Notifier = Ping(where) if kind == "ping" else Healthchecks(where)
+        elif kind in COMMENTS:
             from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 
             of_kind = GitHubComments if kind == "github" else GitLabComments
             found = of_kind(kind, where)
+        else:
+            from pytest_dlperf.notices.services import Apprise, Webhook
+
+            with_page = kind == "apprise+page"
+            found = Apprise(where, with_page=with_page) if kind in APPRISE else Webhook(where)
         self.name = found.name
         return found
-
-
-def _at_address(kind: str, where: str) -> Notifier:
-    if kind in PINGS:
-        from pytest_dlperf.notices.pings import Healthchecks, Ping
-
-        return Ping(where) if kind == "ping" else Healthchecks(where)
-    from pytest_dlperf.notices.chat import WEBHOOKS, Webhook
-
-    return Webhook(kind, where, WEBHOOKS[kind])

@@ -52,7 +52,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
     """Its paragraphs, without the subject."""
     markdown: str
-    """The same for GitHub, GitLab and Mattermost: quotes of logs and files are escaped."""
+    """The same for GitHub and GitLab: quotes of logs and files are escaped."""
     cluster: str | None
     is_red: bool
     """Whether it needs action."""

@@ -1,14 +1,11 @@
-"""Notices for chats: Slack, Teams and Mattermost, by their incoming webhooks, JSON, and Apprise.
-
-Quotes of logs and files go where a chat takes plain text, so that they make no link, no mention and
-no format.
-"""
+"""Notices by the services of Apprise, as plain text, and as JSON to an address."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec import to_builtins
@@ -16,33 +13,15 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.notices import NO_APPRISE
 from pytest_dlperf.night.case_status import counts, metric_words, status_of, worst_first
-from pytest_dlperf.night.pieces import Role
-from pytest_dlperf.night.texts import printable
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pytest_dlperf.model.judgement import Explanation
     from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.night.pieces import Text
-    from pytest_dlperf.notices.notice import Block
+    from pytest_dlperf.night.night import Night
 
-# https://docs.slack.dev/reference/block-kit: characters of a header, and of a section's text.
-_SLACK_HEADER: Final = 150
-_SLACK_SECTION: Final = 3000
-_SLACK_STYLES: Final = {
-    Role.STRONG: {"bold": True},
-    Role.CODE: {"code": True},
-    Role.CASE: {"code": True},
-}
-# A message may have 28 KB, with all that JSON adds to characters that are not ASCII.
-_TEAMS_TEXT: Final = 4000
-# A post may have 16,383 characters.
-_MATTERMOST_TEXT: Final = 12_000
-_RED, _GREEN = "#d24b4e", "#3db887"
 _JSON_FORM: Final = 1
 _JSON_CASES: Final = 200
 _JSON_DIFFERENCES: Final = 20
@@ -52,28 +31,29 @@ _JSON_VALUE: Final = 500
 
 @final
 class Webhook(Notifier):
-    """Posts what ``payload`` makes of a notice to an address."""
+    """Posts a notice as JSON to an address."""
 
-    def __init__(
-        self, kind: str, address: str, payload: Callable[[Notice], Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, address: str) -> None:
         """Take the address, which no message shows."""
-        self.name = f"{kind} ({host_of(address)})"
+        self.name = f"json ({host_of(address)})"
         self._address = address
-        self._payload = payload
 
     def send(self, notice: Notice) -> None:
         """Post it."""
-        call("POST", self._address, self._payload(notice))
+        call("POST", self._address, notice_data(notice))
 
 
 @final
 class Apprise(Notifier):
     """Sends the text to whatever services Apprise knows."""
 
-    def __init__(self, addresses: str) -> None:
-        """Take the addresses, with blanks between them; of each, messages show the scheme."""
+    def __init__(self, addresses: str, *, with_page: bool = False) -> None:
+        """Take the addresses, with blanks between them; of each, messages show the scheme.
+
+        ``with_page`` attaches the page where a service takes files.
+        """
         self._addresses = addresses.split()
+        self._with_page = with_page
         schemes = dict.fromkeys(one.partition("://")[0] for one in self._addresses)
         self.name = f"apprise ({', '.join(schemes)})"
 
@@ -102,97 +82,21 @@ class Apprise(Notifier):
         kind = NotifyType.FAILURE if notice.is_red else NotifyType.SUCCESS
         # Some services would take a name in a quoted log for a mention, whatever the format.
         subject, text = (one.replace("@", "@\u200b") for one in (notice.subject, notice.text))
-        if not services.notify(text, subject, kind, body_format=NotifyFormat.TEXT):
+        with TemporaryDirectory() as folder:
+            page = _page(notice.night, folder) if self._with_page and notice.night else None
+            is_sent = services.notify(
+                text, subject, kind, body_format=NotifyFormat.TEXT, attach=page
+            )
+        if not is_sent:
             raise NoticeError("a service could not be reached, or refused; see `apprise -vv`")
 
 
-def slack_message(notice: Notice) -> dict[str, Any]:
-    """Make a message of blocks; https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks."""
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": _slack_text(notice.subject, _SLACK_HEADER)},
-        *map(_slack_block, notice.blocks),
-    ]
-    if notice.ci_run is not None:
-        button = {"type": "button", "text": _slack_text("CI run", 75), "url": notice.ci_run}
-        blocks.append({"type": "actions", "elements": [button]})
-    # ``text`` is what notifications show, and the only part in which Slack looks for mentions.
-    subject = notice.subject
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        subject = subject.replace(character, entity)
-    return {"text": clipped(subject, _SLACK_SECTION), "blocks": blocks}
+def _page(night: Night, folder: str) -> str:
+    from pytest_dlperf.reports.html.page import html_page
 
-
-def _slack_text(text: str, most: int) -> dict[str, Any]:
-    return {"type": "plain_text", "text": clipped(text, most) or "-", "emoji": False}
-
-
-def _slack_block(block: Block) -> dict[str, Any]:
-    """Write a paragraph by the roles of its pieces: Slack looks for no markup in these."""
-    first, *others = map(_slack_line, block.lines)
-    lines = [*first, *chain(*([{"type": "text", "text": "\n"}, *line] for line in others))]
-    elements: list[dict[str, Any]] = [{"type": "rich_text_section", "elements": lines}]
-    if block.below:
-        items = [{"type": "rich_text_section", "elements": _slack_line(it)} for it in block.below]
-        elements.append({"type": "rich_text_list", "style": "bullet", "elements": items})
-    return {"type": "rich_text", "elements": elements}
-
-
-def _slack_line(line: Text) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for piece in line.pieces:
-        text = printable(piece.text)
-        if piece.address is not None:
-            found.append({"type": "link", "url": piece.address, "text": text})
-        elif text:
-            style = _SLACK_STYLES.get(piece.role)
-            found.append({"type": "text", "text": text, **({"style": style} if style else {})})
-    return found
-
-
-def teams_message(notice: Notice) -> dict[str, Any]:
-    """Make a message of one Adaptive Card, as the Workflows app takes it; https://adaptivecards.io."""
-    colour = "attention" if notice.is_red else "good"
-    subject = {"type": "TextRun", "text": notice.subject, "weight": "bolder", "color": colour}
-    lines = [line or " " for line in clipped(notice.text, _TEAMS_TEXT).splitlines()]
-    # The text of a TextBlock would be Markdown.
-    body = [
-        {"type": "RichTextBlock", "inlines": [subject]},
-        *({"type": "RichTextBlock", "inlines": _runs(line), "spacing": "small"} for line in lines),
-    ]
-    card: dict[str, Any] = {
-        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-        "type": "AdaptiveCard",
-        "version": "1.4",
-        "body": body,
-        "msteams": {"width": "Full"},
-    }
-    if notice.ci_run is not None:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": "CI run", "url": notice.ci_run}]
-    attachment = {
-        "contentType": "application/vnd.microsoft.card.adaptive",
-        "contentUrl": None,
-        "content": card,
-    }
-    return {"type": "message", "summary": notice.subject, "attachments": [attachment]}
-
-
-def _runs(line: str) -> list[dict[str, Any]]:
-    # Blanks at the start of a line would not be shown.
-    text = line.lstrip(" ")
-    indent = "\N{NO-BREAK SPACE}" * (len(line) - len(text))
-    return [{"type": "TextRun", "text": f"{indent}{text}"}]
-
-
-def mattermost_message(notice: Notice) -> dict[str, Any]:
-    """Make a message; https://developers.mattermost.com/integrate/webhooks/incoming."""
-    attachment: dict[str, Any] = {
-        "fallback": notice.subject,
-        "color": _RED if notice.is_red else _GREEN,
-        "text": clipped(notice.markdown, _MATTERMOST_TEXT),
-    }
-    if notice.ci_run is not None:
-        attachment |= {"title": "CI run", "title_link": notice.ci_run}
-    return {"username": "pytest-dlperf", "attachments": [attachment]}
+    file = Path(folder) / "results.html"
+    file.write_text(html_page(night), encoding="utf-8", errors="backslashreplace")
+    return str(file)
 
 
 def notice_data(notice: Notice) -> dict[str, Any]:
@@ -256,12 +160,3 @@ def _json_explanation(explanation: Explanation | None) -> dict[str, Any] | None:
         for one in data["differences"]
     ]
     return data | {"more_differences": len(explanation.differences) - len(suspicious)}
-
-
-WEBHOOKS: Final[Mapping[str, Callable[[Notice], Mapping[str, Any]]]] = {
-    "slack": slack_message,
-    "teams": teams_message,
-    "mattermost": mattermost_message,
-    "json": notice_data,
-}
-"""What each kind of webhook gets."""
