@@ -271,11 +271,6 @@ def test_nemo_automodel_writes_json_lines(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- Lightning
 
 
-def test_lightning_with_rich_prints_one_line_at_the_end(tmp_path: Path) -> None:
-    at_the_end = record("Epoch .* (?P<step>[0-9]+)/[0-9]+ .* (?P<steps_per_second>[0-9.]+)it/s")
-    assert "moving mean" in refusal(read(tmp_path, at_the_end, DATA / "lightning_1n2g_rich.log"))
-
-
 def lightning_bar(step: int) -> str:
     """With a bar of tqdm, whose speed is a moving mean and whose clock has seconds."""
     minutes, seconds = divmod(int(ENDS[step - 1] * 20), 60)
@@ -298,12 +293,6 @@ def test_a_bar_by_its_clock(tmp_path: Path) -> None:
     """Twenty times as slow as ``TIMES``: both ends are at whole seconds, up to 1 s in 100 s."""
     run = read(tmp_path, BAR_ELAPSED, of_steps(lightning_bar))
     assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
-
-
-def test_a_bar_s_speed_is_a_moving_mean(tmp_path: Path) -> None:
-    by_speed = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<steps_per_second>[0-9.]+)it/s")
-    said = refusal(read(tmp_path, by_speed, of_steps(lightning_bar)))
-    assert "moving mean" in said
 
 
 def test_a_bar_s_iterations_are_no_samples(tmp_path: Path) -> None:
@@ -352,17 +341,6 @@ def test_deepspeed_by_its_stamps(tmp_path: Path) -> None:
     assert throughput(run) == pytest.approx(10 * 16 / 0.347)
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [("CurrSamplesPerSec", "last step"), ("RunningAvgSamplesPerSec", "since the start")],
-)
-def test_deepspeed_s_speeds_are_of_other_steps(tmp_path: Path, number: str, said: str) -> None:
-    """The first is of every fifth step alone, 19 % off here; the second leaves out some steps."""
-    by_speed = record(DEEPSPEED_SPEED.format(number))
-    run = read(tmp_path, by_speed, DEEPSPEED, case=DEEPSPEED_CASE, window=DEEPSPEED_WINDOW)
-    assert said in refusal(run)
-
-
 def test_deepspeed_with_pipelines(tmp_path: Path) -> None:
     log = of_steps(
         lambda step: (
@@ -393,21 +371,15 @@ def test_hugging_face_trainer_s_speed_is_a_mean_since_the_start(tmp_path: Path) 
     """Tokens per second up to steps 5 and 15 give the time between, as far as 4 digits go."""
     by_speed = "format: {json: {tokens_per_second: train_tokens_per_second}, step: count}"
     case = {"case": HF_CASE, "unit": "tokens/s"}
-    assert "since the start" in refusal(read(tmp_path, by_speed, HF_TOKENS, **case))
     differenced = by_speed.replace("step: count", "step: count, covers: since_start")
     run = read(tmp_path, differenced, HF_TOKENS, **case)
     assert throughput(run) == pytest.approx(1024 * 10 / (2.751 - 0.8792), rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "said"),
-    [
-        (r"\| (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<steps_per_second>[0-9.]+)it/s", "moving mean"),
-        (r"\| (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<", "stands twice"),
-    ],
-)
-def test_hugging_face_trainer_s_bar_is_no_measure(tmp_path: Path, pattern: str, said: str) -> None:
-    assert said in refusal(read(tmp_path, record(pattern), DATA / "hf_trainer_1n2g_bar.log"))
+def test_hugging_face_trainer_s_bar_is_no_measure(tmp_path: Path) -> None:
+    by_clock = record(r"\| (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<")
+    run = read(tmp_path, by_clock, DATA / "hf_trainer_1n2g_bar.log")
+    assert "stands twice" in refusal(run)
 
 
 def test_hugging_face_trainer_with_the_callback_of_this_package(tmp_path: Path) -> None:
@@ -439,17 +411,13 @@ TIMM_CASE: Final = "precision: fp32, batch_per_device: 4, topologies: [1n2g]"
 TIMM_WINDOW: Final = "warmup_steps: 4, measured_steps: 20"
 
 
-def test_timm_prints_the_last_update_and_the_mean_since_the_start(tmp_path: Path) -> None:
+def test_timm_prints_the_last_update(tmp_path: Path) -> None:
     """4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s, as the second number says."""
     known = 20 * 8 / (24 * 0.730 - 4 * 0.573)
     begin = r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.* Time: "
     last = record(begin + "(?P<seconds>[0-9.]+)s,")
     run = read(tmp_path, last, TIMM, case=TIMM_CASE, window=TIMM_WINDOW)
     assert throughput(run) == pytest.approx(known, rel=2e-3)
-
-    mean = record(begin + r".*\((?P<seconds>[0-9.]+)s,")
-    run = read(tmp_path, mean, TIMM, case=TIMM_CASE, window=TIMM_WINDOW)
-    assert "since the epoch's start" in refusal(run)
 
 
 def torchvision(step: int, times: Sequence[float]) -> str:
@@ -466,11 +434,6 @@ def test_torchvision(tmp_path: Path) -> None:
     """Where every 20th step is printed, its means follow on each other: 40 steps took 20 s."""
     begin = r"Epoch: \[(?P<epoch>[0-9]+)\]  \[ *(?P<step>[0-9]+)/.* "
     time = begin + "time: (?P<seconds>[0-9.]+) "
-    speed = record(begin + "img/s: (?P<samples_per_second>[0-9.]+) ", rate_scope="rank")
-    log = "".join(torchvision(step, TIMES) for step in range(1, 22))
-    assert "20 steps" in refusal(read(tmp_path, record(time), log))
-    assert "without the wait for data" in refusal(read(tmp_path, speed, log))
-
     times = [2.0] * 21 + [0.4, 0.6] * 20
     log = "".join(torchvision(step, times) for step in range(1, 62, 20))
     followed = record(time, covers="since_last")
@@ -617,9 +580,6 @@ def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path: Path, unit: st
     by_time = record(f"step:(?P<step>[0-9]+)/.*train_time:(?P<{group}>[0-9.]+){unit}")
     assert throughput(read(tmp_path, by_time, log)) == pytest.approx(SAMPLES)
 
-    by_mean = record("step:(?P<step>[0-9]+)/.*step_avg:(?P<milliseconds>[0-9.]+)ms")
-    assert "since the first steps" in refusal(read(tmp_path, by_mean, log))
-
 
 # ------------------------------------------------------------------------ Paddle, OneFlow
 
@@ -672,19 +632,11 @@ def test_libai_prints_means_since_the_start(tmp_path: Path) -> None:
     by_time = "iteration: (?P<step>[0-9]+)/.*  time: (?P<seconds_per_step>[0-9.]+) s/iter"
     by_speed = "iteration: (?P<step>[0-9]+)/.*throughput: (?P<samples_per_second>[0-9.]+) "
     for pattern in (by_time, by_speed):
-        assert "since the start" in refusal(read(tmp_path, record(pattern), log))
         differenced = record(pattern, covers="since_start")
         assert throughput(read(tmp_path, differenced, log)) == pytest.approx(SAMPLES, rel=0.01)
 
 
-# ------------------------------------------------------------------------ litgpt, OLMo-core
-
-
-def test_litgpt_prints_the_time_of_a_micro_batch(tmp_path: Path) -> None:
-    """Four of them make a step: read as a step's time, the number would be four times too large."""
-    log_format = record("step (?P<step>[0-9]+) .*iter time: (?P<milliseconds>[0-9.]+) ms")
-    run = read(tmp_path, log_format, DATA / "litgpt_1n1g.log", case=ONE_DEVICE)
-    assert "micro-batch" in refusal(run)
+# ------------------------------------------------------------------------ OLMo-core
 
 
 def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path: Path) -> None:

@@ -111,16 +111,6 @@ def test_elapsed_milliseconds_without_their_point(tmp_path: Path) -> None:
     assert (run.reason or "").endswith("(line 120)")
 
 
-def test_a_mean_since_the_start_without_its_point(tmp_path: Path) -> None:
-    log = "".join(f"it {k} took {0.5 + 1 / k:.6f} s\n" for k in range(1, 151))
-    mine = custom_format(
-        "mine", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+) s", covers="since_start"
-    )
-    assert make.measured(tmp_path, log, mine).status is RunStatus.OK
-    run = make.measured(tmp_path, log.replace("it 120 took 0.", "it 120 took 0"), mine)
-    refused(run, "0508333", 120)
-
-
 def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
     times = [0.25] * 150
     times[119] = 20.0
