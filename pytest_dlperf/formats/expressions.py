@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import warnings
 from functools import cache, cached_property, lru_cache, partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -174,19 +173,6 @@ class Expression(Struct, frozen=True, dict=True):
             for spans in self._all(text[marks.end() : end], 0, end - marks.end()):
                 moved = [(a, b) if a < 0 else (a + marks.end(), b + marks.end()) for a, b in spans]
                 yield Match(text, moved, self.groupindex)
-
-    def findall(self, text: bytes, most: int) -> list[tuple[bytes, ...]]:
-        """Return what the groups of each match took, and nothing where one took no part.
-
-        It may end with more matches than ``most``.
-        """
-        if self._one_pass is not None:
-            found = self._one_pass.findall(text)
-            return list(zip(found)) if self.groups == 1 else found
-        return [
-            tuple([text[begin:end] if begin >= 0 else b"" for begin, end in spans[1:]])
-            for spans in islice(self._all(text, 0, len(text)), most + 1)
-        ]
 
     def _all(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[list[_Span]]:
         match, literal = self._engine, self.literal

@@ -130,8 +130,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
 
     name: str
     record: re.Pattern[bytes] | Expression | JsonRecord | CsvRecord
-    glance: re.Pattern[bytes] | None = None
-    """Finds the same records faster, in a log that is known to be of this trainer."""
     stamp_in_front: re.Pattern[bytes] | None = None
     first_step: int | None
     ranks: Ranks
@@ -139,8 +137,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     covers: Covers | None = None
     """What a duration or speed is of; by default, of the last step, or since the last record."""
     settling_steps: int = 0
-    stamps_sort: bool = False
-    """Whether a later stamp of the same day is also the greater text."""
     step_every: int | None = None
     """How many steps a record stands for, where it has no number: records are counted."""
     steps_in: StepsIn = StepsIn.STEPS

@@ -128,23 +128,20 @@ _PADDLE_RESNET: Final = LogFormat(
 _SAME_LINE = rb"(?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
 _PARAMETERS = rb" - PARAMETER " + _SAME_LINE
 
-_DLL_ITERATION: Final = (
-    rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
-    rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
-    % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
-)
-
 _DLLOGGER: Final = LogFormat(
     # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
     # whole second comes without a fraction. MXNet's trainer differs in the name of its speed,
     # which every rank prints.
     name="dllogger",
-    record=re.compile(_DLL_ITERATION + rb"(?!ips |loss : [^ \n\r\0]{1,40} {1,9}train\.ips )"),
-    glance=re.compile(_DLL_ITERATION),
+    record=re.compile(
+        rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
+        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
+        rb"(?!ips |loss : [^ \n\r\0]{1,40} {1,9}train\.ips )"
+        % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
+    ),
     first_step=1,
     ranks=Ranks.ONE,
     settling_steps=5,
-    stamps_sort=True,
     time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{6})?"),
     even_epochs=True,
     facts=(

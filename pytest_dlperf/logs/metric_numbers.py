@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from functools import cached_property
-from operator import contains, sub
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import shown
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
 _PREFIX: Final = re.compile(rb" ?([kKMG])(?![\w/:=])")
-# There are fewer such letters than digits, which therefore are looked at second.
-_PREFIXED: Final = re.compile(rb"[kKMG](?![\w/:=])(?:(?<=[0-9][kKMG])|(?<=[0-9] [kKMG]))")
-_EXPONENTS: Final = (b"e+", b"e-", b"E+", b"E-")
-"""How they are printed."""
 
 
 class Numbers:
@@ -103,47 +97,11 @@ class Numbers:
 
     def take_lines(self, lines: MeasuredLines, window: tuple[int, int]) -> list[int]:
         """Take all numbers of the lines of measured steps; return which have none."""
-        values = self._one_each(lines)
-        if values is not None:
-            self.values.extend(values)
-            self.steps.extend(lines.array_of_steps)
-            self.offsets.extend(lines.array_of_offsets)
-            return []
         places = enumerate(zip(lines.texts, lines.offsets, strict=True))
         if self.declared.has_step:
             shifts = lines.shifts
             return [at for at, line in places if not self.take_stepped(*line, shifts[at], window)]
         return [at for at, line in places if not self.take(*line, lines.steps[at])]
-
-    def _one_each(self, lines: MeasuredLines) -> array[float] | None:
-        """Give the numbers of the lines where each has a proper one; else they need a closer look.
-
-        It takes a fifth of the time of one line after the other.
-        """
-        record = self.declared.record
-        stepped = self.declared.has_step
-        if record.groups > 1 + stepped or lines.may_be_cut:
-            return None
-        ((group, _),) = self._groups
-        found = record.findall(lines.joined, len(lines.texts))
-        if len(found) != len(lines.texts):
-            return None
-        texts = [row[group - 1] for row in found]
-        try:
-            if stepped and lines.printed != [int(row[2 - group]) for row in found]:
-                return None
-            values = array("d", map(float, texts))
-        except ValueError:
-            return None
-        is_cut = any(
-            any(map(contains, lines.texts, [text + mark for text in texts]))
-            for mark in lines.exponents
-        )
-        # So many numbers as lines may still be two on one of them.
-        if is_cut or not (math.isfinite(sum(values)) and all(map(contains, lines.texts, texts))):
-            return None
-        factor = self.declared.unit_factor(None)
-        return values if factor == 1 else array("d", [factor * value for value in values])
 
     def _add(self, match: AnyMatch, group: int, more: str, offset: int, step: int) -> None:
         text = match[group] or b""
@@ -244,36 +202,3 @@ class MeasuredLines:
         """What stands before the first record's line."""
         self.between: list[tuple[int, int]] = []
         """What stands between the lines of measured steps, as far as other steps do."""
-
-    @cached_property
-    def joined(self) -> bytes:
-        """The lines, one behind the other."""
-        return b"\n".join(self.texts)
-
-    @cached_property
-    def array_of_steps(self) -> array[int]:
-        """The step of each line."""
-        return array("q", self.steps)
-
-    @cached_property
-    def array_of_offsets(self) -> array[int]:
-        """Where each line begins in the log, in bytes."""
-        return array("q", self.offsets)
-
-    @cached_property
-    def printed(self) -> list[int]:
-        """The steps as the log calls them."""
-        return list(map(sub, self.steps, self.shifts))
-
-    @cached_property
-    def may_be_cut(self) -> bool:
-        """Whether a number may hold a comma or a prefix, before which an expression could end."""
-        joined = self.joined
-        if b"," in joined and _THOUSANDS.search(joined) is not None:
-            return True
-        return _PREFIXED.search(joined) is not None
-
-    @cached_property
-    def exponents(self) -> list[bytes]:
-        """The begins of exponents that stand anywhere, before which an expression could end."""
-        return [mark for mark in _EXPONENTS if mark in self.joined]

@@ -120,13 +120,9 @@ class StepNumbers:
         begins = min(self._shifts, default=0)
         return begins > least and self._begin - (self.first or 0) >= interval
 
-    def is_in_epoch(self, number: int) -> bool:
-        """Say whether epochs are so long, as far as all have the same length."""
-        return number <= self._last
-
     def check(self, number: int, offset: int) -> None:
         """Check that no epoch with as many steps as this one has ended before such a number."""
-        if not self.is_in_epoch(number):
+        if number > self._last:
             raise epoch_was_cut(self._last, number, offset)
 
     def check_begin(self, number: int, offset: int) -> None:
@@ -215,21 +211,6 @@ class StepOrder:
         self._text = text
         self.offset = offset
         return True
-
-    def pass_to(self, step: int, text: bytes, offset: int) -> None:
-        """Go on to a later record of the same epoch, over others that are in order."""
-        self.numbers.furthest = step
-        self._text = text
-        self.offset = offset
-
-    def is_next(self, number: int, epoch: bytes, text: bytes) -> bool:
-        """Say whether a record is of the next step of the same epoch, and printed later."""
-        return (
-            number + self.numbers.shift == self.step + 1
-            and epoch == self._epoch
-            and self.offset is not None
-            and text >= self._text
-        )
 
     def _turn(self, epoch: bytes, number: int, offset: int) -> bool:
         numbers = self.numbers

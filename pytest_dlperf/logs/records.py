@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.keyed import CsvRecord
 from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.logs.lines import Lines
@@ -16,7 +15,7 @@ from pytest_dlperf.model.work import TimeKind, Timing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.formats.expressions import AnyMatch
+    from pytest_dlperf.formats.expressions import AnyMatch, Expression
     from pytest_dlperf.formats.keyed import JsonRecord
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
@@ -143,19 +142,9 @@ def _matches(
     if isinstance(record, CsvRecord):
         yield from _rows(region, lines, record)
         return
-    end = 0
     for begin, end in lines.having(record, 0, lines.end):
-        found = False
         for match in record.finditer(lines.text(begin, end)):
-            found = True
             yield begin, match
-        if found and lines.is_plain and isinstance(record, Expression) and record.is_one_pass:
-            break
-    else:
-        return
-    # No match of such an expression goes beyond its line: all others are found in one go.
-    for match in record.finditer(lines.buffer, end, lines.end):
-        yield 0, match
 
 
 def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, AnyMatch]]:

@@ -76,32 +76,21 @@ class SteadySteps:
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the log has shown enough."""
         base = region.offset
-        stream = self._streams.get(b"")
-        if stream is None or not self._passes_over(stream, region, careful=scan is not None):
-            for start, end, printed, epoch, rank, text in records(region, self._format):
-                if self._enough is not None and base + start >= self._enough:
-                    break
-                if self._labelled or stream is None:
-                    stream = self._stream(rank if self._labelled else b"", base + start)
-                if self._format.epoch_length is not None:
-                    stream.numbers.note_length(epoch, region.buffer, start)
-                was_complete = stream.complete
-                step = stream.take(printed, epoch, text, base + start)
-                if scan is not None:
-                    self._tell(scan, (start, end), stream, step, is_over=was_complete)
-                if stream.complete and not was_complete:
-                    self._complete_one(stream, step, base + end)
+        for start, end, printed, epoch, rank, text in records(region, self._format):
+            if self._enough is not None and base + start >= self._enough:
+                break
+            stream = self._stream(rank if self._labelled else b"", base + start)
+            if self._format.epoch_length is not None:
+                stream.numbers.note_length(epoch, region.buffer, start)
+            was_complete = stream.complete
+            step = stream.take(printed, epoch, text, base + start)
+            if scan is not None:
+                self._tell(scan, (start, end), stream, step, is_over=was_complete)
+            if stream.complete and not was_complete:
+                self._complete_one(stream, step, base + end)
         if self._enough is None or base + region.end < self._enough:
             return None
         return max(self._enough - base, 0)
-
-    def _passes_over(self, stream: Stream, region: Region, *, careful: bool) -> bool:
-        """Take a region at once, where no single step of it is wanted."""
-        return (
-            isinstance(stream, Process)
-            and not (self._labelled or (careful and stream.has_begun))
-            and stream.pass_over(region)
-        )
 
     def _tell(
         self, scan: MetricScan, place: tuple[int, int], stream: Stream, step: int, *, is_over: bool

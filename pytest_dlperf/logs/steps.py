@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -83,7 +83,7 @@ Row: TypeAlias = "tuple[int, bytes, int, float]"
 """A time of a window: its step, what is printed, where its record stands, and what it amounts to.
 
 Steps are numbered from 1 on, through all epochs. A time amounts to the seconds of a step, a stamp
-to nanoseconds since the first. Where stamps sort, -1 stands for these, and for most of the places.
+to nanoseconds since the first.
 """
 
 
@@ -91,29 +91,18 @@ class Series(Struct, dict=True):
     """The times of a window as one rank has printed them, or several without names, by steps."""
 
     rows: list[Row] = []
-    passed: list[tuple[int, range, Sequence[bytes]]] = []
-    """Stamps that sort, taken many at once: behind how many rows, and of which steps."""
     turns: list[int] = []
-    """Which of them all are the first of a further epoch, by index."""
+    """Which of them are the first of a further epoch, by index."""
 
     def __len__(self) -> int:
         """Count them."""
-        return len(self.rows) + sum(len(steps) for _, steps, _ in self.passed)
+        return len(self.rows)
 
     @cached_property
     def columns(self) -> tuple[Sequence[int], Sequence[bytes], Sequence[int], Sequence[float]]:
         """What all of them hold, once the window is complete."""
-        columns: tuple[list[Any], ...] = [], [], [], []
-        begin = 0
-        for end, steps, texts in (*self.passed, (len(self.rows), range(0), ())):
-            unread = [-1] * len(texts)
-            rows = zip(*self.rows[begin:end], strict=True) if begin < end else ((),) * 4
-            for number, single in enumerate(rows):
-                columns[number].extend(single)
-            for number, many in enumerate((steps, texts, unread, unread)):
-                columns[number].extend(many)
-            begin = end
-        return tuple(columns[0]), tuple(columns[1]), tuple(columns[2]), tuple(columns[3])
+        steps, texts, offsets, amounts = zip(*self.rows, strict=True) if self.rows else ((),) * 4
+        return steps, texts, offsets, amounts
 
 
 class NoStepTimesError(Exception):

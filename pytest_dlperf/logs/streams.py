@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_dlperf.formats.contract import BrokenContractError, whole_number
-from pytest_dlperf.logs.lines import Sieve
 from pytest_dlperf.logs.numbering import StepNumbers, StepOrder
 from pytest_dlperf.logs.steps import Gaps, RankCount, Records
-from pytest_dlperf.logs.values import Stamps, values_of
+from pytest_dlperf.logs.values import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Estimate, Span
     from pytest_dlperf.logs.values import Text
     from pytest_dlperf.model.case import Case
@@ -127,15 +124,6 @@ class Process(Stream):
         """Begin before the first record."""
         self._order = StepOrder(log_format)
         super().__init__(log_format, span, case, self._order.numbers)
-        self._record = log_format.glance or log_format.record
-        index = log_format.record.groupindex
-        self._in_columns = (
-            log_format.stamps_sort and "epoch" in index and log_format.stamp_in_front is None
-        )
-        self._step_column = index.get("step", 1) - 1
-        self._sieve = Sieve(log_format.texts if self._in_columns else ())
-        self._epoch_column = index.get("epoch", 1) - 1
-        self._time_column = index.get("timestamp", 1) - 1
 
     def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> int:
         """Take the next record; behind the window only the order counts."""
@@ -143,54 +131,6 @@ class Process(Stream):
         if order.follow(printed, epoch, text, offset) and not self.complete:
             self._add(order.step, ((text, offset),), turned=order.turned)
         return self.step
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the window has."""
-        return self.step >= self._span.begin
-
-    def pass_over(self, region: Region) -> bool:
-        """Take all records of a region at once, where none of them needs a closer look.
-
-        This is so for stamps of which only the first and the last count, as long as each step
-        follows the one before and none ends the window. It takes a third of the time.
-        """
-        order, record = self._order, self._record
-        if not isinstance(record, re.Pattern) or not self._in_columns or self.complete:
-            return False
-        lines = self._sieve.lines(region)
-        if lines is None:
-            rows = record.findall(region.buffer, 0, region.end)
-        else:
-            rows = record.findall(lines)
-        if not rows:
-            return True
-        columns = tuple(zip(*rows, strict=True))
-        epochs = columns[self._epoch_column]
-        texts = columns[self._time_column]
-        try:
-            numbers = list(map(int, columns[self._step_column]))
-        except ValueError:
-            return False
-        step = numbers[-1] + self.numbers.shift
-        if (
-            epochs.count(epochs[0]) != len(epochs)
-            or not order.is_next(numbers[0], epochs[0], texts[0])
-            or numbers != list(range(numbers[0], numbers[-1] + 1))
-            or step >= (self._span.last if self.has_begun else self._span.begin)
-            or not self.numbers.is_in_epoch(numbers[-1])
-            or list(texts) != sorted(texts)
-        ):
-            return False
-        text = texts[-1]
-        offset = region.offset + region.buffer.rfind(text, 0, region.end)
-        order.pass_to(step, text, offset)
-        self._gaps.counts[1] += step - self.step
-        if self.has_begun and isinstance(self.values, Stamps):
-            self._within += step - self.step
-            self.values.pass_to(step, texts, offset)
-        self.step, self._offset = step, offset
-        return True
 
 
 class Processes(Stream):

@@ -8,7 +8,6 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
 
 _FEW: Final = 5
 """Printed steps below which a mean over them may say little of the others."""
-_SORTING: Final = re.compile(
-    rb"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
-)
-"""Stamps of which the later are the greater texts, where all have the same length."""
 # Ranks wait for each other in each step. In real logs two of them differ by 3 % over 100 steps,
 # four that share two cores by 65 %, and by a factor of 2.9 over 20 steps. Up to the first bound
 # their mean is right, beyond the other it is a mean of different things.
@@ -282,17 +277,13 @@ class Stamps(Values):
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         """Begin before the window."""
         super().__init__(log_format, span, case)
-        self._sort = log_format.stamps_sort
-        self._has_one_length = False
         self._clock = Clock()
-        self._text: Text = b"", 0
         self._at = 0
         self._between = 0
         """Nanoseconds between epochs."""
         self._ahead = 0.0
         """By how many nanoseconds the ranks' mean of the time exceeds that of the last to print."""
         self._turned_steps = 0
-        self._last_step = 0
         self._first_texts: Sequence[Text] = ()
         self._last_texts: Sequence[Text] = ()
 
@@ -304,47 +295,20 @@ class Stamps(Values):
         if begins or turned:
             # Whose stamp is whose is not known, and need not be for a mean.
             self._ahead += _mean_lag(texts) - _mean_lag(self._last_texts)
-        if begins and not self._sort:
-            self._sort = self._has_one_length = _SORTING.fullmatch(text) is not None
-        # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
-        # stamp, or time runs backwards.
-        sorts = self._sort and text >= self._text[0]
-        if self._has_one_length:
-            sorts = sorts and len(text) == len(self._text[0])
-        if begins or turned or not sorts:
-            if self._sort and not begins:
-                self._read(*self._text)
-                self._at = self._clock.nanoseconds
-            self._read(text, offset)
-            now = self._clock.nanoseconds
-            if turned:
-                self._between += now - self._at
-                self._turned_steps += gap
-            self._at = now
-        self._first_texts = self._first_texts or texts
-        self._last_texts = texts
-        moments = (-1,) if self._sort else (self._at,)
-        self._note(step, gap, ((text, offset),), moments, turned=turned)
-        self._text = text, offset
-        self._last_step = step
-
-    def pass_to(self, step: int, texts: Sequence[bytes], offset: int) -> None:
-        """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
-        steps = range(self._last_step + 1, step + 1)
-        self.series.passed.append((len(self._rows), steps, texts))
-        self._last_step = step
-        self._text = texts[-1], offset
-        self._last_texts = (self._text,)
-
-    def _read(self, text: bytes, offset: int) -> None:
         self._clock.read(text, offset)
         self._format.check_time(text, offset)
+        now = self._clock.nanoseconds
+        if turned:
+            self._between += now - self._at
+            self._turned_steps += gap
+        self._at = now
+        self._first_texts = self._first_texts or texts
+        self._last_texts = texts
+        self._note(step, gap, ((text, offset),), (now,), turned=turned)
 
     def _place(self, at: int) -> Place:
         texts = self._first_texts if at == 0 else self._last_texts
-        if not texts:
-            return Place(0, 0)
-        return Place(self._last_step if at else self._rows[0][0], texts[-1][1])
+        return Place(self._rows[at][0], texts[-1][1]) if texts else Place(0, 0)
 
     @property
     def _left_out(self) -> int:
@@ -356,8 +320,6 @@ class Stamps(Values):
         records = checked(first, last)
         if first == last:
             raise self._span.only_one(records.first)
-        if self._sort:
-            self._read(*self._text)
         steps = last - first - self._left_out
         if not steps:
             return self._made(0, 1.0)

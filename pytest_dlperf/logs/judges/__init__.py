@@ -20,7 +20,7 @@ from pytest_dlperf.logs.records import LONGEST_STEP, records
 from pytest_dlperf.model.work import StepsIn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import Arrivals
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _LABELS: Final = ("rank", "epoch")
 _LONGEST_LINE: Final = 4096
 _NEAR_BYTES: Final = 256 * 1024
-_PIECE_BYTES: Final = 1024 * 1024
 
 
 class PrintedRecord(NamedTuple):
@@ -102,33 +101,13 @@ class Evidence(Struct, kw_only=True):
             for start, _, step, epoch, rank, time in records(region, self.log_format)
         ]
 
-    def place(self, series: Series, at: int) -> int | None:
-        """Find where a record stands; if that was not noted, behind the last of which it was."""
-        _, texts, offsets, _ = series.columns
-        if offsets[at] >= 0:
-            return offsets[at]
-        stamp = texts[at]
-        begin = next(before for before in reversed(offsets[:at]) if before >= 0)
-        while text := self.text(begin, begin + _PIECE_BYTES):
-            if (found := text.find(stamp)) >= 0:
-                return begin + found
-            begin += max(len(text) - len(stamp), 1)
-        return None
-
-    def lines(self, series: Series, places: Sequence[int]) -> list[bytes]:
-        """Read the lines of some records."""
-        offsets = (self.place(series, at) for at in places)
-        return [self.line(each) for each in offsets if each is not None]
-
     def outside(self, series: Series, *, later: bool) -> list[tuple[int, PrintedRecord]]:
         """Find the records of the same rank and epoch beyond an end of the window.
 
         Each has its step, numbered as those of the series are; the nearest come first.
         """
         at = len(series) - 1 if later else 0
-        offset = self.place(series, at)
-        if offset is None:
-            return []
+        offset = series.columns[2][at]
         before, behind = (_LONGEST_LINE, _NEAR_BYTES) if later else (_NEAR_BYTES, _LONGEST_LINE)
         begin = max(offset - before, 0)
         if begin:  # the first line is cut

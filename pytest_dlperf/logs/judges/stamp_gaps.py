@@ -47,8 +47,6 @@ _ONE_IN: Final = 50
 """So many gaps stand out at most; more of about one length belong to how the training goes."""
 _AGREED: Final = 2
 """How many times as long as printed it may take: a record can be of the step before."""
-_BLOCKS: Final = 64
-"""Unread stamps are looked through in so many parts: what stands out lengthens its own."""
 _COMPARABLE: Final = 3
 """So few gaps do not tell which is a usual one: those outside the window are asked as well."""
 _ALONE: Final = (
@@ -64,11 +62,10 @@ _COMPARED: Final = 16
 
 
 class _Gap(NamedTuple):
-    """What passes from a record to the next, or to a later one."""
+    """What passes from a record to the next."""
 
     at: int
     """The index of the record before."""
-    records: int
     steps: int
     nanoseconds: int
 
@@ -100,7 +97,7 @@ class StampGaps(Judge):
         passed = sorted(map(sub, moments[1:], moments))
         times = _MIN_GAP_RATIO if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
         is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
-        if len(passed) > _COMPARABLE and moments[-1] >= 0 and is_even:
+        if len(passed) > _COMPARABLE and is_even:
             return None  # as in nearly all logs
         gaps = list(_gaps_of(series))
         beside = _gaps_outside(evidence, series) if len(gaps) <= _COMPARABLE else []
@@ -115,14 +112,8 @@ class StampGaps(Judge):
             usual = sorted((*gaps, *beside), key=lambda each: each.nanoseconds)[:-1]
             pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
             pace = max(pace, grain / len(steps))
-        suspects = sorted(gaps, key=lambda each: -each.excess(pace))[:_SUSPECTS]
-        single = [
-            found
-            for each in suspects
-            if each.excess(pace) > _NOTEWORTHY * whole / len(suspects)
-            for found in ([each] if each.records == 1 else _singly(series, each))
-        ]
-        wide = [each for each in single if each.stands_out(pace, grain)]
+        least = _NOTEWORTHY * whole / min(len(gaps), _SUSPECTS)
+        wide = [each for each in gaps if each.excess(pace) > least and each.stands_out(pace, grain)]
         wide.sort(key=lambda each: -each.nanoseconds)
         excess = sum(each.excess(pace) for each in wide)
         if excess <= _NOTEWORTHY * whole:
@@ -149,18 +140,12 @@ class StampGaps(Judge):
 
 
 def _gaps_of(series: Series) -> Iterator[_Gap]:
-    """Measure from stamp to stamp; where most are unread, in blocks but for the ends of epochs."""
+    """Measure from stamp to stamp within epochs."""
     steps, _, _, moments = series.columns
-    if moments[-1] >= 0:
-        turns = {*series.turns}
-        for at, (one, other) in enumerate(pairwise(moments)):
-            if at + 1 not in turns:
-                yield _Gap(at, 1, steps[at + 1] - steps[at], int(other - one))
-        return
-    for begin, end in pairwise([0, *series.turns, len(steps)]):
-        block = max((end - begin) // _BLOCKS, 1)
-        places = {begin, end - 1, max(end - 2, 0), *range(min(begin + 1, end - 1), end, block)}
-        yield from _between(series, sorted(places))
+    turns = {*series.turns}
+    for at, (one, other) in enumerate(pairwise(moments)):
+        if at + 1 not in turns:
+            yield _Gap(at, steps[at + 1] - steps[at], int(other - one))
 
 
 def _gaps_outside(evidence: Evidence, series: Series) -> list[_Gap]:
@@ -172,28 +157,9 @@ def _gaps_outside(evidence: Evidence, series: Series) -> list[_Gap]:
         for its_step, record in evidence.outside(series, later=later)[:_SUSPECTS]:
             order = (text, record.time) if later else (record.time, text)
             if its_step != step and (passed := _passed(*order)) >= 0:
-                found.append(_Gap(-1, 1, abs(its_step - step), passed))
+                found.append(_Gap(-1, abs(its_step - step), passed))
             step, text = its_step, record.time
     return found
-
-
-def _singly(series: Series, block: _Gap) -> Iterator[_Gap]:
-    yield from _between(series, range(block.at, block.at + block.records + 1))
-
-
-def _between(series: Series, places: Sequence[int]) -> Iterator[_Gap]:
-    steps, texts, _, _ = series.columns
-    clock = Clock()
-    last, before = -1, 0
-    for at in places:
-        try:
-            clock.read(texts[at])
-        except BrokenContractError:
-            continue  # within the window no stamp counts but for this
-        now = clock.nanoseconds
-        if last >= 0 and steps[at] > steps[last]:
-            yield _Gap(last, at - last, steps[at] - steps[last], now - before)
-        last, before = at, now
 
 
 def _check_stamps(
@@ -218,7 +184,7 @@ def _check_stamps(
                 raise BrokenContractError(
                     f"the stamp {shown(texts[at])} is {gap.nanoseconds / NANOSECONDS:.4g} s from "
                     f"the one beside it, {shown(texts[inside])}, and unlike it: it is damaged",
-                    offset=evidence.place(series, at),
+                    offset=series.columns[2][at],
                 )
             continue
         away, text = found
@@ -230,14 +196,15 @@ def _check_stamps(
                 f"the stamp {shown(texts[at])} stands between {shown(order[0])} and "
                 f"{shown(order[2])}, and {gap.nanoseconds / NANOSECONDS:.4g} s from one of them: "
                 "it is damaged",
-                offset=evidence.place(series, at),
+                offset=series.columns[2][at],
             )
 
 
 def _usual_lines(evidence: Evidence, series: Series, places: set[int]) -> list[bytes]:
     """Read some lines, none of them behind a gap at one of ``places``; of few, others as well."""
     usual = [at for at in range(1, len(series)) if at - 1 not in places]
-    lines = evidence.lines(series, usual[:: -(-len(usual) // _COMPARED) or 1])
+    offsets = series.columns[2]
+    lines = [evidence.line(offsets[at]) for at in usual[:: -(-len(usual) // _COMPARED) or 1]]
     if len(lines) >= _COMPARABLE:
         return lines
     outside = [*evidence.outside(series, later=True), *evidence.outside(series, later=False)]
@@ -255,10 +222,8 @@ def _check_speed(  # noqa: PLR0913 - a gap and what it is compared with
 ) -> None:
     """Refuse a gap of which its line prints a time that is near the median of ``usual`` lines."""
     at = gap.at + 1
-    offset = evidence.place(series, at)
-    if offset is None:
-        return
-    line = evidence.line(offset)
+    steps, _, offsets, _ = series.columns
+    line = evidence.line(offsets[at])
     is_long = gap.steps > 1
     ratios = [_printed_ratio(line, each, is_long=is_long) for each in usual]
     found = [each for each in ratios if each is not None]
@@ -268,13 +233,12 @@ def _check_speed(  # noqa: PLR0913 - a gap and what it is compared with
     printed = statistics.median(found) if found else math.inf
     times = gap.nanoseconds / gap.steps / pace
     if _AGREED * printed < times:
-        steps = series.columns[0]
         raise BrokenContractError(
             f"{gap.nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
             f"{steps[at - 1]} to that of step {steps[at]}, {times:.3g} "
             f"times the usual, and by the time or speed on the same line {printed:.3g} times: the "
             "clock was set, or the training paused; measure it again",
-            offset=offset,
+            offset=offsets[at],
         )
 
 
