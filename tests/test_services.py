@@ -1,11 +1,9 @@
-"""OpenMetrics and Bencher Metric Format: what was measured whole, and nothing else as good."""
+"""OpenMetrics: what was measured whole, and nothing else as good."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-from typing import Any
 
 import pytest
 import results_makers as make
@@ -24,7 +22,7 @@ from suites import Suite
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult, Results, parse_time
-from pytest_dlperf.reports.services import bencher_metrics, openmetrics
+from pytest_dlperf.reports.services import openmetrics
 
 CASE = "tiny-mlp-fp32-b4-1n2g"
 SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)')
@@ -44,10 +42,6 @@ def samples(results: Results) -> dict[tuple[str, ...], float]:
             key = (sample[1], *texts.values())
             found[key] = float(sample[3])
     return found
-
-
-def bencher(*cases: CaseResult) -> Any:
-    return json.loads(bencher_metrics(make.session(*cases)))
 
 
 def night() -> Results:
@@ -126,7 +120,6 @@ def test_what_was_not_measured_whole_is_exported_as_nothing_good(
     if case.unfinished:
         return  # its number is whole; only its test is not
     assert not {key[0] for key in found} - {"dlperf_verdict", "dlperf_reference"}
-    assert bencher(case) == {}
 
 
 def test_an_interrupted_session_is_no_night() -> None:
@@ -135,23 +128,12 @@ def test_an_interrupted_session_is_no_night() -> None:
     assert openmetrics(make.session()) == "# EOF\n"
 
 
-def test_bencher_gets_the_median_and_its_ends() -> None:
-    assert json.loads(bencher_metrics(night())) == {
-        CASE: {
-            "throughput": {"value": 90.0, "lower_value": 89.0, "upper_value": 92.0},
-            "speedup": {"value": pytest.approx(1.5)},
-            "peak_memory": {"value": 840.0, "lower_value": 840.0, "upper_value": 840.0},
-        }
-    }
-
-
 @pytest.mark.in_process
-def test_a_session_writes_both(suite: Suite) -> None:
+def test_a_session_writes_them(suite: Suite) -> None:
     suite.run(
         "-k", "paddle-resnet50 and throughput and 1n1g", "--dlperf-cluster=dlperf-v100",
-        "--dlperf-openmetrics=out/it.prom", "--dlperf-bmf=out/bmf.json",
+        "--dlperf-openmetrics=out/it.prom",
     )  # fmt: skip
     text = (suite.path / "out" / "it.prom").read_text(encoding="utf-8")
     assert "dlperf_value" not in text
     assert 'verdict="skipped"' in text
-    assert json.loads((suite.path / "out" / "bmf.json").read_text(encoding="utf-8")) == {}

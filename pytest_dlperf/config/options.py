@@ -265,13 +265,6 @@ class Settings(NamedTuple):
         read=values.file_to_write,
         names_a_report=True,
     )
-    bmf_file: Path | None = option(
-        "bmf",
-        "FILE",
-        "the numbers in Bencher Metric Format",
-        read=values.file_to_write,
-        names_a_report=True,
-    )
     tables_directory: Path | None = option(
         "tables",
         "DIR",

@@ -114,18 +114,6 @@ class OpenMetrics(FileReport):
         return openmetrics(night.results)
 
 
-class BencherFile(FileReport):
-    """``--dlperf-bmf``: the session's numbers in Bencher Metric Format."""
-
-    name = "Bencher file"
-
-    def text(self, night: Night) -> str:
-        """Return the file."""
-        from pytest_dlperf.reports.services import bencher_metrics
-
-        return bencher_metrics(night.results)
-
-
 class BenchmarkTables(FileReport):
     """``--dlperf-tables``: the tables and the JSON of the original benchmark, a folder."""
 
@@ -145,7 +133,6 @@ _WITH_A_PLACE: Final[Mapping[str, Callable[[Path], Report]]] = {
     "markdown_file": MarkdownPage,
     "html_file": Page,
     "openmetrics_file": OpenMetrics,
-    "bmf_file": BencherFile,
     "tables_directory": BenchmarkTables,
 }
 """By the setting that names their place, in the order in which they are written."""

@@ -1,11 +1,10 @@
-"""A session's numbers for monitoring services: as values, as OpenMetrics, and for Bencher.
+"""A session's numbers for monitoring services: as values, and as OpenMetrics.
 
-All leave out the number of what did not run whole: a chart would show it as any other.
+Both leave out the number of what did not run whole: a chart would show it as any other.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -37,8 +36,6 @@ class SessionNumber(Struct, frozen=True, kw_only=True):
     """By what part of the reference the value is worse; negative where it is better."""
     verdict: str | None
     """Also ``lost`` and ``not_measured``; ``None`` where no test judges the metric."""
-    runs: tuple[float, ...]
-    """Of the value, in the unit; a ratio of two cases has none."""
 
 
 def session_numbers(results: Results) -> Iterator[SessionNumber]:
@@ -63,7 +60,6 @@ def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
                 reference=metric.reference,
                 loss_ratio=loss,
                 verdict=_verdict(case, name, is_judged=name in judged),
-                runs=tuple(run.metrics[name] for run in case.runs if name in run.metrics),
             )
 
 
@@ -136,18 +132,3 @@ def openmetrics(results: Results) -> str:
 
 def _escaped(text: str) -> str:
     return printable(text).replace("\\", r"\\").replace('"', r"\"")
-
-
-# ----------------------------------------------------------------------------- Bencher
-
-
-def bencher_metrics(results: Results) -> str:
-    """Write the median of each metric with the lowest and the highest run, by case."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for one in session_numbers(results):
-        if one.value is None:
-            continue
-        measure = found.setdefault(one.case_id, {}).setdefault(one.metric, {"value": one.value})
-        if one.runs:
-            measure |= {"lower_value": min(one.runs), "upper_value": max(one.runs)}
-    return json.dumps(found, indent=2, allow_nan=False) + "\n"
