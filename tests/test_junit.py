@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
-from datetime import date
 
 import pytest
-from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
-from msgspec import to_builtins
+from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from nights import Nights
-from results_makers import STARTED
 from suites import Suite
 
-from pytest_dlperf.model.judgement import Note
 from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.reports.junit import JUnitReport
 
@@ -91,11 +86,9 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
         "case": TWO, "system": "tiny-mlp", "framework": "tiny", "model": "mlp",
         "precision": "fp32", "batch_per_replica": "4", "global_batch": "8", "topology": "1n2g",
         "nodes": "1", "devices_per_node": "2", "metric": "throughput", "verdict": "regressed",
-        "reference_topology": "1n1g", "scaling": "weak",
         "estimator": "steady", "cluster": "local", "runs": "5",
         "throughput.unit": "samples/s", "throughput.better": "higher",
-        "throughput.verdict": "regressed", "throughput.rule": "tolerance",
-        "throughput.tolerance_percent": "5",
+        "throughput.verdict": "regressed",
     }.items()  # fmt: skip
     assert "options" not in told, "a case without options has none"
     of_metric = {
@@ -105,40 +98,18 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
     }
     difference = 100 * (float(of_metric["median"]) / float(of_metric["reference"]) - 1)
     assert float(of_metric["difference_percent"]) == pytest.approx(difference)
-    assert float(of_metric["loss_percent"]) == pytest.approx(-difference)
     assert len(of_metric["values"].split()) == len(told["logs"].split(", ")) == 5
-    assert {"mean", "spread", "interval_percent", "min_detectable_percent"} <= of_metric.keys()
+    assert {"mean", "spread"} <= of_metric.keys()
     assert not any("speedup" in name for name in told), "it has a test of its own"
 
     speedup = properties(tests[f"test_speedup[{TWO}]"])
     assert speedup["dlperf.metric"] == "speedup"
     ratio = float(speedup["dlperf.speedup.median"])
-    assert ratio == pytest.approx(
-        float(of_metric["median"]) / float(speedup["dlperf.speedup.reference_median"])
-    )
     assert float(speedup["dlperf.speedup.efficiency_percent"]) == pytest.approx(50 * ratio)
-    assert len(speedup["dlperf.reference_logs"].split(", ")) == 5
 
 
-def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> None:
-    """That of the median, from what it is held against; and what the rule made of the runs."""
-    nights = Nights(suite)
-    nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
-    night = nights.usual("tonight", runs=9, of_1n2g=0.94)
-    told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
-    of_metric = {name.removeprefix("dlperf.throughput."): value for name, value in told.items()}
-    median, reference = float(of_metric["median"]), float(of_metric["reference"])
-    shown = float(of_metric["median_difference_percent"])
-    assert shown == pytest.approx(100 * (median / reference - 1))
-    assert of_metric["reference"] != of_metric["accepted"]
-    assert float(of_metric["difference_percent"]) != pytest.approx(shown, abs=1e-6)
-
-
-def test_programs_are_told_since_when_and_what_differs() -> None:
-    odd = replace(TORCH, name="a, b\n##[error]; c", tonight='"\u00fc"')
-    note = Note(text="known, #812", until=date(2026, 12, 1), at=STARTED, by="Ana Diaz")
-    explanation = replace(SINCE_TUESDAY, differences=(DELAY, odd), note=note)
-    result = moved_case(TWO, -9.9, explanation)
+def test_programs_are_told_since_when() -> None:
+    result = moved_case(TWO, -9.9, SINCE_TUESDAY)
     assert result.measurement is not None
     record = TestRecord(
         case=result.case,
@@ -147,36 +118,10 @@ def test_programs_are_told_since_when_and_what_differs() -> None:
         judgements=result.judgements,
         explanations=result.explanations,
     )
-    pairs = dict(JUnitReport("office").properties(record))
-    told = {
-        name: pairs.pop(f"dlperf.throughput.{name}")
-        for name in (
-            "since",
-            "since_commit",
-            "last_good",
-            "last_good_commit",
-            "nights",
-            "note",
-            "note_by",
-            "note_until",
-        )
-    }
-    assert told == {
-        "since": "2026-11-17T22:00:00+01:00",
-        "since_commit": "1a2b3c4d5e6f",
-        "last_good": "2026-11-16T22:00:00+01:00",
-        "last_good_commit": "9f8e7d6c5b4a",
-        "nights": "4",
-        "note": "known, #812",
-        "note_by": "Ana Diaz",
-        "note_until": "2026-12-01",
-    }
-    differences = pairs["dlperf.throughput.differences"]
-    assert "##[" not in differences
-    assert json.loads(differences) == [to_builtins(DELAY), to_builtins(odd)]
-    # What simply passed has none of these.
+    told = dict(JUnitReport("office").properties(record))
+    assert told["dlperf.throughput.since"] == "2026-11-17T22:00:00+01:00"
     passed = dict(JUnitReport("office").properties(replace(record, explanations={})))
-    assert not {name for name in passed if "since" in name or "differences" in name}
+    assert "dlperf.throughput.since" not in passed
 
 
 def test_a_skipped_test_has_its_reason(nights: Nights) -> None:

@@ -69,7 +69,6 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
             for key, value in entry.items():
                 text = told.get(f"dlperf.{name}.{key}")
                 if isinstance(value, float):
-                    rounded = 5e-4 if key == "spread" else None
-                    assert float(str(text)) == pytest.approx(value, rel=1e-9, abs=rounded)
+                    assert float(str(text)) == pytest.approx(value, rel=1e-9)
                 else:
                     assert text == value

@@ -103,7 +103,6 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     }  # fmt: skip
     for name in ("median", "accepted", "reference", "difference_percent"):
         assert float(told[f"dlperf.peak_memory.{name}"]) == pytest.approx(entry[name])
-    assert float(told["dlperf.peak_memory.loss_percent"]) == pytest.approx(6.0, abs=0.01)
     # pytest-benchmark's.
     benchmarks = json.loads((suite.path / "b.json").read_text(encoding="utf-8"))["benchmarks"]
     [extra] = [one["extra_info"] for one in benchmarks if one["param"] == TWO]
