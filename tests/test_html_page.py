@@ -21,7 +21,6 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import night_of
-from pytest_dlperf.night.remarks import to_be_expected
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
 
@@ -303,18 +302,6 @@ def test_a_dozen_cases_alike_are_one_entry_of_the_head() -> None:
     assert all(result.case.id in entry.text for result in many)
 
 
-@pytest.mark.parametrize(("judged", "told"), [(1, "with 1 verdict"), (2, "with 2 verdicts")])
-def test_the_alarms_to_expect_count_the_verdicts(judged: int, told: str) -> None:
-    result = next(one for one in bad_night().cases if len(one.judgements) > 1)
-    known = dict(list(result.judgements.items())[:judged])
-    [alarms] = [
-        line
-        for line in to_be_expected([replace(result, judgements=known)])
-        if line.startswith("false alarms")
-    ]
-    assert alarms.partition(";")[0].endswith(told)
-
-
 def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:
     remarks = morning.one("div", class_="remarks").text
     places = [
@@ -322,13 +309,11 @@ def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:
         for told in (
             "the loss of throughput comes from between nodes",
             "drifts -0.2 % a week",
-            "false alarms to expect",
         )
     ]
     assert places == sorted(places)
     folded = " ".join(fold.text for fold in morning.all("details", class_="fold"))
     assert "drifts" in folded
-    assert "false alarms to expect" in folded
     assert morning.one("ul", class_="urgent").text.startswith("host node7 cannot be used")
 
 

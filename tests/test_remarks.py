@@ -1,15 +1,14 @@
-"""Where a training lost, what is odd in its scaling, and what is to be expected of a night."""
+"""Where a training lost."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from results_makers import judged, measured_case, unmeasured_case, with_judgement
+from results_makers import judged, measured_case, with_judgement
 
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import WitnessKind
-from pytest_dlperf.night.remarks import oddities, suspicion_lines, to_be_expected, where_lost
+from pytest_dlperf.night.remarks import suspicion_lines, where_lost
 
 ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
 
@@ -124,72 +123,3 @@ def test_a_loss_that_was_accepted_has_no_place(is_recorded: bool) -> None:
     slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
     told = " ".join(suspicion_lines([measured_case(ONE, 100.0), *slow]))
     assert ("the loss of throughput comes from inside the node" in told) is not is_recorded
-
-
-def test_odd_scaling_is_pointed_out() -> None:
-    one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
-    found = oddities({one: 100.0, eight: 850.0, many: 700.0}, {eight: 8.5, many: 7.0})
-    assert len(found) == 2
-    assert found[0].startswith("1n8g: speedup 8.50 over 1n1g is above the ideal 8 (super-linear)")
-    assert found[1].startswith("4n8g: 700.00 is less than 1n8g reaches with fewer devices, 850.00")
-
-
-def test_odd_scaling_is_told_in_the_unit() -> None:
-    one, two = Topology(1, 1), Topology(1, 2)
-    (found,) = oddities({one: 1132660.4, two: 9.87654}, {}, unit="images/s")
-    assert found.startswith("1n2g: 9.877 images/s is less than 1n1g reaches")
-    assert "1132660.40 images/s" in found
-
-
-def test_usual_scaling_is_not_odd() -> None:
-    one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
-    assert oddities({one: 100.0, eight: 800.0, many: 2900.0}, {eight: 8.0, many: 29.0}) == []
-    # Neither of these two is the larger one.
-    assert oddities({Topology(1, 8): 800.0, Topology(4, 1): 380.0}, {}) == []
-
-
-def test_the_ideal_is_the_ratio_of_devices_to_those_of_the_reference() -> None:
-    one, node, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
-    throughputs = {one: 110.0, node: 800.0, many: 3300.0}
-    # One device reaches more than an eighth of a node: only what is larger can be super-linear.
-    (found,) = oddities(throughputs, {one: 0.1375, many: 4.24}, reference=node)
-    assert found.startswith("4n8g: speedup 4.24 over 1n8g is above the ideal 4 (super-linear)")
-    assert oddities(throughputs, {one: 0.1375, many: 3.9}, reference=node) == []
-    assert oddities(throughputs, {}, reference=None) == []
-
-
-def test_a_speedup_a_little_above_the_ideal_is_odd_only_for_who_asks() -> None:
-    eight, many = Topology(1, 8), Topology(4, 8)
-    known = {eight: 100.0, many: 410.0}, {many: 4.1}
-    assert oddities(*known, reference=eight) == []
-    assert len(oddities(*known, reference=eight, super_linear=1.0)) == 1
-
-
-def test_the_false_alarms_of_a_night_add_up() -> None:
-    passed = measured_case(TWO, 100.0)
-    known, unknown = (
-        with_judgement(passed, judged(Verdict.PASS, false_alarm=chance)) for chance in (0.002, None)
-    )
-    failed = unmeasured_case(TWO, Verdict.FAILED, "exited with 3")
-    (line,) = to_be_expected([known] * 100 + [unknown] * 15 + [failed] * 3)
-    assert line == (
-        "false alarms to expect, by the noise of runs and nights: 0.2 in a session with "
-        "100 verdicts; 15 more have too few runs to say"
-    )
-    assert list(to_be_expected([failed])) == []
-
-
-@pytest.mark.parametrize(("available", "is_told"), [(1, True), (None, False)])
-def test_only_logs_that_exist_already_lack_a_second_witness(
-    available: int | None, is_told: bool
-) -> None:
-    result = measured_case(TWO, 100.0)
-    assert result.measurement is not None
-    [run] = result.measurement.runs
-    measurement = replace(
-        result.measurement,
-        runs=(replace(run, witness=WitnessKind.NONE),),
-        available_runs=available,
-    )
-    lines = list(to_be_expected([replace(result, measurement=measurement)]))
-    assert any("no second witness for 1 of the 1 runs" in line for line in lines) is is_told

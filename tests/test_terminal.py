@@ -388,9 +388,9 @@ def test_remarks_keep_to_the_terminal(
     monkeypatch.setenv("COLUMNS", width)
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
-    assert "false alarms" not in suite.run(*nights.usual("green")).stdout.str()
-    result = suite.run(*nights.usual("tonight", of_1n1g=0.8))
-    told = result.stdout.str()
-    assert "false alarms to expect" in told
-    [line, below] = [n for n in told.splitlines() if "to expect, by" in n or "verdicts" in n][:2]
-    assert max(len(line), len(below)) <= int(width)
+    said = "the loss of throughput comes from"
+    assert said not in suite.run(*nights.usual("green")).stdout.str()
+    lines = suite.run(*nights.usual("tonight", of_1n1g=0.8, of_1n2g=0.8)).outlines
+    at = next(place for place, line in enumerate(lines) if said in line)
+    assert "every topology lost" in " ".join(lines[at : at + 2])
+    assert max(map(len, lines[at : at + 2])) <= int(width)

@@ -35,7 +35,7 @@ from pytest_dlperf.night.pieces import (
     phrase,
     word,
 )
-from pytest_dlperf.night.remarks import suspicion_lines, to_be_expected
+from pytest_dlperf.night.remarks import suspicion_lines
 from pytest_dlperf.night.sentence import sentence_of
 
 if TYPE_CHECKING:
@@ -184,11 +184,6 @@ class Night(Struct, frozen=True, dict=True):
         """A line for each case that drifts, as its history shows."""
         cases = worst_first(self.told.cases)
         return tuple(history_words.drift_lines(cases, self.past.histories))
-
-    @cached_property
-    def expected(self) -> tuple[Text, ...]:
-        """What is so every night."""
-        return tuple(phrase("{}", line) for line in to_be_expected(self.told.cases))
 
     @property
     def blocks(self) -> Iterator[tuple[str, tuple[Entry, ...]]]:

@@ -1,15 +1,13 @@
-"""What all cases show together: scaling, where a loss is, alarms to expect, logs left out."""
+"""What all cases show together: scaling, where a loss is, logs left out."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import WitnessKind
-from pytest_dlperf.model.metric import SPEEDUP, SPEEDUP_METRIC, Source
+from pytest_dlperf.model.metric import SPEEDUP, Source
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, status_of
 from pytest_dlperf.night.figures import alike, by_training, scaling_of
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that are listed; the results file has all of them."""
-SUPER_LINEAR: Final = 1.05
-"""Times the ideal up to which a speedup may be noise, or caches that hold more."""
 
 
 def scaling(results: Iterable[CaseResult]) -> Iterator[Listing]:
@@ -78,26 +74,11 @@ def absences(
     return told
 
 
-def suspicion_lines(results: Iterable[CaseResult], *, every: bool = False) -> Iterator[str]:
-    """Yield remarks that may need action: where losses come from, then odd scaling.
-
-    With ``every``, all speedups above the ideal are odd, not only those beyond noise and caches.
-    """
-    super_linear = 1.0 if every else SUPER_LINEAR
+def suspicion_lines(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Yield remarks that may need action: where losses come from."""
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
-    trainings = by_training(whole).items()
-    for name, members in trainings:
+    for name, members in by_training(whole).items():
         yield from _places_of_losses(name, members)
-    for name, members in trainings:
-        yield from _odd_scaling(name, members, super_linear)
-
-
-def to_be_expected(results: Iterable[CaseResult], *, with_alarms: bool = True) -> Iterator[str]:
-    """Yield what is so every night: nothing has seen some logs, and some alarms are false."""
-    results = list(results)
-    yield from _unwitnessed(results)
-    if with_alarms:
-        yield from _alarms(results)
 
 
 def left_out_logs(logs: Sequence[IgnoredLog]) -> Iterator[str]:
@@ -170,90 +151,3 @@ def where_lost(
         without.append(inside)
     missing = f"; {' and '.join(map(str, without))} not measured" if without else ""
     return f"{' or '.join(suspects)} ({since}, lost {loss_range}{missing})"
-
-
-def _odd_scaling(name: str, results: Sequence[CaseResult], super_linear: float) -> Iterator[str]:
-    medians: dict[str, dict[Topology, float]] = {}
-    unit = None
-    for result in results:
-        for metric, known in result.metrics().items():
-            if known.median is not None:
-                medians.setdefault(metric, {})[result.case.topology] = known.median
-            if metric == SPEEDUP_METRIC.ratio_of:
-                unit = known.metric.unit
-    reference = results[0].case.reference_topology
-    work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
-    ratios = medians.get(SPEEDUP_METRIC.name, {})
-    for oddity in oddities(work, ratios, reference=reference, unit=unit, super_linear=super_linear):
-        yield f"{name}: {texts.printable(oddity)}"
-
-
-def oddities(
-    throughputs: Mapping[Topology, float],
-    speedups: Mapping[Topology, float],
-    *,
-    reference: Topology | None = SINGLE_DEVICE,
-    unit: str | None = None,
-    super_linear: float = SUPER_LINEAR,
-) -> list[str]:
-    """Find oddities in the scaling of a training that change no verdict.
-
-    They are a speedup of more than ``super_linear`` times the ideal, and a topology slower than one
-    with fewer devices. ``throughputs`` are medians in the unit, ``speedups`` are over the reference
-    topology.
-    """
-    found = [
-        f"{topology}: speedup {speedup:.2f} over {reference} is above the ideal {ideal:g} "
-        f"(super-linear); is {reference} slowed by something?"
-        for topology, speedup in sorted(speedups.items())
-        if reference is not None
-        and topology > reference
-        and speedup > super_linear * (ideal := topology.ideal_speedup(reference))
-    ]
-    for topology, throughput in sorted(throughputs.items()):
-        faster = [
-            (other_throughput, other)
-            for other, other_throughput in throughputs.items()
-            if other != topology
-            and other.nodes <= topology.nodes
-            and other.devices_per_node <= topology.devices_per_node
-            and other_throughput > throughput
-        ]
-        if faster:
-            best, other = max(faster)
-            found.append(
-                f"{topology}: {numbers.quantity(throughput, unit)} is less than {other} reaches "
-                f"with fewer devices, {numbers.quantity(best, unit)} (negative scaling)"
-            )
-    return found
-
-
-def _unwitnessed(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Say once what existing logs cannot show."""
-    measured = (r.measurement for r in results if r.measurement is not None)
-    runs = [run for each in measured if each.available_runs is not None for run in each.runs]
-    alone = sum(run.witness is WitnessKind.NONE for run in runs)
-    if alone:
-        yield (
-            f"no second witness for {alone} of the {len(runs)} runs that were read from existing "
-            "logs: when their lines came is known of launched runs only, and they bear no time "
-            "stamps that say enough; what they print of their speed was believed"
-        )
-
-
-def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Add up the probabilities of false alarms; without a comparison there is none."""
-    every = [judged for result in results for judged in result.judgements.values()]
-    compared = [judged.false_alarm for judged in every if judged.decision is not None]
-    known = [chance for chance in compared if chance is not None]
-    if known:
-        unknown = len(compared) - len(known)
-        more = f"; {unknown} more have too few runs to say" if unknown else ""
-        yield (
-            f"false alarms to expect, by the noise of runs and nights: {_few(math.fsum(known))} in "
-            f"a session with {numbers.counted(len(known), 'verdict')}{more}"
-        )
-
-
-def _few(number: float) -> str:
-    return "fewer than 0.01" if number < 0.01 else f"{number:.2g}"  # noqa: PLR2004 - what is printed

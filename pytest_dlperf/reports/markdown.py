@@ -146,7 +146,7 @@ def _parts(night: Night) -> Iterator[Part]:
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
-    remarks = bullets(map(rendered, (*night.suspicions, *night.expected)))
+    remarks = bullets(map(rendered, night.suspicions))
     yield from _section("Worth knowing", remarks)
     yield from _section("Accepted", _accepted(results))
     yield from _section("Logs that were left out", _ignored(results))

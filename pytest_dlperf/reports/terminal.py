@@ -34,7 +34,6 @@ from pytest_dlperf.night.remarks import (
     left_out_logs,
     scaling,
     suspicion_lines,
-    to_be_expected,
 )
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, stacked, wrapped
@@ -109,13 +108,9 @@ class TerminalReport(Report):
             with_failures=verbosity > 0 or not has_failures,
         )
         if verbosity >= 0:
-            for text in suspicion_lines(cases, every=verbosity > 0):
+            for text in suspicion_lines(cases):
                 yield from map(Line, wrapped(text, width, indent=4))
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
-        if verbosity >= 0:
-            is_red = any(status_of(result).fails(strict=strict) for result in cases)
-            for text in to_be_expected(cases, with_alarms=is_red or verbosity > 0):
-                yield from map(Line, wrapped(text, width, indent=4))
         changes = results.baseline_changes
         # First numbers stand in the table above.
         if verbosity > 0 or any(change.old is not None for change in changes):
