@@ -23,7 +23,7 @@ from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, throughput
 from pytest_dlperf.plugin.measuring import Measurements
-from pytest_dlperf.reports.live import ProgressFile, progress_line
+from pytest_dlperf.reports.live import progress_line
 
 HERE = ("localhost",)
 ONE_DEVICE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
@@ -52,18 +52,6 @@ def test_the_order_turns_round_with_each_pair(suite: Suite) -> None:
     first, *_, last = map(progress_line, shown)
     assert first.startswith(f"{CASES[0]}  run 1 of 3 of what is tested, step ")
     assert last.startswith(f"{CASES[0]}  run 3 of 3 of accepted software, step 10 of 10")
-
-
-def test_each_run_of_both_is_written_down(suite: Suite) -> None:
-    TinySystem(suite)
-    file = ProgressFile(suite.path, "gw0")
-    measurer(suite, show=file.show).interleaved(
-        ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25")
-    )
-    lines = (suite.path / "progress.txt").read_text(encoding="utf-8").splitlines()
-    done = [line for line in lines if "step 10 of 10" in line]
-    told = ["run 1 of 2 of what", "run 1 of 2 of acc", "run 2 of 2 of acc", "run 2 of 2 of what"]
-    assert [words in line for words, line in zip(told, done, strict=True)] == [True] * 4
 
 
 def test_it_passes_between_processes_whole(suite: Suite) -> None:

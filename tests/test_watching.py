@@ -62,19 +62,6 @@ def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite: Suite) -> No
     assert "1 passed" in written
 
 
-def test_beside_xdist_progress_is_written_down(suite: Suite) -> None:
-    TinySystem(suite)
-    runs = suite.path / "night"
-    suite.run("-k", "throughput and tiny", "-n", "2", "--dlperf-run-dir", runs)
-    lines = (runs / "progress.txt").read_text(encoding="utf-8").splitlines()
-    assert {line.split()[2] for line in lines} <= {"gw0", "gw1"}
-    for case_id in CASES:
-        for run in (1, 2, 3):
-            last = [line for line in lines if f"{case_id}  run {run} of 3, " in line][-1]
-            assert "step 10 of 10" in last
-            assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d gw", last)
-
-
 def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
     """The trainer would go on for minutes, on each of two nodes."""
     tiny = TinySystem(suite)

@@ -24,7 +24,6 @@ from pytest_dlperf.files.writing import (
 )
 from pytest_dlperf.history.store import HistoryError, open_database
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.live import ProgressFile
 
 
 def append(path: Path, text: bytes) -> None:
@@ -234,11 +233,11 @@ def test_a_second_name_of_a_file_is_not_added_to(place: Path, tmp_path: Path) ->
     # Some systems leave making such a link to the file's owner; it is in the other's folder.
     (place / "theirs").mkdir()
     os.chown(place / "theirs", OTHER, OTHER)
-    os.link(precious, place / "theirs" / "progress.txt")
+    os.link(precious, place / "theirs" / "run.log")
     with pytest.raises(PermissionError, match="a second name"):
-        append(place / "theirs" / "progress.txt", b"new")
+        append(place / "theirs" / "run.log", b"new")
     # A report takes the name away from it.
-    write_whole(place / "theirs" / "progress.txt", "new")
+    write_whole(place / "theirs" / "run.log", "new")
     assert precious.read_text(encoding="utf-8") == "kept"
 
     os.link(precious, tmp_path / "mine.txt")
@@ -253,10 +252,3 @@ def test_a_pipe_of_another_user_is_not_written_into(place: Path) -> None:
         write_whole(place / "results.json", "new")
     with pytest.raises(PermissionError, match=r"results\.json is a pipe of user"):
         append(place / "results.json", b"new")
-
-
-@needs_root
-def test_progress_is_not_written_where_another_user_leads(place: Path, precious: Path) -> None:
-    as_other(lambda: (place / "progress.txt").symlink_to(precious))
-    ProgressFile(place, "main").write("case, run 1 of 5")
-    assert precious.read_text(encoding="utf-8") == "kept"

@@ -184,7 +184,7 @@ class DlperfSession:
     # ------------------------------------------------------- headers and progress
 
     def pytest_report_header(self) -> list[str]:
-        """Say where cases are launched, and where progress is written."""
+        """Say where cases are launched."""
         self._is_announced = True
         return [*self._announcement()]
 
@@ -202,19 +202,16 @@ class DlperfSession:
             yield f"dlperf: {self._session_folder.set_aside}"
         launching = self._launching
         if launching is not None and launching.launches_on_hosts and not self._settings.dry_run:
-            from pytest_dlperf.reports.live import FILE
-
             yield f"dlperf: launched {launching.description}"
-            yield f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
 
     def _live_report(self) -> LiveReport:
-        from pytest_dlperf.reports.live import LiveReport, ProgressFile
+        from pytest_dlperf.reports.live import LiveReport
 
         who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
         has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
         return LiveReport(
             self._uncaptured,
-            ProgressFile(self._settings.session_dir, who),
+            who,
             has_terminal=has_terminal and not self._is_worker,
         )
 

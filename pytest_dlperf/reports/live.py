@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from pytest_dlperf.measure.by_launching import RunProgress
 
-FILE: Final = "progress.txt"
 _CLEAR: Final = "\033[K"
 
 
@@ -40,72 +35,33 @@ def progress_line(progress: RunProgress) -> str:
 
 
 @final
-class ProgressFile:
-    """``progress.txt`` in a run directory: what each worker is doing, for ``tail -f``."""
-
-    __slots__ = ("_clock", "_path", "_shown", "_shown_at", "who")
-
-    def __init__(
-        self, folder: Path, who: str, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Write as ``who``; the file is made with the first line."""
-        self._path = folder / FILE
-        self.who = who
-        self._clock = clock
-        self._shown: tuple[str, int, str | None, bool] | None = None
-        """The run that was written last, and whether it had its steps."""
-        self._shown_at = 0.0
-
-    def show(self, progress: RunProgress) -> None:
-        """Write a run down: when it begins, every few seconds, and when it has its steps."""
-        now = self._clock()
-        is_done = progress.progress.step >= progress.progress.steps
-        run = (progress.case.id, progress.run, progress.arm, is_done)
-        is_due = not is_done and now - self._shown_at >= 10.0  # noqa: PLR2004 - seconds
-        if run != self._shown or is_due:
-            self._shown, self._shown_at = run, now
-            self.write(texts.printable(progress_line(progress)))
-
-    def write(self, text: str) -> None:
-        """Write one line, with the time and the writer's name."""
-        stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        try:
-            make_folder(self._path.parent)
-            with open_at_end(self._path) as file:
-                file.write(f"{stamp} {self.who} {text}\n".encode("utf-8", "backslashreplace"))
-        except OSError:
-            return  # it is for the reader; the run's own record does not depend on it
-
-
-@final
 class LiveReport:
-    """One line of progress on the terminal; a worker, which has none, writes it down instead.
+    """One line of progress on a terminal; a worker has none.
 
     What a worker has to say goes to standard error, which is the controller's.
     """
 
-    __slots__ = ("_file", "_is_open", "_terminal", "_uncaptured")
+    __slots__ = ("_is_open", "_terminal", "_uncaptured", "_who")
 
     def __init__(
         self,
         uncaptured: Callable[[], AbstractContextManager[Any]],
-        file: ProgressFile,
+        who: str,
         *,
         has_terminal: bool,
     ) -> None:
         """Print in blocks without capture, which give pytest's reporter if there is one."""
         self._terminal = uncaptured if has_terminal else None
         self._uncaptured = uncaptured
-        self._file = file
+        self._who = who
         self._is_open = False
 
     def say(self, text: str) -> None:
         """Tell something in a line of its own: it may be what a host has printed."""
         text = texts.printable(text)
         if self._terminal is None:
-            self._file.write(text)
             with self._uncaptured():
-                sys.stderr.write(f"dlperf: {self._file.who}: {text}\n")
+                sys.stderr.write(f"dlperf: {self._who}: {text}\n")
                 sys.stderr.flush()
             return
         with self._terminal() as reporter:
@@ -116,11 +72,9 @@ class LiveReport:
     def show(self, progress: RunProgress) -> None:
         """Show how far a run has come, in the place of what was shown before."""
         if self._terminal is None:
-            self._file.show(progress)
             return
         with self._terminal() as reporter:
             if not sys.stdout.isatty():
-                self._file.show(progress)
                 return
             if not self._is_open:
                 reporter.ensure_newline()
