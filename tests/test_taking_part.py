@@ -85,39 +85,25 @@ def test_they_are_found_by_the_name_of_their_package_too(pytester: pytest.Pytest
 
 
 @pytest.mark.usefixtures("systems")
+@pytest.mark.parametrize("option", [[], ["--dlperf-strict"]])
 @pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        (
-            "one.yaml::test_througput",
-            "*no test_througput; did you mean 'test_throughput'?; it has *",
-        ),
-        (
-            "one.yaml::test_throughput[one-net-fp32-b2-1n1g]",
-            "*no test_throughput of one-net-fp32-b2-1n1g; did you mean 'one-net-fp32-b1-1n1g'?*",
-        ),
-    ],
+    "argument", ["tests/nope.py", "bench_tests/systems/one.yaml::test_througput"]
 )
-def test_a_name_that_a_file_does_not_have_is_told_with_the_nearest(
-    pytester: pytest.Pytester, argument: str, told: str
+def test_pytest_says_itself_what_it_does_not_find(
+    pytester: pytest.Pytester, argument: str, option: list[str]
 ) -> None:
-    result = pytester.runpytest_inprocess(f"bench_tests/systems/{argument}")
+    result = pytester.runpytest_inprocess(argument, *option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines([f"dlperf: one.yaml has {told}"])
+    result.stderr.fnmatch_lines(["*not found: *"])
+    assert "dlperf:" not in result.stdout.str()
 
 
-def test_a_system_file_outside_of_the_folder_is_told_with_the_option_that_reads_it(
+def test_a_system_file_outside_of_the_folder_is_collected_with_the_option_that_reads_it(
     pytester: pytest.Pytester, systems: Path
 ) -> None:
     (systems / "one.yaml").rename(pytester.path / "one.yaml")
-    result = pytester.runpytest_inprocess("one.yaml")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "dlperf: one.yaml is none of this session's system files; name its folder with "
-    result.stdout.fnmatch_lines([f"{told}--dlperf-systems ."])
+    assert pytester.runpytest_inprocess("one.yaml").ret == pytest.ExitCode.USAGE_ERROR
     assert len(collected(pytester, "one.yaml", "--dlperf-systems", ".")) == len(ONE)
-    # Other files are none of ours.
-    pytester.makefile(".yaml", other="a: 1")
-    assert "dlperf:" not in str(pytester.runpytest_inprocess("other.yaml").stdout)
 
 
 def test_a_misspelt_option_is_told_with_the_nearest(pytester: pytest.Pytester) -> None:
@@ -191,28 +177,17 @@ def test_a_mistake_in_a_file_ends_the_session(pytester: pytest.Pytester, systems
     result.stderr.fnmatch_lines(["*two.yaml:1: $: the key 'model' is missing"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "files", "expected"),
-    [
-        ([], True, "*no test asks for*in bench_tests/systems; 'pytest bench_tests' runs*"),
-        (["-n2"], True, "*no test asks for*in bench_tests/systems; 'pytest bench_tests' runs*"),
-        (["bench_tests"], False, "*no system file*in bench_tests/systems; 'pytest-dlperf init'*"),
-        (
-            ["bench_tests", "--rootdir", "bench_tests"],
-            True,
-            "*bench_tests/systems were not looked at*--dlperf-systems bench_tests/systems*",
-        ),
-    ],
-)
-def test_a_session_that_runs_nothing_says_why(
-    pytester: pytest.Pytester, systems: Path, arguments: list[str], files: bool, expected: str
-) -> None:
-    if not files:
-        for file in systems.iterdir():
-            file.unlink()
-    result = pytester.runpytest_subprocess(*arguments)
+def test_a_folder_without_a_system_file_is_told(pytester: pytest.Pytester, systems: Path) -> None:
+    result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines([expected])
+    result.stdout.no_fnmatch_line("*dlperf:*")
+    for file in systems.iterdir():
+        file.unlink()
+    result = pytester.runpytest_subprocess("bench_tests")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(
+        ["dlperf: there is no system file (?.yaml) in bench_tests/systems; 'pytest-dlperf init'*"]
+    )
 
 
 def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(

@@ -206,12 +206,10 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """Explain a session that ran no test but may have meant to run cases."""
-    codes = (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR)
-    if exitstatus in codes and not terminalreporter.stats:
-        from pytest_dlperf.plugin.packaged import why_not_found, why_nothing_ran
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not terminalreporter.stats:
+        from pytest_dlperf.plugin.packaged import why_nothing_ran
 
-        is_misuse = exitstatus == pytest.ExitCode.USAGE_ERROR
-        text = why_not_found(config) if is_misuse else why_nothing_ran(config)
+        text = why_nothing_ran(config)
         if text is not None:
             from pytest_dlperf.night.texts import plain
 

@@ -16,10 +16,8 @@ import pytest
 
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.numbers import named
-from pytest_dlperf.plugin.cases import SUITE, has_no_metric_to_judge
+from pytest_dlperf.plugin.cases import has_no_metric_to_judge
 from pytest_dlperf.plugin.start import files_with_case_tests, suite_folders, systems_directories
 
 if TYPE_CHECKING:
@@ -142,65 +140,16 @@ def folder_to_name(config: pytest.Config) -> str:
 
 
 def why_nothing_ran(config: pytest.Config) -> str | None:
-    """Return why a session that collected nothing ran no case, where it may have meant to."""
+    """Say that there is no system file, where a session without a test was to run theirs."""
     try:
         directories = systems_directories(config)
+        has_files = _like_system_files(system_files(directories))
+        if has_files or not runs_packaged_tests(config):
+            return None
     except UsageError as error:
         return f"dlperf: {error}"
-    files = _like_system_files(system_files(directories))
     shown = ", ".join(_shown(directory, config) for directory in directories)
-    named = arguments_of(config)
-    if files:
-        return (
-            f"dlperf: no test asks for the cases of the system files in {shown}; "
-            f"'pytest {folder_to_name(config)}' runs the tests that come with the package"
-        )
-    for arg in named:
-        for folder in (arg, arg / "systems"):
-            if folder not in directories and _like_system_files(system_files([folder])):
-                return (
-                    f"dlperf: the system files in {folder} were not looked at, those of {shown} "
-                    f"are (root folder {config.rootpath}); name them with --dlperf-systems "
-                    f"{_shown(folder, config)} or the ini key dlperf_systems"
-                )
-    wanted = {name for each in directories for name in suite_folders(each, config)}
-    if any(os.path.realpath(arg) in wanted for arg in named):
-        return (
-            f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
-        )
-    return None
-
-
-def why_not_found(config: pytest.Config) -> str | None:
-    """Return which tests and cases a system file has, where an argument names others of it.
-
-    Or, of one that is not the session's, how it becomes that.
-    """
-    for argument, path in zip(config.args, arguments_of(config), strict=True):
-        name = str(argument).partition("::")[2]
-        suite = config.stash.get(SUITE, None)
-        systems = suite.systems.values() if suite is not None else ()
-        system = next((one for one in systems if one.file.samefile(path)), None)
-        is_yaml = path.suffix in (".yaml", ".yml") and path.is_file()
-        if system is None and is_yaml and _like_system_files([path]):
-            return (
-                f"dlperf: {path.name} is none of this session's system files; name its folder with "
-                f"--dlperf-systems {_shown(path.parent, config)}"
-            )
-        if not name or system is None:
-            continue
-        test, _, given = name.rstrip("]").partition("[")
-        tests = [one for one in vars(_tests_that_ship()) if one.startswith("test_")]
-        if test not in tests:
-            return (
-                f"dlperf: {path.name} has no {test}{nearest(test, tests)}; it has {named(tests, 9)}"
-            )
-        ids = [case.id for case in system.cases]
-        return (
-            f"dlperf: {path.name} has no {test} of {given}{nearest(given, ids)}; --collect-only "
-            "lists those that it has"
-        )
-    return None
+    return f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
 
 
 def _shown(path: Path, config: pytest.Config) -> str:
