@@ -7,15 +7,8 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from msgspec.structs import replace
 from nights import Nights
-from results_makers import MEMORY, measured_case
 from suites import Suite
-
-from pytest_dlperf.model.baseline import Acceptance
-from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.results import Accepted
-from pytest_dlperf.night.environment import surroundings_of
 
 pytestmark = pytest.mark.in_process
 
@@ -186,27 +179,3 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nigh
     matrix = page.partition("## Matrix")[2]
     assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4
     assert "1 of 2 cases has no valid number" in page
-
-
-def test_numbers_that_were_accepted_at_different_times_are_told_apart() -> None:
-    tonight = Fingerprint(machine={}, software={"nccl": "2.22", "cuda": "12.2"})
-    case = measured_case(ONE, 400.0, more={MEMORY: [14212.0]}, fingerprint=tonight)
-    known = {
-        name: Accepted(
-            number=1.0,
-            estimator="steady",
-            acceptance=Acceptance(at=at, software={"nccl": nccl}),
-        )
-        for name, at, nccl in (("throughput", "May", "2.22"), ("peak_memory", "June", "2.21"))
-    }
-
-    found = surroundings_of(replace(case, accepted=known))
-
-    assert found.summary == "Other than when the number was accepted: nccl."
-    [nccl, cuda] = found.facts
-    assert (nccl.measured, nccl.accepted, nccl.differs) == ("2.22", "2.21", True)
-    assert (cuda.accepted, cuda.differs) == ("-", False)
-    assert found.acceptance == (
-        "throughput: estimator steady; accepted on May | "
-        "peak_memory: estimator steady; accepted on June"
-    )

@@ -12,7 +12,6 @@ from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.night.case_status import status_of
 from pytest_dlperf.night.case_text import CaseText
-from pytest_dlperf.night.environment import Surroundings, surroundings_of
 from pytest_dlperf.night.runs import RunsText, arms_of, broken_runs, runs_text
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.family_view import FamilyView, family_views
@@ -42,7 +41,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
     shown: MetricView | None
     said: CaseText
     arms: tuple[RunsText, ...]
-    surroundings: Surroundings
+    hosts: tuple[str, ...]
     tails: tuple[LogTail, ...]
 
     @property
@@ -77,6 +76,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     judged = [v for v in views if v.metric.is_judged or v.metric.name in result.judgements]
     strict = session.strict
     families = family_views(result, {view.metric.name: view for view in views}, strict=strict)
+    fingerprint = result.measurement.fingerprint if result.measurement else None
     return CaseView(
         case=result.case,
         badge=badge_of(status_of(result), strict=strict),
@@ -86,7 +86,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         shown=min(judged, key=_severity, default=None),
         said=CaseText(result, session.started),
         arms=tuple(starmap(runs_text, arms_of(result))),
-        surroundings=surroundings_of(result),
+        hosts=fingerprint.hosts if fingerprint else (),
         tails=tails,
     )
 
