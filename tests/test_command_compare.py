@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import subprocess
 import sysconfig
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 
-import browser
 import pytest
 from growth import calls_of
-from playwright.sync_api import Page
-from results_makers import EVEN, MEMORY, even_case, measured_case, session
+from results_makers import even_case, session
 from suites import Suite
 
 from pytest_dlperf.command.main import main
@@ -29,7 +25,6 @@ pytestmark = pytest.mark.in_process
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 OPTIONS = "pytorch-resnet50-fp32-b128-dali+workers8-1n4g"
-HOSTILE = "<script>alert(1)</script>|\n# heading\x1b[31m @somebody"
 
 
 def at(level: float, case_id: str = ONE, **more: object) -> CaseResult:
@@ -118,11 +113,10 @@ def test_what_cannot_be_meant_is_misuse(
 def test_the_reports_are_written_where_the_user_says(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--markdown", "new/c.md", "--html", "new/c.html", "--label-b", "torch 2.13")
+    options = ("--markdown", "new/c.md", "--label-b", "torch 2.13")
     assert compare(folder, at(350.0), at(364.0), *options) == 0
-    texts = [capsys.readouterr().out]
-    texts += [(folder / "new" / name).read_text(encoding="utf-8") for name in ("c.md", "c.html")]
-    for text in texts:
+    written = (folder / "new" / "c.md").read_text(encoding="utf-8")
+    for text in (capsys.readouterr().out, written):
         for words in ("1 case compared: 1 better", "350.00", "364.00", "1.040", "torch 2.13", ONE):
             assert words in text
 
@@ -192,162 +186,29 @@ def test_what_has_nothing_to_compare_is_misuse(
     assert message(capsys).startswith("A and B have no case in common: ")
 
 
-@pytest.mark.parametrize("option", ["--markdown", "--html"])
 def test_a_report_that_cannot_be_written_is_misuse(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: str
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "file").touch()
-    assert compare(folder, at(1.0), at(1.0), option, "file/report") == 2
-    assert message(capsys).startswith(f"{option}: file/report: ")
+    assert compare(folder, at(1.0), at(1.0), "--markdown", "file/report") == 2
+    assert message(capsys).startswith("--markdown: file/report: ")
 
 
-@pytest.mark.parametrize("option", ["--markdown", "--html"])
 @pytest.mark.parametrize("name", ["b.json", "./sub/../a.json", "link.json"])
 def test_a_report_never_takes_the_place_of_what_is_compared(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (folder / "sub").mkdir()
     (folder / "link.json").symlink_to("b.json")
-    assert compare(folder, at(1.0), at(1.0), option, name) == 2
+    assert compare(folder, at(1.0), at(1.0), "--markdown", name) == 2
     letter = "A" if "a.json" in name else "B"
-    assert message(capsys).startswith(f"{option}: {name} is {letter}, ")
+    assert message(capsys).startswith(f"--markdown: {name} is {letter}, ")
     for file in ("a.json", "b.json"):
         assert "schema" in json.loads((folder / file).read_text(encoding="utf-8"))
 
 
-def test_two_reports_with_one_file_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare(folder, at(1.0), at(1.0), "--markdown", "c", "--html", "./c") == 2
-    assert message(capsys).startswith("--html: ./c is the file of --markdown too, ")
-    assert not (folder / "c").exists()
-
-
-# ---------------------------------------------------------------------------- the page
-
-
-@pytest.mark.browser
-@browser.needs_chromium
-def test_the_page_opens_in_a_browser(folder: Path) -> None:
-    compare(folder, at(1.0, unit=HOSTILE), at(1.1, unit=HOSTILE), "--html", "c.html")
-    with (
-        browser.started() as chromium,
-        browser.opened(chromium, folder / "c.html", width=500) as (page, seen),
-    ):
-        assert page.locator("h1").inner_text() == "b.json (B) compared with a.json (A)"
-        assert page.locator("tr.row svg").count() == 1
-        assert "<script>alert(1)</script>" in page.locator("main").inner_text()
-        assert seen.nothing
-        assert browser.width_beyond(page) <= 0
-
-
-@pytest.mark.browser
-@browser.needs_chromium
-def test_the_page_is_sorted_and_filtered_by_keyboard_and_whole_without_its_script(
-    folder: Path,
-) -> None:
-    eight, four = (ONE.replace("1n1g", topology) for topology in ("1n8g", "1n4g"))
-    levels = {ONE: (1.0, 0.9), four: (4.0, 4.0), eight: (8.0, 4.0)}
-    for name, place in (("a", 0), ("b", 1)):
-        memory = {MEMORY: [100.0 + place] * 5}
-        cases = [
-            measured_case(case, *(pair[place] * one for one in EVEN), more=memory)
-            for case, pair in levels.items()
-        ]
-        write_json(folder / f"{name}.json", session(*cases, name=name * 32))
-    assert main(["compare", "a.json", "b.json", "--html", "c.html"]) == 0
-
-    def shown(page: Page) -> list[str]:
-        names = page.locator("tr.row:visible > th").all_inner_texts()
-        return [name.rsplit("-", 1)[1] for name in names]
-
-    with browser.started() as chromium:
-        with browser.opened(chromium, folder / "c.html", width=1280) as (page, seen):
-            throughput = page.locator("section[data-metric=throughput]")
-            heading = throughput.get_by_role("columnheader", name="B/A", exact=True)
-            assert shown(page)[:3] == ["1n1g", "1n4g", "1n8g"]
-            heading.get_by_role("button").focus()
-            page.keyboard.press("Enter")
-            assert heading.get_attribute("aria-sort") == "ascending"
-            assert shown(page)[:3] == ["1n8g", "1n1g", "1n4g"]
-            page.keyboard.press("Enter")
-            assert heading.get_attribute("aria-sort") == "descending"
-            assert shown(page)[:3] == ["1n4g", "1n1g", "1n8g"]
-            page.get_by_role("combobox", name="metric").select_option("throughput")
-            page.get_by_role("combobox", name="verdict").select_option("worse")
-            assert shown(page) == ["1n1g", "1n8g"]
-            page.keyboard.press("/")
-            page.keyboard.type("RESNET 1n8")
-            assert shown(page) == ["1n8g"]
-            assert page.get_by_role("status").inner_text() == "1 of 8 comparisons"
-            page.keyboard.press("Escape")
-            assert len(shown(page)) == 8
-            # Where there is no room for headings, the list sorts.
-            page.set_viewport_size({"width": 390, "height": 844})
-            page.get_by_role("combobox", name="order").select_option("by verdict")
-            assert shown(page)[:3] == ["1n8g", "1n1g", "1n4g"]
-            assert browser.width_beyond(page) <= 0
-            assert seen.nothing
-        with browser.opened(chromium, folder / "c.html", with_script=False) as (page, _):
-            assert len(shown(page)) == 8
-            assert not page.locator("#filters").is_visible()
-
-
-@pytest.mark.parametrize("levels", [(0.98, 1.04), (0.43, 1.0), (0.15, 0.9), (0.001, 30.0), (1, 1)])
-def test_every_picture_lies_between_the_first_and_the_last_tick(
-    folder: Path, levels: tuple[float, float]
-) -> None:
-    """Or is an arrow, which says that the ratio lies beyond the scale."""
-    small = ONE.replace("b128", "b64")
-    for name, pair in (("a", (1.0, 1.0)), ("b", levels)):
-        cases = [at(level, case_id) for level, case_id in zip(pair, (ONE, small), strict=True)]
-        write_json(folder / f"{name}.json", session(*cases, name=name * 32))
-    assert main(["compare", "a.json", "b.json", "--html", "c.html"]) == 0
-    text = (folder / "c.html").read_text(encoding="utf-8")
-
-    ticks = [(int(x), float(label)) for x, label in re.findall(r'<text x="(\d+)".*?>(.*?)<', text)]
-    ticks = ticks[: len(ticks) // 2]  # on a phone they stand above the table
-    marks = [int(x) for x in re.findall(r'class="mark" d="M(\d+) ', text)]
-    assert 3 <= len(ticks) <= 7
-    assert all(after - before >= 25 for (before, _), (after, _) in pairwise(ticks))
-    assert text.count('class="beyond"') == sum(not 0.1 <= level <= 10 for level in levels)
-    assert len(marks) + text.count('class="beyond"') == 2
-    for mark in marks:
-        assert ticks[0][0] <= mark <= ticks[-1][0]
-    for level in levels:
-        if 0.1 <= level <= 10:
-            assert ticks[0][1] <= level <= ticks[-1][1]
-
-
-@pytest.mark.browser
-@browser.needs_chromium
-def test_the_page_shows_everything_at_every_width(folder: Path) -> None:
-    compare(
-        folder, at(9000.0, OPTIONS, speedup=7.0), at(8000.0, OPTIONS, speedup=7.7),
-        "--label-a", "x" * 40, "--html", "c.html",
-    )  # fmt: skip
-    with (
-        browser.started() as chromium,
-        browser.opened(chromium, folder / "c.html") as (page, _),
-    ):
-        for width in (400, 700, 1000, 1250, 1400):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert browser.width_beyond(page) <= 0, width
-            row, of_speedup = page.locator("tr.row").all()
-            shown = row.inner_text()
-            for text in (OPTIONS, "worse", "images/s", "5, 5", "9000.00", "8000.00", "0.889"):
-                assert text in shown, width
-            assert "1.100" in of_speedup.inner_text(), width
-            about = page.get_by_text("how many times as much B is").first
-            for part in (row.locator("svg"), about):
-                box = part.bounding_box()
-                assert box is not None, width
-                assert box["x"] >= 0, width
-                assert box["x"] + box["width"] <= width
-
-
 def test_four_times_the_cases_take_four_times_the_calls(folder: Path) -> None:
-    """Whatever differs between them, with all reports."""
+    """Whatever differs between them, with both reports."""
 
     def calls(cases: int) -> int:
         for name, level in (("a", 1.0), ("b", 1.1)):
@@ -367,8 +228,7 @@ def test_four_times_the_cases_take_four_times_the_calls(folder: Path) -> None:
                 case_id = f"paddle-resnet50-fp32-b{batch}-1n1g"
                 results.append(even_case(100 * level + batch, case_id, fingerprint=fingerprint))
             write_json(folder / f"{name}.json", session(*results, name=name * 32))
-        reports = ["--markdown", "m.md", "--html", "p.html"]
-        return calls_of(lambda: main(["compare", "a.json", "b.json", *reports]))
+        return calls_of(lambda: main(["compare", "a.json", "b.json", "--markdown", "m.md"]))
 
     calls(1)  # imports
     assert calls(200) < 5 * calls(50)

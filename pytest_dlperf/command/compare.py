@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.results.comparison import ComparedCase
 
 _SHOWN: Final = 5
-"""Cases of one kind that the terminal names; the reports name all."""
+"""Cases of one kind that the terminal names; the Markdown names all."""
 _WORDS: Final = {
     "worse": Conclusion.WORSE,
     "better": Conclusion.BETTER,
@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
     )
-    parser.add_argument("--html", type=file_argument, metavar="FILE", help="write a page to FILE")
     parser.add_argument(
         "--fail-on",
         type=_conclusions,
@@ -94,19 +93,14 @@ def run(options: argparse.Namespace) -> int:
     """Compare the two files, print the comparison and write the reports."""
     files = Path(options.first), Path(options.second)
     names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
-    _refuse_to_lose(
-        {"A": files[0], "B": files[1], "--markdown": options.markdown, "--html": options.html}
-    )
+    if options.markdown is not None:
+        _refuse_to_lose(options.markdown, dict(zip("AB", files, strict=True)))
     if options.tolerance is not None and options.fail_on is None:
         raise UsageError("--tolerance: it is that of --fail-on, which is not given")
     comparison = compare_results(*map(read_results, files))
     view = comparison_view(comparison, names)
     if options.markdown is not None:
         write_report("--markdown", Path(options.markdown), comparison_markdown(view))
-    if options.html is not None:
-        from pytest_dlperf.reports.html.comparison import comparison_page
-
-        write_report("--html", Path(options.html), comparison_page(view))
     style = Style(sys.stdout)
     style.show(comparison_lines(view, style))
     if options.fail_on is None:
@@ -144,18 +138,13 @@ def _failure_lines(failures: Mapping[str, Sequence[str]], style: Style) -> Itera
         yield from _some(case_ids)
 
 
-def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
-    """Refuse a report that would overwrite a compared file or the other report."""
-    taken: dict[str, str] = {}
-    for name, given in files.items():
-        if given is None or is_stream(Path(given)):
-            continue
-        file = os.path.realpath(given)
-        other = taken.setdefault(file, name)
-        if other != name and name.startswith("--"):
-            what = f"is {other}" if other in "AB" else f"is the file of {other} too"
+def _refuse_to_lose(report: str, files: Mapping[str, Path]) -> None:
+    """Refuse a report that would overwrite a compared file."""
+    for name, file in files.items():
+        if os.path.realpath(file) == os.path.realpath(report) and not is_stream(file):
             raise UsageError(
-                f"{name}: {printable(str(given))} {what}, and would overwrite it; name another file"
+                f"--markdown: {printable(report)} is {name}, and would overwrite it; "
+                "name another file"
             )
 
 
@@ -195,7 +184,7 @@ def _differences(view: ComparisonView, style: Style) -> Iterator[str]:
             text = f"{row.where}: {named(row.case_ids, _SHOWN)}"
             yield from (f"    {line}" for line in wrapped(text, style.width - 4, indent=2))
     if len(view.differences) > len(shown):
-        yield f"and {len(view.differences) - len(shown)} more, in --markdown and --html"
+        yield f"and {len(view.differences) - len(shown)} more, in --markdown"
 
 
 def _headings(view: ComparisonView) -> tuple[str, ...]:
