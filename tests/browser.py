@@ -38,6 +38,11 @@ class PageEvents:
         return not (self.messages or self.requests or self.dialogs)
 
 
+def open_all(page: Page) -> None:
+    """Open every case."""
+    page.locator("details.case").evaluate_all("all => { for (const one of all) one.open = true; }")
+
+
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser for the length of the block."""

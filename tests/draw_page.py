@@ -29,8 +29,7 @@ def main() -> None:
         file = Path(folder) / "page.html"
         file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
         with pages.opened(browser, file, width=WIDTH) as (page, _):
-            for name in ("Open all", "Close all"):
-                page.get_by_role("button", name=name).click()
+            page.locator("tr.row.open button").first.click()
             page.screenshot(
                 path=IMAGES / "page-overview.png",
                 full_page=True,

@@ -138,7 +138,7 @@ def test_says_in_a_line_what_became_of_the_session(whole: Page) -> None:
     assert worst.text.count(SLOWER) == 1
     assert shifts.text.startswith("≈")
     assert gains.text.startswith("▲")
-    counts = [element.text for element in whole.all("a") if "data-verdict" in element.attributes]
+    counts = [element.text for element in whole.all("a") if re.match(r"\S \d+ [a-z]", element.text)]
     assert counts[:3] == ["✕ 1 failed", "! 1 invalid", "▼ 2 regressed"]
     assert counts[-1] == "✓ 106 pass"
 
@@ -455,15 +455,15 @@ def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     assert re.fullmatch(r"'sha256-\S{43}='", rules["style-src"])
-    assert re.fullmatch(r"('sha256-\S{43}=' ?){2}", rules["script-src"])
-    assert (len(whole.all("script")), len(whole.all("style"))) == (2, 1)
+    assert re.fullmatch(r"'sha256-\S{43}='", rules["script-src"])
+    assert (len(whole.all("script")), len(whole.all("style"))) == (1, 1)
     assert not [e for e in whole.elements if {"style", "src"} & set(e.attributes)]
     assert not [e for e in whole.elements for name in e.attributes if name.startswith("on")]
 
 
 def test_a_template_may_not_write_what_is_not_there() -> None:
     with pytest.raises(Exception, match="sentence"):
-        render("page.html.j2")
+        render()
 
 
 def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pytest_dlperf.night.case_status import CaseStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 _ROUND_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SIGNS: Final = {
@@ -174,8 +174,6 @@ class Shape(Struct, frozen=True, kw_only=True):
     """The id of the element, where another one shows it too."""
     is_clipped: bool = False
     """It ends where the part for values does."""
-    data: Mapping[str, str] = {}
-    """Attributes for the script of the page."""
 
 
 class Label(Struct, frozen=True, kw_only=True):
@@ -201,7 +199,6 @@ class Chart(Struct, frozen=True, kw_only=True):
     along: tuple[Tick, ...] = ()
     shapes: tuple[Shape, ...] = ()
     labels: tuple[Label, ...] = ()
-    data: Mapping[str, str] = {}
 
 
 class Badge(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -119,7 +119,6 @@ def history_chart(
             *_last_good(points, xs, up, explanation),
         ),
         labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
-        data={"days": _days(points), "low": str(up.low), "high": str(up.high)},
     )
     return HistoryChart(
         chart=chart,
@@ -310,7 +309,7 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
 
 
 def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
-    """Mark the sessions that came out other than well; ``nights`` counts them from 0."""
+    """Mark the sessions that came out other than well."""
     by_status: dict[CaseStatus, list[int]] = {}
     # What was not judged counts as passed, which most are.
     passed = (CaseStatus.PASS.value, None, "")
@@ -324,22 +323,7 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
             path=dots((xs[night], up.within(points[night].median)) for night in nights),
             key=badge.word,
             tone=badge.style,
-            data={"word": badge.word, "nights": " ".join(map(str, nights))},
         )
-
-
-def _days(points: Sequence[Night]) -> str:
-    """Write the date of the first point, then how many days later the next are: ``1*6 2 1``."""
-    days = [_day(point.started[:10]) for point in points]
-    gaps = [later - day for day, later in pairwise(days)]
-    counted = ((gap, len(list(same))) for gap, same in groupby(gaps))
-    pieces = [str(gap) if count == 1 else f"{gap}*{count}" for gap, count in counted]
-    return " ".join([points[0].started[:10], *pieces])
-
-
-@lru_cache(1000)
-def _day(date: str) -> int:
-    return datetime.fromisoformat(date).toordinal()
 
 
 def _facts(

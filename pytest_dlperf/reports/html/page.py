@@ -50,7 +50,6 @@ def html_page(night: Night) -> str:
     ]
     facts, known = session_facts(results), results.environment.items()
     return render(
-        "page.html.j2",
         results=results,
         sentence=_capitalized(str(night.sentence)),
         headline_style=_style(results),

@@ -1,4 +1,4 @@
-"""Fill the templates of the pages: all that comes in is text, whatever it looks like."""
+"""Fill the templates of the page: all that comes in is text, whatever it looks like."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pytest_dlperf.reports.html.pieces import rendered, shown
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
-def render(template_name: str, **values: Any) -> str:
-    r"""Make a page from one of the templates.
+def render(**values: Any) -> str:
+    r"""Make the page.
 
     Every value is escaped; what cannot be shown stands there as its code (``\x1b``). The page
-    loads nothing and runs nothing but the scripts of the package that its template names.
+    loads nothing and runs nothing but the package's own script.
     """
-    return _environment().get_template(template_name).render(values)
+    return _environment().get_template("page.html.j2").render(values)
 
 
 @cache

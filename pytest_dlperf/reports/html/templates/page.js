@@ -1,7 +1,7 @@
 "use strict";
 // The page is whole without this script. It adds what needs one: rows that open in place, filters,
-// sorting, values under the pointer, and the choice between light and dark. It reads what stands in
-// the page, and writes text only.
+// sorting, and the choice between light and dark. It reads what stands in the page, and writes text
+// only.
 (() => {
   const make = (name, attributes = {}, text = "") => {
     const element = document.createElement(name);
@@ -102,18 +102,6 @@
       select.addEventListener("change", filter);
       return [{ axis, select }];
     });
-    const verdict = selects[0].select;
-    const chips = all(".counts a").map((link) => {
-      const chip = make("button", { type: "button", class: link.className, "aria-pressed": "false" });
-      chip.append(...link.childNodes);
-      chip.dataset.verdict = link.dataset.verdict;
-      chip.addEventListener("click", () => {
-        verdict.value = verdict.value === chip.dataset.verdict ? "" : chip.dataset.verdict;
-        filter();
-      });
-      link.replaceWith(chip);
-      return chip;
-    });
     function filter() {
       const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
       let count = 0;
@@ -125,7 +113,6 @@
         count += fits;
       }
       shown.textContent = count === rows.length ? `${count} cases` : `${count} of ${rows.length} cases`;
-      for (const chip of chips) chip.setAttribute("aria-pressed", String(chip.dataset.verdict === verdict.value));
     }
     function clear() {
       field.value = "";
@@ -142,13 +129,7 @@
         field.focus();
       }
     });
-    const openAll = make("button", { type: "button", class: "button" }, "Open all");
-    openAll.addEventListener("click", () => {
-      const isOpen = openAll.textContent === "Open all";
-      for (const entry of entries.values()) if (!entry.row.hidden) open(entry, isOpen);
-      openAll.textContent = isOpen ? "Close all" : "Open all";
-    });
-    form.append(field, ...selects.map(({ select }) => select), openAll, shown);
+    form.append(field, ...selects.map(({ select }) => select), shown);
     form.hidden = false;
     filter();
 
@@ -175,104 +156,6 @@
       });
     });
 
-    // Paper shows what somebody has to look at, and what is open.
-    let opened = [];
-    addEventListener("beforeprint", () => {
-      opened = [...entries.values()].filter(({ details, row }) =>
-        !details.open && !row.hidden && details.classList.contains("bad"));
-      for (const entry of opened) open(entry, true);
-    });
-    addEventListener("afterprint", () => { for (const entry of opened) open(entry, false); });
     openNamed();
-  }
-
-  // The nights of a history: the drawing itself holds the values.
-  const numbersOf = (d) => d.match(/-?\d+/g).map(Number);
-  const pointsOf = (d) => {
-    let x = 0, y = 0;
-    const values = numbersOf(d);
-    return values.flatMap((value, index) => index % 2 ? [[x += values[index - 1], y += value]] : []);
-  };
-  const datesOf = (days) => {
-    const [first, ...gaps] = days.split(" ");
-    const date = new Date(`${first}T00:00:00Z`);
-    const dates = [first];
-    for (const [gap, count = 1] of gaps.map((piece) => piece.split("*").map(Number))) {
-      for (let night = 0; night < count; night += 1) {
-        date.setUTCDate(date.getUTCDate() + gap);
-        dates.push(date.toISOString().slice(0, 10));
-      }
-    }
-    return dates;
-  };
-  const tip = make("div", { class: "tip", role: "status", hidden: "" });
-  document.body.append(tip);
-  for (const svg of all("svg.nights")) {
-    let nights = null;
-    let at = -1;
-    const { width, height } = svg.viewBox.baseVal;
-    const [top, bottom, low, high] = ["top", "bottom", "low", "high"].map((name) => Number(svg.dataset[name]));
-    const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    cursor.setAttribute("class", "cursor");
-    const title = svg.querySelector("title");
-    svg.setAttribute("aria-label", title.textContent);
-    title.remove(); // it would lie over the values
-    svg.setAttribute("tabindex", "0");
-    const load = () => {
-      const value = (y) => low + (bottom - y) / (bottom - top) * (high - low);
-      const medians = pointsOf(svg.querySelector(".medians").getAttribute("d"));
-      let end = 0;
-      const drawn = svg.querySelector(".ranges")?.getAttribute("d") ?? "";
-      const ranges = drawn.split("m").slice(1).map((piece) => {
-        const [, down, length] = numbersOf(piece);
-        const start = end + down;
-        end = start + length;
-        return [start, end];
-      });
-      const dates = datesOf(svg.dataset.days);
-      const words = new Map();
-      for (const mark of all(".mark", svg)) {
-        for (const night of numbersOf(mark.dataset.nights)) words.set(night, mark.dataset.word);
-      }
-      nights = medians.map(([x, y], index) => ({
-        x, y, date: dates[index], median: value(y), range: ranges[index]?.map(value), word: words.get(index),
-      }));
-    };
-    const digits = (number) => String(Number(number.toPrecision(4)));
-    const show = (index) => {
-      at = Math.min(Math.max(index, 0), nights.length - 1);
-      const night = nights[at];
-      cursor.setAttribute("d", `M${night.x} ${top}V${bottom}`);
-      svg.append(cursor);
-      tip.textContent = `${night.date}${night.word ? `: ${night.word}` : ""}\nmedian about ${digits(night.median)}`
-        + (night.range ? `\nruns ${digits(night.range[1])} to ${digits(night.range[0])}` : "");
-      tip.hidden = false;
-      const box = svg.getBoundingClientRect();
-      const x = box.left + night.x / width * box.width;
-      tip.style.left = `${scrollX + Math.min(Math.max(x - tip.offsetWidth / 2, 8), document.documentElement.clientWidth - tip.offsetWidth - 8)}px`;
-      tip.style.top = `${scrollY + box.top - tip.offsetHeight - 6}px`;
-    };
-    const hide = () => { cursor.remove(); tip.hidden = true; at = -1; };
-    svg.addEventListener("pointermove", (event) => {
-      if (!nights) load();
-      const box = svg.getBoundingClientRect();
-      const x = (event.clientX - box.left) / box.width * width;
-      const y = (event.clientY - box.top) / box.height * height;
-      // Sessions of one day may share a place along the axis: then the nearer one is meant.
-      const far = (night) => Math.abs(night.x - x) + Math.abs(night.y - y) / 1e4;
-      let best = 0;
-      nights.forEach((night, index) => { if (far(night) < far(nights[best])) best = index; });
-      show(best);
-    });
-    svg.addEventListener("pointerleave", hide);
-    svg.addEventListener("blur", hide);
-    svg.addEventListener("keydown", (event) => {
-      if (!nights) load();
-      const to = { ArrowLeft: at < 0 ? nights.length - 1 : at - 1, ArrowRight: at + 1, Home: 0, End: nights.length - 1 }[event.key];
-      if (event.key === "Escape") hide();
-      if (to === undefined) return;
-      event.preventDefault();
-      show(to);
-    });
   }
 })();
