@@ -283,7 +283,6 @@ def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> Non
             '- columnheader "speedup x"',
             f'- rowheader "{SLOWER}"',
             f'- button "{SLOWER}" [expanded]',
-            f'- \'img "Runs of {SLOWER}: throughput in images/s"',
             f'- \'img "History of {SLOWER}: throughput in images/s"',
             '- heading "Scaling" [level=2]',
         ):

@@ -19,9 +19,7 @@ from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
 from pytest_dlperf.model.results import Accepted, CaseResult, Results, with_measurements
 from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.html.drawing import Chart
 from pytest_dlperf.reports.html.page import html_page
-from pytest_dlperf.reports.html.runs_chart import runs_chart
 
 pytestmark = pytest.mark.in_process
 
@@ -127,40 +125,6 @@ def test_each_run_has_its_numbers_and_why_one_is_missing() -> None:
     assert "throughput images/s peak_memory MB loss first_step_time s steps log" in table.text
     assert "1 400.00 missing 2.3 41.50 100" in table.text
     assert "peak_memory: no 'max allocated' in node 0's log" in table.text
-
-
-def chart_of(result: CaseResult, metric: str) -> Chart:
-    drawn = runs_chart(result, result.metrics()[metric])
-    assert drawn is not None
-    return drawn
-
-
-def ends(chart: Chart, style: str) -> tuple[int, int]:
-    """The left and right end of a shape."""
-    [found] = [shape.path for shape in chart.shapes if shape.style == style]
-    xs = [int(x) for x in re.findall(r"[MH](\d+)", found)]
-    return min(xs), max(xs)
-
-
-def test_what_passes_lies_on_the_side_where_worse_is() -> None:
-    for metric, is_above in (("throughput", False), ("peak_memory", True)):
-        chart = chart_of(several(difference=1.0), metric)
-        reference, _ = ends(chart, "reference-line")
-        low, high = ends(chart, "allowed-band")
-        assert low < high
-        assert (low if is_above else high) == reference
-
-
-def test_runs_that_do_not_differ_are_drawn() -> None:
-    chart = chart_of(several(), "peak_memory")
-    dots = [shape for shape in chart.shapes if shape.style == "run"]
-    assert len({shape.path for shape in dots}) == 3
-    assert "median of 3 runs: 15000 MB" in chart.description
-
-
-def test_a_ratio_has_no_runs() -> None:
-    result = make.measured_case(CASE, 400.0, 401.0, 402.0, speedup=30.0)
-    assert runs_chart(result, result.metrics()["speedup"]) is None
 
 
 def nights(metric: Metric, *levels: float) -> CaseHistory:

@@ -154,7 +154,7 @@ def test_a_case_tells_all_that_is_known(whole: Page) -> None:
         "spread of the runs 0.2 %",
         "of the ideal 77.4 %",
         "sequential: sees a loss of 2.2 % or more, 9 times out of 10",
-        "a loss that passes: up to 2.0 %",
+        "a loss that passes up to 2.0 %",
         "r50_b128_fp32_5.log",
         "365 sessions since 2025-11-21",
         "commit 9f2c4e1: new driver 535.161.08",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 NAMES_SHOWN: Final = 3
 """Names of a family that a report tells, the worst; its table has all."""
 
-_SIZE: Final = re.compile(r"p?([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)(?:i?[bB])?")
-_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_NUMBER: Final = re.compile(r"p?[0-9]+(?:\.[0-9]+)?[kKmMgGtT]?(?:i?[bB])?")
+"""Such as ``4096``, ``4k``, ``1.5MiB`` or ``p99``."""
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -76,11 +76,6 @@ class Family(Struct, frozen=True, kw_only=True):
         found = ", ".join(f"{count} {word}" for word, count in words.items())
         return f"{told}: {found}" if found else told
 
-    @property
-    def places(self) -> dict[str, float | None]:
-        """Where each name of the axis lies, ``4k`` as 4096; ``None`` if it is not a number."""
-        return {member.name: _size(member.name) for member in self.members}
-
 
 def families_of(result: CaseResult) -> list[Family]:
     """Gather the families of a case of which anything is known."""
@@ -123,14 +118,9 @@ def _axis(parts: Sequence[Sequence[str]], naming: int) -> int:
     """Choose the part of the names that is the axis: the last with numbers, or the last."""
     for at in reversed(range(naming)):
         names = {part[at] for part in parts}
-        if len(names) > 1 and None not in map(_size, names):
+        if len(names) > 1 and all(map(_NUMBER.fullmatch, names)):
             return at
     return naming - 1
-
-
-def _size(name: str) -> float | None:
-    match = _SIZE.fullmatch(name)
-    return float(match[1]) * _FACTORS[match[2].lower()] if match else None
 
 
 def _place(known: MetricResult) -> tuple[int, float]:

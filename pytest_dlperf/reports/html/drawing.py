@@ -169,7 +169,6 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Its entry in the legend."""
     tone: str = ""
     """The style of a verdict, whose colour it has."""
-    title: str = ""
     name: str = ""
     """The id of the element, where another one shows it too."""
     is_clipped: bool = False

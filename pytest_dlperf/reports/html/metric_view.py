@@ -1,4 +1,4 @@
-"""Gather what the page shows of one metric of a case: numbers, verdict, and both charts."""
+"""Gather what the page shows of one metric of a case: numbers, verdict and history."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pytest_dlperf.night.figures import (
     metric_cells,
     notes_of,
 )
-from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
+from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
-from pytest_dlperf.reports.html.runs_chart import runs_chart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +48,6 @@ class MetricView(Struct, frozen=True, kw_only=True):
     reason: str
     facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    chart: Chart | None
     history: HistoryChart | None
 
     @property
@@ -96,7 +94,6 @@ def metric_views(
             reason=AS_BEFORE if reason and reason == before else reason,
             facts=tuple(metric_facts(known, session.started)),
             notes=tuple(dict.fromkeys((*judged.ends, *notes_of(judged)))) if judged else (),
-            chart=runs_chart(result, known),
             history=history_chart(
                 past,
                 name=f"{name}m{number}",
