@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise
+from typing import Final
 
 import pytest
 from histories import CASE
@@ -17,9 +18,11 @@ from pytest_dlperf.history.series import (
     Night,
     OtherMachine,
 )
-from pytest_dlperf.model.judgement import Explanation, PastNight
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.reports.html.history_chart import DATE_WIDTH, HistoryChart, history_chart
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+
+DATE_WIDTH: Final = 200
+"""Units of the drawing that a date takes on a telephone."""
 
 
 def point(started: str, word: str = "pass") -> Night:
@@ -102,7 +105,6 @@ def nights(*medians: float) -> tuple[Night, ...]:
 @pytest.mark.parametrize("count", [1, 2, 28])
 def test_short_histories_have_a_chart(count: int) -> None:
     drawn = chart(nights(*[100.0] * count))
-    assert drawn.facts[-1] == "no change point"
     assert path(drawn, "ranges").count("v") == count
 
 
@@ -121,48 +123,19 @@ def days(count: int) -> list[Night]:
     ]
 
 
-def explained(count: int, since: int, *, is_gradual: bool = False) -> HistoryChart:
-    """The chart of so many days, with tonight's level since one of them."""
-    nights = days(count)
-    why = Explanation(since=PastNight(at=nights[since].started), is_gradual=is_gradual)
-    drawn = history_chart(history(nights), explanation=why)
-    assert drawn is not None
-    return drawn
-
-
-@pytest.mark.parametrize(
-    ("since", "said"),
-    [
-        (20, ["2026-03-21", "2026-04-29"]),
-        (58, ["2026-04-28 … 04-29"]),
-        (59, ["2026-04-29"]),
-    ],
-)
-def test_the_axis_has_tonight_and_the_change(since: int, said: list[str]) -> None:
-    drawn = explained(60, since)
-    ticks = {tick.at: tick.label for tick in drawn.chart.along}
-    assert set(said) <= set(ticks.values())
-    xs = [int(word) for word in path(drawn, "medians").removeprefix("m").split(" ")[:1]]
-    assert max(ticks) > xs[0]
-    labels = [label for label in ticks.values() if label]
-    assert "2026-03-01" in labels
-
-
-@pytest.mark.parametrize("count", [2, 9, 60, 400])
+@pytest.mark.parametrize("count", [1, 2, 9, 60, 400])
 def test_dates_do_not_run_into_each_other(count: int) -> None:
-    for since in range(0, count, max(count // 20, 1)):
-        ends = []
-        for tick in explained(count, since).chart.along:
-            width = DATE_WIDTH * len(tick.label) // len("2026-03-01")
-            end = tick.at if tick.style == "e" else tick.at + width // 2
-            if tick.label:
-                ends.append((end - width, end))
-        assert all(one[1] <= other[0] + 10 for one, other in pairwise(ends)), (since, ends)
-
-
-def test_without_a_verdict_the_axis_has_the_last_change_point() -> None:
-    drawn = chart(days(60), change_points=(change_point("2026-03-25T02:00:00+01:00"),))
-    assert "2026-03-25" in {tick.label for tick in drawn.chart.along}
+    ticks = chart(days(count)).chart.along
+    assert [ticks[0].label, ticks[-1].label] == [
+        "2026-03-01", str(date(2026, 3, 1) + timedelta(days=count - 1))
+    ]  # fmt: skip
+    ends = [
+        (tick.at - DATE_WIDTH, tick.at)
+        if tick.style == "e"
+        else (tick.at - DATE_WIDTH // 2, tick.at + DATE_WIDTH // 2)
+        for tick in ticks
+    ]
+    assert all(one[1] <= other[0] for one, other in pairwise(ends)), ends
 
 
 # --------------------------------------------------------------------------- sentences below it
@@ -172,48 +145,15 @@ def change_point(at: str, p_value: float = 0.001) -> ChangePoint:
     return ChangePoint(index=20, at=at, before=100.0, after=80.0, p_value=p_value)
 
 
-def about_change_points(drawn: HistoryChart) -> list[str]:
-    return [fact for fact in drawn.facts if "change point" in fact]
-
-
-@pytest.mark.parametrize(
-    ("medians", "said"),
-    [
-        ([100.0, 100.2] * 14, "no change point"),
-        ([100.0, 101.5] * 14, "no change point"),
-        ([100.0, 100.2] * 7 + [70.0] + [100.0, 100.2] * 6, "no change point"),
-        (
-            [100.0, 100.2] * 10 + [80.0] * 8,
-            "a step on 2026-01-21; no change point is certain",
-        ),
-        (
-            [100.0, 100.2] * 10 + [102.0] * 2,
-            "a step on 2026-01-21; a change point takes 4 sessions",
-        ),
-        ([100.0, 80.0], "no change point"),
-    ],
-    ids=["level", "noise", "an odd night", "a step", "two nights", "two nights in all"],
-)
-def test_no_change_point_never_stands_under_a_visible_step(medians: list[float], said: str) -> None:
-    assert about_change_points(chart(nights(*medians))) == [said]
-
-
 @pytest.mark.parametrize(
     ("p_value", "said"), [(0.0, "(p < 0.001)"), (0.0009, "(p < 0.001)"), (0.042, "(p = 0.042)")]
 )
-def test_change_points_are_listed_and_not_denied(p_value: float, said: str) -> None:
+def test_change_points_are_listed(p_value: float, said: str) -> None:
     points = (change_point("2026-01-21T02:00:00+00:00", p_value),)
     drawn = chart(nights(*[100.0] * 20, *[80.0] * 8), change_points=points)
-    assert about_change_points(drawn) == []
     (line,) = drawn.changes
     assert line.startswith("2026-01-21: -20.0 %, from 100.00 to 80.00 ")
     assert line.endswith(f" {said}")
-
-
-def test_a_step_that_the_verdict_knows_is_not_denied_and_a_drift_is_no_step() -> None:
-    (said,) = about_change_points(explained(60, 40))
-    assert said.startswith("a step on 2026-04-10; ")
-    assert about_change_points(explained(60, 40, is_gradual=True)) == ["no change point"]
 
 
 def test_what_is_not_drawn_is_told() -> None:
@@ -221,10 +161,6 @@ def test_what_is_not_drawn_is_told() -> None:
     assert few is not None
     assert "the last 10 are drawn" in few.facts
     assert not [fact for fact in chart(days(60)).facts if "drawn" in fact]
-    odd = days(60)[10]._replace(lowest=1.0)
-    far = chart([*days(60)[:10], odd, *days(60)[11:]])
-    assert "runs of 1 point lie beyond the chart" in far.facts
-    assert not [fact for fact in chart(days(60)).facts if "beyond" in fact]
 
 
 def test_noise_and_drift_are_told_with_their_numbers() -> None:

@@ -151,7 +151,7 @@ def test_filters_by_words_and_by_choice(chromium: Browser, page_file: Path) -> N
         assert page.get_by_text(f"{len(rows(page))} of 115 cases").is_visible()
         page.get_by_role("searchbox").press("Escape")
         assert len(rows(page)) == 115
-        page.get_by_label("verdict").select_option("regressed")
+        page.get_by_label("verdict", exact=True).select_option("regressed")
         assert sorted(rows(page)) == [SLOWER.replace("4n8g", "2n8g"), SLOWER]
         assert seen.nothing, seen
 

@@ -392,5 +392,5 @@ def test_remarks_keep_to_the_terminal(
     assert said not in suite.run(*nights.usual("green")).stdout.str()
     lines = suite.run(*nights.usual("tonight", of_1n1g=0.8, of_1n2g=0.8)).outlines
     at = next(place for place, line in enumerate(lines) if said in line)
-    assert "every topology lost" in " ".join(lines[at : at + 2])
+    assert "every topology lost" in " ".join(" ".join(lines[at : at + 2]).split())
     assert max(map(len, lines[at : at + 2])) <= int(width)

@@ -77,10 +77,6 @@ class Scale(Struct, frozen=True, kw_only=True):
         """Whether a value lies between the ends."""
         return self.low <= value <= self.high
 
-    def within(self, value: float) -> int:
-        """Place a value, at an end where it lies beyond it."""
-        return self.at(min(max(value, self.low), self.high))
-
     def ticks(self, count: int = 5) -> tuple[Tick, ...]:
         """Make about so many marks, at round values."""
         if self.logarithmic:
@@ -171,8 +167,6 @@ class Shape(Struct, frozen=True, kw_only=True):
     """The style of a verdict, whose colour it has."""
     name: str = ""
     """The id of the element, where another one shows it too."""
-    is_clipped: bool = False
-    """It ends where the part for values does."""
 
 
 class Label(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.night.pieces import Piece, Text, phrase
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
-from pytest_dlperf.reports.html.history_chart import FRAME
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 
@@ -63,7 +62,6 @@ def html_page(night: Night) -> str:
         columns=_columns(cases),
         scaling=list(scaling_charts(results.cases, {view.case.id: view for view in cases})),
         has_history=bool(histories),
-        plot=FRAME,
         changes=list(map(change_row, results.baseline_changes)),
         change_headings=CHANGE_HEADINGS,
     )
