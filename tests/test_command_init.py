@@ -525,7 +525,7 @@ def test_four_hosts_over_ssh_train_with_what_was_written(
     assert (suite.path / "baselines/office").is_dir()
 
 
-@pytest.mark.parametrize("ci", ["gitlab", "jenkins", "buildkite", "slurm"])
+@pytest.mark.parametrize("ci", ["gitlab", "slurm"])
 def test_every_ci_has_its_file(project: Path, ci: str) -> None:
     assert main(["init", "--trainer", "timm", "--ci", ci]) == 0
     (job,) = [

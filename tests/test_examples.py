@@ -33,7 +33,7 @@ EXAMPLES = ROOT / "examples"
 COMMENT, WATCH = "github-pull-request-comment.yml", "github-watch.yml"
 WHY = "github-why.yml"
 GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH, WHY)
-PIPELINES = (*GITHUB, "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile")
+PIPELINES = (*GITHUB, "gitlab-ci.yml")
 SCRIPTS = ("slurm-nightly.sh",)
 REPORTS = ("report_mlflow.py", "report_otlp.py", "report_wandb.py")
 PLUGINS = ("ray_launcher.py", *REPORTS)
@@ -173,19 +173,6 @@ def gitlab_job(name: str) -> dict[str, Any]:
     return merged(document[job["extends"]], job) if "extends" in job else job
 
 
-def buildkite() -> dict[str, str]:
-    """What each step of Buildkite's pipeline runs, by its label; ``$$`` is a ``$`` of the shell."""
-    return {
-        step["label"].rpartition(", ")[2]: step["command"].replace("$$", "$")
-        for step in load("buildkite.yml")["steps"]
-        if "command" in step
-    }
-
-
-def jenkinsfile() -> str:
-    return (EXAMPLES / "Jenkinsfile").read_text(encoding="utf-8")
-
-
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """What GitLab makes of ``extends``: tables are merged, all else is replaced."""
     both = dict(below)
@@ -204,9 +191,6 @@ def scripts() -> Iterator[tuple[str, str]]:
         if isinstance(job, dict):
             for part in ("before_script", "script", "after_script"):
                 yield from (("gitlab-ci.yml", line) for line in job.get(part, ()))
-    yield from (("buildkite.yml", script) for script in buildkite().values())
-    for block in re.findall(r"sh '''\n(.*?)'''", jenkinsfile(), re.DOTALL):
-        yield "Jenkinsfile", block
     for name in SCRIPTS:
         yield name, (EXAMPLES / name).read_text(encoding="utf-8")
     for block in re.findall(r"```sh\n(.*?)```", (EXAMPLES / "README.md").read_text(), re.DOTALL):
@@ -321,7 +305,7 @@ def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict() -> None:
     assert all(re.fullmatch(r"[0-5]?[0-9] [0-9]+ \* \* [0-9-]+", night) for night in nights)
     assert [night.split()[-1] for night in nights] == ["1-6", "0"]
     assert document["concurrency"]["cancel-in-progress"] is False
-    for name in ("github-nightly.yml", "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile", *SCRIPTS):
+    for name in ("github-nightly.yml", "gitlab-ci.yml", *SCRIPTS):
         gate = next(words for file, words in commands("pytest") if file == name)
         assert gate[:3] == ["bench_tests", "-n", "auto"]
         assert {"--dlperf-strict", "--dlperf-json", "--dlperf-html", "--junitxml"} <= set(gate)
@@ -466,15 +450,14 @@ class Checkout:
         for side, commit in zip(SIDES, self.commits(change), strict=True):
             self.git("worktree", "add", "--quiet", "--detach", side, commit)
 
-    def fetch_only(self, head: str, *more: str) -> None:
+    def fetch_only(self, head: str) -> None:
         """Leave a runner's checkout: the head alone, with all else where it was fetched from."""
         origin = self.path.parent / f"{self.path.name}-origin.git"
         self.git("clone", "--quiet", "--bare", ".", str(origin))
         shutil.rmtree(self.path / ".git")
         self.git("init", "--quiet")
         self.git("remote", "add", "origin", f"file://{origin}")
-        depth = () if more else ("--depth", "1")
-        self.git("fetch", "--quiet", *depth, "origin", head)
+        self.git("fetch", "--quiet", "--depth", "1", "origin", head)
         self.git("reset", "--quiet", head)
 
     def with_gh(self, **lists: Any) -> None:
@@ -569,27 +552,6 @@ class Checkout:
         self.printed = done.stdout + done.stderr
         status = {"CI_JOB_STATUS": "failed" if done.returncode else "success"}
         assert self.do("\n".join(job["after_script"]), {**given, **status}).returncode == 0
-        return done.returncode
-
-    def buildkite(self, name: str, environment: Mapping[str, str]) -> int:
-        """Run a step as Buildkite's agent does; give its code."""
-        document = load("buildkite.yml")
-        [step] = [s for s in document["steps"] if s.get("label", "").endswith(f", {name}")]
-        given = {**document["env"], **step["env"], "PATH": self.path_to_programs, **environment}
-        annotation = shlex.quote(str(self.path / "annotation.md"))
-        self.program("buildkite-agent", f'#!/bin/sh\n(echo "$@"; cat) >{annotation}\n')
-        done = self.do(buildkite()[name], given)
-        self.printed = done.stdout + done.stderr
-        return done.returncode
-
-    def jenkins(self, environment: Mapping[str, str]) -> int:
-        """Run the scripts of the Jenkinsfile, and what comes after them always; give the code."""
-        install, gate, always = (script for name, script in scripts() if name == "Jenkinsfile")
-        given = {"DLPERF_CLUSTER": "my-cluster", "PATH": self.path_to_programs, **environment}
-        assert self.do(install, given).returncode == 0
-        done = self.do(gate, given)
-        self.printed = done.stdout + done.stderr
-        assert self.do(always, given).returncode == 0
         return done.returncode
 
     def uploads(self, name: str) -> list[str]:
@@ -879,45 +841,6 @@ def test_a_merge_request_is_trained_in_turn_with_its_base(
     assert not (path / "history").exists()
     seen = "interleaved, the candidate is 50.0 % worse"
     assert (seen in (path / "results" / "head.md").read_text(encoding="utf-8")) is is_red
-
-
-def test_on_buildkite_a_system_file_that_slows_training_is_red_by_the_bases_numbers(
-    checkout: Checkout,
-) -> None:
-    path = checkout.path
-    checkout.start_in_the_checkout()
-    own = path / "bench_tests" / "systems" / "own.yaml"
-    text = own.read_text(encoding="utf-8")
-    slower = text.replace("environment: {", 'environment: {TINY_SLOWER: "1.5", ')
-    base, head = checkout.commits(lambda: own.write_text(slower, encoding="utf-8"))
-    checkout.git("branch", "trunk", base)
-    checkout.fetch_only(head, "refs/heads/trunk:refs/heads/trunk")
-
-    branch = {"BUILDKITE_PULL_REQUEST_BASE_BRANCH": "trunk"}
-    assert checkout.buildkite("pull request", branch) == 1, checkout.printed
-
-    [case] = json.loads((path / "results" / "head.json").read_text())["cases"]
-    assert case["metrics"]["throughput"]["verdict"] == "regressed"
-    assert case["interleaved"] is None
-    annotation = (path / "annotation.md").read_text(encoding="utf-8")
-    assert annotation.startswith("annotate --style error\n")
-    assert "regressed" in annotation
-
-
-def test_a_night_on_buildkite_and_one_on_jenkins(checkout: Checkout) -> None:
-    checkout.accept()
-
-    assert checkout.buildkite("nightly", {}) == 0, checkout.printed
-    annotation = (checkout.path / "annotation.md").read_text(encoding="utf-8")
-    assert annotation.startswith("annotate --style success\n")
-    shutil.rmtree(checkout.path / ".venv")
-    checkout.tiny.behave(SLOWER)
-    assert checkout.jenkins({"EXTEND_BASELINES": "yes"}) == 1, checkout.printed
-
-    for name in ("results.json", "results.html", "junit.xml"):
-        assert (checkout.path / "results" / name).is_file()
-    assert checkout.git("status", "--porcelain", "baselines") == ""
-    assert any((checkout.path / "logs").rglob("mlp_b4_fp32_1.log"))
 
 
 @pytest.mark.skipif(

@@ -62,8 +62,6 @@ WORKFLOWS: Final = {
         "github-watch.yml": ".github/workflows/dlperf-watch.yml",
     },
     "gitlab": {"gitlab-ci.yml": ".gitlab-ci.yml"},
-    "jenkins": {"Jenkinsfile": "Jenkinsfile"},
-    "buildkite": {"buildkite.yml": ".buildkite/pipeline.yml"},
     "slurm": {"slurm-nightly.sh": "slurm-nightly.sh"},
 }
 """By CI, which file of ``examples`` goes where."""
