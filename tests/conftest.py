@@ -60,7 +60,7 @@ CLUSTERS = {
 # the trainers.
 OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
 
-# What the extra of the same name installs.
+# What the group of the same name installs.
 TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
 # What only .ci/run runs: real training, containers, a browser, the fault matrix, and whole CI files
@@ -356,6 +356,6 @@ def _what_is_missing() -> dict[str, str]:
         reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
     if lacking := [package for package in TRAINERS if find_spec(package) is None]:
         reasons["trainers"] = (
-            f"needs {', '.join(lacking)}: pip install -e '.[trainers]', on Python 3.11 or newer"
+            f"needs {', '.join(lacking)}: pip install -e '.[smoke]' --group trainers"
         )
     return reasons
