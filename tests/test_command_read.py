@@ -600,59 +600,29 @@ def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> Non
 
 
 SLOW_FIRST = [2.0] * 10 + [0.5] * 140
-PER_STEP = "epoch time: {s:.3f} ms, per step time: {s:.3f} ms"
+OF_ALL_RANKS = """\
+framework: mine
+model: own
+unit: samples/s
+log:
+  name: own
+  format:
+    record: 'per step time: (?P<milliseconds>[0-9.]+) ms'
+    step: count
+    ranks: all
+window: {warmup_steps: 20, measured_steps: 100}
+cases: [{precision: fp32, batch_per_device: 4, topologies: [1n1g, 1n8g]}]
+"""
 
 
-@pytest.mark.parametrize(
-    ("beside", "printers", "is_known"),
-    [
-        ("epoch: {n} step: 1, loss is {loss:.5f}", 8, True),
-        ("epoch: {n} step: 1, loss is {loss:.5f}", 1, True),
-        ("epoch: {n} step: 1, loss is 7.1\nepoch: {n} step: 2, loss is {loss:.5f}", 1, True),
-        (
-            (
-                "epoch: 0, current epoch percent: 0.012, step: {n}, outputs are (Tensor(shape=[], "
-                "dtype=Float32, value= {loss:.5f}), Tensor(shape=[], dtype=Bool, value= False))"
-            ),
-            8,
-            True,
-        ),
-        ("", 8, False),
-    ],
-)
-def test_records_without_a_number_are_of_as_many_ranks_as_the_lines_beside_them(
-    tmp_path: Path, beside: str, printers: int, is_known: bool
-) -> None:
-    lines = [
-        f"{beside.format(n=n, loss=9 - n / 50 + rank / 1000)}\n{PER_STEP.format(s=1000 * s)}"
-        for n, s in enumerate(SLOW_FIRST, 1)
-        for rank in range(printers)
-    ]
-    (tmp_path / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    found = rows(read(tmp_path, "a.log").stdout)
-
-    assert ("every rank prints" in found["unsure"]) != is_known
-    if is_known:
-        assert found["steps"].startswith("1 to 150, each printed;")
-        assert found["throughput"].startswith("2 steps/s")
-    case = f"mine-own-fp32-b4-1n{printers}g"
-    said = rows(read(tmp_path, "a.log", "--case", case).stdout)["throughput"]
-    assert float(said.partition(" samples/s")[0]) == 2 * 4 * printers
-
-
-def test_the_time_of_all_steps_since_the_last_line_is_read_where_it_is_the_only_one(
-    tmp_path: Path,
-) -> None:
-    """GluonNLP's older lines have no latency, and its speed is in thousands."""
-    text = "".join(
-        f"INFO:root:[step {50 * n}]\tmlm_loss={9 - n / 50:.5f}\tmlm_acc=5.02\tnsp_loss= 0.69\t"
-        f"nsp_acc=54.75\tthroughput={8.192 / s:.1f}K tks/s\tlr=0.0000025 time={50 * s:.2f}\n" * 8
-        for n, s in enumerate([2.0] + [0.5] * 149, 1)
-    )
-    (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    said = rows(read(tmp_path, "a.log", "--batch", "256").stdout)["throughput"]
-    assert said == "512.00 samples/s (global batch 256, as --batch says)"
+def test_how_many_ranks_print_records_without_a_number_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "bench_tests/systems").mkdir(parents=True)
+    (tmp_path / "bench_tests/systems/own.yaml").write_text(OF_ALL_RANKS, encoding="utf-8")
+    lines = (f"per step time: {1000 * s:.3f} ms\n" for s in SLOW_FIRST for _ in range(8))
+    (tmp_path / "a.log").write_text("".join(lines), encoding="utf-8")
+    assert "every rank prints" in rows(read(tmp_path, "a.log").stdout)["unsure"]
+    said = rows(read(tmp_path, "a.log", "--case", "mine-own-fp32-b4-1n8g").stdout)["throughput"]
+    assert float(said.partition(" samples/s")[0]) == 2 * 4 * 8
 
 
 def test_a_mean_of_the_last_steps_is_marked(tmp_path: Path) -> None:
@@ -671,8 +641,6 @@ def test_a_mean_of_the_last_steps_is_marked(tmp_path: Path) -> None:
     [
         ("Iter:{n} Rank:1 it/sec Total:{v} it/sec [0][loss]:9 ", 20, 20, "steps 21 to 220,"),
         ("Epoch[0] Batch [{p}-{n}]\tSpeed: {v} samples/sec\tacc=0", 20, 20, "steps 22 to 221,"),
-        ("DLL 2020-11-05 10:{t} - (0, {n}) imgs_per_sec : {v} ", 20, 1, "steps 22 to 121,"),
-        ("DLL 2020-11-05 10:{t} - (0, {n}) total_ips : {v} ", 200, 1, "steps 202 to 301,"),
         ("2020-11-05 10:{t} step {n} loss {v}", 1, 10, "steps 21 to 120,"),
     ],
 )

@@ -22,7 +22,6 @@ from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.steps import Gaps
-from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.line_clusters import LineClusters, plain
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ COMPARED: Final = 512 * 1024
 _END_COMPARED: Final = 128 * 1024
 MAX_RECORDS: Final = 20_000
 _ENOUGH_RECORDS: Final = 50
-_BESIDE: Final = 0.1
-"""The part of lines that may be missing where each stands beside another."""
-_ENOUGH_STEPS: Final = 3
 _BINARY: Final = 0.05
 _PACKED: Final = {
     b"\x1f\x8b": "gzip",
@@ -203,34 +199,11 @@ class HeadOfLog:
             with suppress(BrokenContractError):
                 for _, _, step, epoch, rank, _ in records(self.end, log_format):
                     last = _row(log_format, step, epoch, rank)
-        found = _steps(rows, last, self._line(offset))
-        if log_format.step_every is None or log_format.ranks not in {Ranks.LOCAL, Ranks.ALL}:
-            return found
-        printers = self._printers_of_counted(log_format)
-        steps = max(len(rows) // (printers or 1), 1)
-        last_step = found.first + (steps - 1) * found.interval
-        is_unknown = printers is None
+        is_of_ranks = log_format.ranks in {Ranks.LOCAL, Ranks.ALL}
         return replace(
-            found, last=last_step, printers=printers or 1, printers_are_unknown=is_unknown
+            _steps(rows, last, self._line(offset)),
+            printers_are_unknown=log_format.step_every is not None and is_of_ranks,
         )
-
-    def _printers_of_counted(self, log_format: LogFormat) -> int | None:
-        """Tell how many print records without a number, if numbered lines stand beside them."""
-        kinds = self.clusters.repeated
-        record = lines_of(kinds, log_format)
-        if record is None:
-            return None
-        found = []
-        for kind in kinds:
-            each = kind.count / record.count
-            if kind is record or abs(each - round(each)) > _BESIDE * min(round(each), 1):
-                continue
-            columns = [one for column in kind.columns() if (one := column.integers) is not None]
-            times = Counter(zip(*columns, strict=True)).values()
-            if len(times) >= _ENOUGH_STEPS:
-                [(usual, count)] = Counter(times).most_common(1)
-                found += [usual] if count >= (1 - _BESIDE) * len(times) else []
-        return max(found, default=None)
 
     def _line(self, offset: int) -> int:
         return 1 + sum(
