@@ -6,6 +6,8 @@ import gc
 import os
 from contextlib import contextmanager, nullcontext
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,16 +29,14 @@ from pytest_dlperf.plugin.workers import (
     WorkerInput,
     end_with_controller,
     hand_to_worker,
-    hold_folders,
     worker_input,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.files.session_folder import SessionFolder, SharedFolder
+    from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
@@ -61,9 +61,9 @@ class DlperfSession:
         self._live: LiveReport | None = None
         self._session_folder: SessionFolder | None = None
         """The folder that the user named for the logs."""
-        self._shared: SharedFolder | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
         self._shared_folder: Path | None = None
-        """Where workers share measurements."""
+        """Where workers share measurements: the controller's temporary folder."""
         self._parameters: Parameters | None = None
         self._deselected: list[pytest.Item] = []
         """Deselected tests, until one is known to be selected."""
@@ -156,7 +156,6 @@ class DlperfSession:
             return measuring_from_logs(suite, self._index, measurements)
         if self._is_worker:
             end_with_controller()
-            hold_folders(self._settings.session_dir, self._shared_folder)
         live = self._live = self._live_report()
         return launching(
             suite,
@@ -295,10 +294,10 @@ class DlperfSession:
         if self._suite is None:
             return
         if self._shared_folder is None:
-            from pytest_dlperf.files.session_folder import SharedFolder
-
-            self._shared = SharedFolder()
-            self._shared_folder = self._shared.path
+            self._temporary = TemporaryDirectory(
+                prefix="pytest-dlperf-workers-", ignore_cleanup_errors=True
+            )
+            self._shared_folder = Path(self._temporary.name)
         hand_to_worker(
             node,
             WorkerInput(self._start, self._settings.session_dir, self._shared_folder, self._index),
@@ -321,8 +320,8 @@ class DlperfSession:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remove the workers' shared folder, and unlock the folder of the logs."""
-        if self._shared is not None:
-            self._shared.remove()
+        if self._temporary is not None:
+            self._temporary.cleanup()
         if self._session_folder is not None:
             from pytest_dlperf.plugin.reporting import WHOLE
 

@@ -71,14 +71,6 @@ def worker_input(config: pytest.Config) -> WorkerInput | None:
     return handed
 
 
-def hold_folders(session_dir: Path, shared_folder: Path | None) -> None:
-    """Lock the folders of this session while this worker of it lives."""
-    from pytest_dlperf.files.session_folder import MARK, lock_for_session
-
-    for place in filter(None, (session_dir / MARK, shared_folder)):
-        lock_for_session(place)
-
-
 def end_with_controller() -> None:
     """End this worker as by SIGTERM as soon as its controller is gone.
 
