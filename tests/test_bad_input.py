@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-import subprocess
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +15,7 @@ from suites import Suite
 from pytest_dlperf.logs.tree import LogSource, index_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.reports import markdown
+from pytest_dlperf.results import file as results_file
 
 pytestmark = pytest.mark.in_process
 
@@ -240,17 +240,24 @@ def test_a_log_larger_than_memory_is_read_like_any_other(suite: Suite) -> None:
     assert result.ret == 0
 
 
-def test_results_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
+def test_results_that_cannot_be_written_fail_the_session(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_log(suite.path / "logs" / "1n1g")
+
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(results_file, "write_whole", fill)
 
     result = suite.run(
         "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", "tensorflow-bert_base=logs",
-        "-k", CASE.id, "--dlperf-json", "/dev/full", "--dlperf-markdown", "page.md",
+        "-k", CASE.id, "--dlperf-json", "results.json", "--dlperf-markdown", "page.md",
     )  # fmt: skip
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["the results could not be written to /dev/full: No space left on device"]
+        ["the results could not be written to *results.json: No space left on device"]
     )
     assert (suite.path / "page.md").read_text(encoding="utf-8").startswith("# dlperf: cluster")
 
@@ -277,41 +284,6 @@ def test_a_report_with_a_fault_of_ours_costs_no_other_report(
     assert (suite.path / "tables" / "tensorflow-bert_base.md").is_file()
 
 
-def test_a_pipe_that_nobody_reads_is_told_and_not_waited_for(suite: Suite) -> None:
-    write_log(suite.path / "logs" / "1n1g")
-    os.mkfifo(suite.path / "pipe")
-
-    result = suite.run(
-        "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", "tensorflow-bert_base=logs",
-        "-k", CASE.id, "--dlperf-json", "pipe", "--dlperf-markdown", "page.md",
-    )  # fmt: skip
-
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        [
-            "the results could not be written to *pipe: no process reads this pipe",
-            "Markdown page: *page.md",
-        ]
-    )
-
-
-def test_a_pipe_that_somebody_reads_gets_the_report(suite: Suite) -> None:
-    write_log(suite.path / "logs" / "1n1g")
-    os.mkfifo(suite.path / "pipe")
-    with subprocess.Popen(["/bin/cat", "pipe"], cwd=suite.path, stdout=subprocess.PIPE) as reader:
-        result = suite.pytester.run(
-            # The second report goes to a pipe that has no name, as shells make them.
-            "sh", "-c", 'exec "$@" --dlperf-markdown /dev/stdout | cat', "sh",
-            sys.executable, "-m", "pytest", "bench_tests", "--dlperf-cluster", "dlperf-v100",
-            "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, "--dlperf-json", "pipe",
-        )  # fmt: skip
-        assert reader.stdout is not None
-        results = json.loads(reader.stdout.read())
-
-    assert results["cases"][0]["id"] == CASE.id
-    result.stdout.fnmatch_lines(["*# dlperf: cluster dlperf-v100", "Markdown page: /dev/stdout"])
-
-
 def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:
     (suite.path / "empty").mkdir()
     result = suite.run("--dlperf-systems", "empty")
@@ -319,6 +291,16 @@ def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*has no cases: there is no system file*empty*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize("place", ["bench_tests/systems/new.yaml", "baselines/local/cluster.yaml"])
+def test_yaml_that_is_no_file_is_never_waited_for(suite: Suite, place: str) -> None:
+    (suite.path / place).parent.mkdir(parents=True, exist_ok=True)
+    for make in (os.mkfifo, lambda file: file.symlink_to("/dev/zero")):
+        (suite.path / place).unlink(missing_ok=True)
+        make(suite.path / place)
+        said = suite.refused("--dlperf-strict")
+        assert said.endswith(f"{place}:1: $: cannot be read: it is not a regular file")
 
 
 def test_what_is_no_file_is_never_waited_for(suite: Suite) -> None:

@@ -185,7 +185,7 @@ def test_an_environment_that_names_nothing_is_none(
     ("given", "told"),
     [
         (":memory:", "':memory:' keeps nothing; name a file"),
-        ("/dev/null", "'/dev/null' keeps nothing; name a file"),
+        ("/dev/null", "'/dev/null' is not a regular file"),
         ("None ", "no history is kept here"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
             '--dlperf-ssh: "ssh \'a" cannot be split as a command: No closing quotation',
         ),
         (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
-        (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' keeps nothing"),
+        (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' is not a regular file"),
         (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
         (["--dlperf-html=new/folder/"], "--dlperf-html: 'new/folder/' is a folder; name a file"),
         (

@@ -72,4 +72,4 @@ def write_schemas(folder: Path) -> None:
         except (OSError, UnicodeDecodeError):
             stands = False
         if not stands:
-            write_whole(file, wanted)
+            write_whole(file, wanted, is_ours=True)

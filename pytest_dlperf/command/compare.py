@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
-from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.night.texts import printable
@@ -141,7 +140,7 @@ def _failure_lines(failures: Mapping[str, Sequence[str]], style: Style) -> Itera
 def _refuse_to_lose(report: str, files: Mapping[str, Path]) -> None:
     """Refuse a report that would overwrite a compared file."""
     for name, file in files.items():
-        if os.path.realpath(file) == os.path.realpath(report) and not is_stream(file):
+        if os.path.realpath(file) == os.path.realpath(report):
             raise UsageError(
                 f"--markdown: {printable(report)} is {name}, and would overwrite it; "
                 "name another file"

@@ -46,7 +46,6 @@ from pytest_dlperf.culprit.journal import (
 )
 from pytest_dlperf.culprit.trial import Trials, measuring
 from pytest_dlperf.files.ci import step_summary
-from pytest_dlperf.files.writing import check_own
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import machines_of, origin_of, runs_of
 from pytest_dlperf.history.series import Series
@@ -197,21 +196,12 @@ def _allowed_error(text: str) -> float:
     return 1 - percent / _PERCENT
 
 
-def check_trusted(option: str, *places: Path) -> None:
-    """Raise a ``UsageError`` where another user may choose what a hunt runs."""
-    try:
-        check_own(*places)
-    except OSError as error:
-        raise UsageError(f"{option}: {error.strerror}") from error
-
-
 def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
     """Read the suite as sessions do, and what the history knows of the case.
 
     Raises:
         UsageError: There is no such case or metric, or it cannot be hunted.
     """
-    check_trusted("--work", Path(options.work))
     project = read_project(options)
     suite = load_suite(
         project.settings, more_files=project.more_files, more_formats=project.more_formats

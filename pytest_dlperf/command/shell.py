@@ -74,7 +74,7 @@ def file_argument(text: str) -> str:
     if _is_folder(file):
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
     if file == "-":
-        raise argparse.ArgumentTypeError("'-' is no file; standard output is /dev/stdout")
+        raise argparse.ArgumentTypeError("'-' is no file; name one")
     return file
 
 

@@ -245,7 +245,8 @@ def file_to_write(given: OptionText) -> Path:
     parent = _existing_parent(given)
     if given.text.endswith(os.sep) or (parent == given.path and given.path.is_dir()):
         raise given.error("is a folder; name a file")
-    _check_links(given, is_folder=False)
+    if parent == given.path and not given.path.is_file():
+        raise given.error("is not a regular file")
     return given.path
 
 
@@ -253,7 +254,6 @@ def folder_to_write(given: OptionText) -> Path:
     """Return a folder for reports; it need not exist."""
     if _existing_parent(given) == given.path and not given.path.is_dir():
         raise given.error("is a file; name a folder")
-    _check_links(given, is_folder=True)
     return given.path
 
 
@@ -267,18 +267,9 @@ def history(given: OptionText) -> Path | None:
     named = OptionText(name, given.place, given.folder)
     file = file_to_write(named)
     # SQLite's own word for a database in memory.
-    if name.casefold() == _IN_MEMORY or (file.exists() and not file.is_file()):
+    if name.casefold() == _IN_MEMORY:
         raise named.error(f"keeps nothing; name a file, or {NO_HISTORY} for no history")
     return file
-
-
-def _check_links(given: OptionText, *, is_folder: bool) -> None:
-    from pytest_dlperf.files.writing import destination
-
-    try:
-        destination(given.path, is_folder=is_folder)
-    except OSError as error:
-        raise given.error(f"cannot be written: {error.strerror}") from error
 
 
 def _existing_parent(given: OptionText) -> Path | None:

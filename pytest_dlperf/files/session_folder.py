@@ -14,6 +14,7 @@ from typing import Final, final
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
+from pytest_dlperf.files.writing import open_ours
 from pytest_dlperf.model.errors import UsageError
 
 MARK: Final = ".dlperf-session"
@@ -73,7 +74,7 @@ class SessionFolder:
         file = self._folder / MARK
         if not file.exists() and self._holds_logs():
             raise UsageError(f"{self._folder} is not empty; {_REMEDY}")
-        mark = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        mark = open_ours(str(file), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

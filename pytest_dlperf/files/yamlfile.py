@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -332,7 +333,8 @@ def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
 def read_text(file: Path) -> str:
     """Read a file with its own line ends."""
     try:
-        return file.read_bytes().decode("utf-8")
+        with open(file, "rb", opener=open_regular) as opened:
+            return opened.read().decode("utf-8")
     except OSError as error:
         raise YamlError.at(file, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

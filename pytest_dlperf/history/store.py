@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from msgspec import ValidationError, convert
 
-from pytest_dlperf.files.writing import destination, make_folder
+from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.history.rows import (
     Row,
     case_row,
@@ -264,7 +264,7 @@ def open_database(file: Path, busy_s: float, *, create: bool) -> sqlite3.Connect
         if create:
             make_folder(file.parent)
         connection = sqlite3.connect(
-            f"{destination(file).as_uri()}?mode={'rwc' if create else 'rw'}",
+            f"{file.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
             timeout=busy_s,
             isolation_level=None,  # transactions are begun explicitly
             uri=True,

@@ -5,13 +5,13 @@ One buffer is filled again and again; nothing of the file is kept but what a cal
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
+
+from pytest_dlperf.files.writing import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,16 +65,8 @@ class LogFile(io.FileIO):
     _known: tuple[int, bytes] = (0, b"")
 
     def __init__(self, path: Path | str) -> None:
-        """Open the log at once, even where ``path`` is a pipe without a writer."""
-        try:
-            super().__init__(path, opener=_open_at_once)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # a socket
-                raise _no_regular_file(path) from error
-            raise
-        if not stat.S_ISREG(os.fstat(self.fileno()).st_mode):
-            self.close()
-            raise _no_regular_file(path)
+        """Open the log, which is a regular file."""
+        super().__init__(path, opener=open_regular)
 
     @property
     def size(self) -> int:
@@ -109,14 +101,6 @@ class LogFile(io.FileIO):
         if self.limit is None:
             return super().readinto(buffer)
         return super().readinto(memoryview(buffer)[: max(self.limit - self.tell(), 0)])
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _no_regular_file(path: Path | str) -> OSError:
-    return OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 class RegionReader:

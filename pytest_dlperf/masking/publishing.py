@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.config.options import DIGEST_KEY_VARIABLE
-from pytest_dlperf.files.writing import destination, make_folder
+from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.masking.masker import MASK, MASKER, Masker
 from pytest_dlperf.masking.secret_names import is_secret, names_secret
 from pytest_dlperf.model.errors import UsageError
@@ -151,7 +151,7 @@ def _key_of(file: Path) -> bytes:
     """Read the key, after making one where there is none."""
     if not file.exists():
         make_folder(file.parent)
-        place = destination(file.parent, is_folder=True) / f".{file.name}-{os.urandom(8).hex()}"
+        place = file.parent / f".{file.name}-{os.urandom(8).hex()}"
         place.touch(mode=0o600, exist_ok=False)
         try:
             place.write_text(f"{os.urandom(_KEY_LENGTH).hex()}\n", encoding="ascii")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
+from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model import numbers
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import (
@@ -47,16 +47,7 @@ class StepSummary(Report):
 
     def write(self, night: Night) -> Iterator[Note]:
         """Append the page, where it has room."""
-        if is_stream(self._file):
-            page = markdown_page(night, max_bytes=SUMMARY_BYTES)
-            write_into(self._file, page.encode())
-        else:
-            page = self._append(night)
-        if not page:
-            yield Note(f"the {self.name} has no room left: {self._file}")
-
-    def _append(self, night: Night) -> str:
-        with open_at_end(self._file, reads=True) as opened:
+        with open(self._file, "ab+", opener=open_regular) as opened:
             size = opened.seek(0, 2)
             before = b""
             if size:
@@ -67,7 +58,8 @@ class StepSummary(Report):
             if page:
                 # In one piece: a step may run several sessions at once.
                 opened.write(before + page.encode())
-        return page
+        if not page:
+            yield Note(f"the {self.name} has no room left: {self._file}")
 
 
 class Annotations(Report):

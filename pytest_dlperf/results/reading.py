@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import ValidationError, convert
 from msgspec.structs import asdict, replace
 
+from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Judgement
@@ -86,8 +87,7 @@ def read_results(file: Path) -> Results:
 
 def _content(file: Path) -> bytes:
     try:
-        # Not by its size: a pipe has none.
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=open_regular) as opened:
             content = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or error
