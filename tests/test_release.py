@@ -102,7 +102,8 @@ def test_the_pythons_of_the_classifiers_are_those_that_ci_tests() -> None:
     claimed = re.findall(r"Python :: (3\.\d+)\"", PROJECT)
     assert claimed[0] == one(r'^requires-python = ">=(.+)"$')
     (ci,) = (yaml.safe_load(file.read_text("utf-8")) for file in WORKFLOWS if file.stem == "ci")
-    assert ci["jobs"]["wheel"]["strategy"]["matrix"]["python"] == claimed
+    # One more is tried before it is claimed.
+    assert ci["jobs"]["wheel"]["strategy"]["matrix"]["python"][:-1] == claimed
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert one(r"^for version in (3.+); do$", script).split() == [claimed[0], claimed[-1]]
 
