@@ -62,9 +62,10 @@ cases:
 PEOPLE: Final = ("Ana Diaz", "Ben Okafor", "Chen Wei")
 
 
-def wheel(folder: Path, version: str, seconds: float, package: str = "slowlib") -> Path:
+def wheel(folder: Path, version: str, seconds: float) -> Path:
     """Write a wheel of a package that makes steps so much longer."""
-    file, information = folder / f"{package}-{version}-py3-none-any.whl", f"{package}-{version}"
+    package, information = "tokenizers", f"tokenizers-{version}"
+    file = folder / f"{information}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{package}.py", f"SECONDS = {seconds}\n")
         for name, text in {
@@ -199,12 +200,6 @@ class HuntedRepository:
         return self.run("bisect", ends, "--case", CASE, *arguments)
 
 
-def fork_trials(patch: pytest.MonkeyPatch, popen: Callable[..., Any]) -> None:
-    """Have hunts in this process start their sessions so."""
-    inside = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
-    patch.setattr(trial, "subprocess", inside)
-
-
 @dataclass(slots=True)
 class QuickRepository(HuntedRepository):
     """One whose commands run in the process of a test; their sessions are forks."""
@@ -218,6 +213,7 @@ class QuickRepository(HuntedRepository):
             patch.chdir(self.folder)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            fork_trials(patch, self.popen)
+            forking = SimpleNamespace(**{**vars(subprocess), "Popen": self.popen})
+            patch.setattr(trial, "subprocess", forking)
             done = ran_command(self.capture, arguments)
         return int(done.ret), "\n".join([*done.outlines, *done.errlines, ""])

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import fork_server
 import pytest
-from clusters.podman import Podman
 from clusters.processes import wait_until
 from hunted_repository import (
     CASE,
@@ -22,12 +20,8 @@ from hunted_repository import (
     STEP_S,
     HuntedRepository,
     QuickRepository,
-    fork_trials,
-    wheel,
 )
 from other_users import in_child
-from suites import Suite, ran_command
-from trainers import CASES, TinySystem
 
 from pytest_dlperf.culprit import checkouts
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
@@ -114,7 +108,7 @@ def test_a_killed_hunt_goes_on_and_finds_the_same(repository: HuntedRepository) 
 
 
 @pytest.mark.ci
-def test_a_merge_is_searched_inside(repository: HuntedRepository) -> None:
+def test_a_merge_is_told_with_the_commits_that_it_brought(repository: HuntedRepository) -> None:
     repository.fill(2, slow=99)
     repository.git("checkout", "-q", "-b", "topic")
     for number in range(3):
@@ -132,12 +126,12 @@ def test_a_merge_is_searched_inside(repository: HuntedRepository) -> None:
     merge = repository.commits[-2][:12]
     code, output = repository.bisect()
     assert code == 0, output
-    assert f"going on in {merge}: 4 commits" in output
-    assert f"in {merge}:" in output
-    assert output.count(f"found: {culprit}, ") == 1, output
-    code, output = repository.bisect("--first-parent")
-    assert code == 0
-    assert culprit not in output
+    assert f"found: {merge}, " in output
+    found = re.search(r"  a merge: bisect (\S+)\n", output)
+    assert found is not None, output
+    code, output = repository.run("bisect", found[1], "--case", CASE)
+    assert code == 0, output
+    assert f"found: {culprit}, " in output, output
 
 
 @pytest.mark.ci
@@ -150,7 +144,7 @@ def test_ends_that_nights_have_shown_are_not_measured_first(repository: HuntedRe
 
 
 @pytest.mark.ci
-def test_a_submodule_that_a_culprit_moves_is_searched(
+def test_trees_have_the_submodules_of_their_commits(
     repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
@@ -168,92 +162,6 @@ def test_a_submodule_that_a_culprit_moves_is_searched(
     code, output = repository.bisect()
     assert code == 0, output
     assert f"found: {repository.commits[2][:12]}, " in output
-    assert f"going on in {repository.commits[2][:12]}: 3 commits" in output
-    assert re.search(rf"found: {library.commits[2][:12]}, .*\n.*Library 2 ", output), output
-
-
-@pytest.mark.minutes(1)
-@pytest.mark.ci
-def test_a_version_that_a_culprit_pins_anew_is_searched(
-    repository: HuntedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    for version, seconds in {"1.0": 0, "1.1": 0, "1.2": SLOW_S, "1.3": SLOW_S}.items():
-        wheel(tmp_path, version, seconds)
-    for version in ("1.0", "1.0", "1.3", "1.3"):
-        (repository.folder / "requirements.txt").write_text(f"slowlib=={version}\n", "utf-8")
-        repository.commit(f"Use version {version}")
-    build = f"{sys.executable} -m pip install -q --target lib -r requirements.txt"
-    code, output = repository.bisect("--build", build)
-    assert code == 0, output
-    assert f"going on in {repository.commits[2][:12]}: 3 versions" in output, output
-    assert re.search(r"found: slowlib==1.2, .* sure", output), output
-
-
-BACKEND = """\
-import zipfile
-def build_wheel(folder, config_settings=None, metadata_directory=None):
-    name = "slowlib-0.0-py3-none-any.whl"
-    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
-        archive.write("slowlib.py")
-        for file, text in {
-            "METADATA": "Metadata-Version: 2.1\\nName: slowlib\\nVersion: 0.0\\n",
-            "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
-            "RECORD": "",
-        }.items():
-            archive.writestr(f"slowlib-0.0.dist-info/{file}", text)
-    return name
-"""
-PYPROJECT = """\
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
-"""
-
-
-@pytest.mark.ci
-def test_the_commits_between_two_versions_are_searched(repository: HuntedRepository) -> None:
-    library = HuntedRepository(repository.folder.with_name("library"))
-    library.folder.mkdir()
-    library.git("init", "-q", "-b", "main")
-    (library.folder / "backend.py").write_text(BACKEND, encoding="utf-8")
-    (library.folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
-    for number in range(4):
-        text = f"SECONDS = {SLOW_S * (number > 1)}\n"
-        (library.folder / "slowlib.py").write_text(text, encoding="utf-8")
-        library.commit(f"Library {number}")
-    library.git("tag", "v1.0", library.commits[0])
-    library.git("tag", "slowlib-1.1")
-    repository.commit("Begin")
-    words = ("bisect", "--package", "slowlib==1.0..1.1", "--case", CASE)
-    code, output = repository.run(*words, "--source", f"slowlib={library.folder}")
-    assert code == 0, output
-    assert re.search(rf"found: {library.commits[2][:12]}, .*\n.*Library 2 ", output), output
-    code, output = repository.run(*words, "--source", f"slowlib={repository.folder}")
-    assert code == 2
-    assert "has no tag of slowlib 1.0" in output
-
-
-@pytest.mark.minutes(3)
-def test_the_slow_image_is_found(
-    suite: Suite, podman: Podman, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    tiny = TinySystem(suite)
-    for old, new in {"accepted": "older", "tested": "newer"}.items():
-        podman.run("tag", old, new)
-    file = suite.path / "images.txt"
-    file.write_text("older  # of May\naccepted\ntested\nnewer\n", encoding="utf-8")
-    fork_trials(monkeypatch, fork_server.session)
-    suite.pytester.makeini("[pytest]\n")  # a fork has imported all plugins, of which pytest warns
-    settings = (f"*.container.{text}" for text in ("runtime=podman", f"mounts={tiny.folder}"))
-    of_pytest = ("bench_tests", *(word for one in settings for word in ("--dlperf-set", one)))
-    words = ("bisect", "--images", str(file), "--case", CASES[0], "--", *of_pytest)
-    done = ran_command(capfd, words)
-    assert done.ret == 0, done.outlines
-    done.stdout.fnmatch_lines([f"{CASES[0]}: found: tested, * sure, * runs", "*: -20.0 % *"])
-    done.stdout.fnmatch_lines(["  between: older and newer, 3 images"])
 
 
 # ------------------------------------------------------------------------- bad input
@@ -412,19 +320,6 @@ def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> N
     assert f"{CASE}, throughput: 16 commits" in output
     assert re.search(r"runs to expect for a loss of 3 times the noise: 1\d", output)
     assert not [*repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")]
-
-
-@pytest.mark.ci
-def test_commits_that_touch_a_path_are_suspected_more(repository: HuntedRepository) -> None:
-    repository.fill(16, slow=3)
-    plans = [repository.bisect("--dry-run", *more) for more in ((), ("--prior-paths", "train.py"))]
-    assert [code for code, _ in plans] == [0, 0]
-    # One of these commits changes the trainer: a quarter of the suspicion is on it.
-    even, uneven = (sum(map(int, re.findall(r"the noise: (\d+)", output))) for _, output in plans)
-    assert uneven < even
-    code, output = repository.bisect("--dry-run", "--prior-paths", "no-such.py")
-    assert code == 2
-    assert "--prior-paths: none of these commits touches no-such.py" in output
 
 
 def test_one_hunt_at_a_time(repository: HuntedRepository) -> None:

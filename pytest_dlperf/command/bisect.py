@@ -1,4 +1,4 @@
-"""``pytest-dlperf bisect``: which commit, image or version changed a case's number."""
+"""``pytest-dlperf bisect``: which commit changed a case's number."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pytest_dlperf.command.hunted_case import (
     add_hunting,
     ends_by_nights,
     hunt,
-    hunt_inside,
     hunted_case,
-    packages_of,
     tell,
     workshop_of,
 )
@@ -23,11 +21,10 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
-    file_argument,
     folder_argument,
     text_argument,
 )
-from pytest_dlperf.culprit.axes import Axis, Commits, images_of
+from pytest_dlperf.culprit.axes import Commits
 from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
 from pytest_dlperf.culprit.hunting import MIN_END_RUNS, NotFoundError, Question
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
 
 NOT_TOLD_APART: Final = 125
 """Only what cannot be built or measured is left between the suspects."""
-_WEIGHT_OF_TOUCHED: Final = 5.0
 _LISTED: Final = 12
 
 
@@ -59,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         f"{PYTEST_ARGUMENTS} Exit codes: 0 found, 1 nothing found, 2 misused, 125 some cannot be "
         "told apart as what lies between cannot be measured, 128 aborted: give the command again."
     )
-    parser.add_argument("range", nargs="?", type=text_argument, metavar="GOOD..BAD")
+    parser.add_argument("range", type=text_argument, metavar="GOOD..BAD")
     parser.add_argument("--case", required=True, type=text_argument, metavar="CASE")
     parser.add_argument(
         "--repository",
@@ -69,32 +65,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="the checkout with these commits (default: this folder's); sessions see a worktree "
         "in its place",
     )
-    parser.add_argument(
-        "--prior-paths",
-        action="append",
-        type=text_argument,
-        metavar="PATH",
-        help="suspect commits more that touch it; may be given several times",
-    )
-    parser.add_argument(
-        "--images",
-        type=file_argument,
-        metavar="FILE",
-        help="look along the images in this file, a name a line, the good one first",
-    )
-    parser.add_argument(
-        "--image-option",
-        type=text_argument,
-        default="container.image={image}",
-        metavar="OPTION",
-        help="what sets an image, as in --dlperf-set SYSTEM.OPTION (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--package",
-        type=text_argument,
-        metavar="NAME==OLD..NEW",
-        help="look along the versions of a package",
-    )
     add_building(parser)
     add_hunting(parser)
 
@@ -102,78 +72,49 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Hunt, and return the exit code."""
     style = Style(sys.stdout)
-    given = [options.range, options.images, options.package]
-    if sum(one is not None for one in given) != 1:
-        raise UsageError("name what to look along: GOOD..BAD, --images FILE or --package")
     hunted = hunted_case(options, options.case)
-    axis = _axis(options, hunted)
-    question = _question(options, hunted, axis)
+    question = _question(options, hunted)
     if options.dry_run:
         style.show(_plan(question, options))
         return FINE
     try:
         with interruptible():
-            answers = [hunt(options, hunted, question, style)]
-            answers += hunt_inside(options, hunted, question, answers[0], axis, style)
+            answer = hunt(options, hunted, question, style)
     except NotFoundError as error:
         style.show([style(str(error), "bold", "red")])
         return FAULTS
     except AbortedError as error:
         style.show([f"aborted: {error}. The same command goes on from here"])
         return ABORTED
-    tell(answers, options, hunted, style)
-    outcome, is_one = answers[0].finding.outcome, answers[0].sole_culprit is not None
+    tell([answer], options, hunted, style)
+    outcome, is_one = answer.finding.outcome, answer.sole_culprit is not None
     if outcome is Outcome.FOUND:
         return FINE if is_one else NOT_TOLD_APART
     return FINE if outcome is Outcome.PAIR else FAULTS
 
 
-def _axis(options: Namespace, hunted: HuntedCase) -> Axis:
-    suite = Path.cwd()
-    if options.images is not None:
-        option = f"{hunted.case.system}.{options.image_option}"
-        return images_of(Path(options.images), option, suite)
-    if options.package is not None:
-        return packages_of(options, hunted).of_text(options.package, suite)
+def _question(options: Namespace, hunted: HuntedCase) -> Question:
     good, dots, bad = options.range.partition("..")
     if not dots or not good or bad.startswith("."):
         raise UsageError(f"{options.range!r} is not GOOD..BAD: two commits, the good one first")
     checkout = Checkout(Path(options.repository))
     checkout.check_clean()
-    commits = checkout.between(good, bad or "HEAD")
-    workshop = workshop_of(options, checkout)
-    row = (checkout.commit(good), *commits)
-    return Commits(workshop=workshop, commits=row, suite=suite).axis()
-
-
-def _question(options: Namespace, hunted: HuntedCase, axis: Axis) -> Question:
-    weights, known = _weights(options, axis), None
-    if axis.commits is not None:
-        ends = (axis.row[0].name, axis.row[-1].name)
-        known = ends_by_nights(hunted, *ends, weights, options.error)
+    commits = (checkout.commit(good), *checkout.between(good, bad or "HEAD"))
+    axis = Commits(workshop=workshop_of(options, checkout), commits=commits, suite=Path.cwd())
+    first, *candidates = axis.row
+    weights = tuple(1.0 for _ in candidates)
     return Question(
         case_id=hunted.case.id,
         metric=hunted.metric,
-        kind=axis.kind,
-        good=axis.good,
-        candidates=axis.candidates,
+        kind="commit",
+        good=first,
+        candidates=tuple(candidates),
         weights=weights,
-        known=known,
+        known=ends_by_nights(hunted, first.name, candidates[-1].name, weights, options.error),
         setup=axis.setup,
         sessions=hunted.sessions,
         spread=hunted.spread,
     )
-
-
-def _weights(options: Namespace, axis: Axis) -> tuple[float, ...]:
-    if not options.prior_paths or axis.commits is None:
-        return tuple(1.0 for _ in axis.candidates)
-    good, *others = axis.commits.commits
-    touched = axis.commits.owner.touched(good, others[-1], tuple(options.prior_paths))
-    if not touched:
-        named = ", ".join(options.prior_paths)
-        raise UsageError(f"--prior-paths: none of these commits touches {named}")
-    return tuple(_WEIGHT_OF_TOUCHED if one.name in touched else 1.0 for one in others)
 
 
 def _plan(question: Question, options: Namespace) -> Iterator[str]:

@@ -24,15 +24,13 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.assignments import ALL_SYSTEMS
 from pytest_dlperf.culprit import words
-from pytest_dlperf.culprit.axes import PackageSource
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
-from pytest_dlperf.culprit.hunt import Outcome, Shape, ends_of, hunt_of, of_nights
+from pytest_dlperf.culprit.hunt import Shape, ends_of, hunt_of, of_nights
 from pytest_dlperf.culprit.hunting import (
     MIN_END_RUNS,
     Answer,
     Budget,
     Hunting,
-    NotFoundError,
     Progress,
     Question,
 )
@@ -60,13 +58,12 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.culprit.axes import Axis
+    from pytest_dlperf.culprit.axes import Commits
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.results import Origin
 
 ABORTED: Final = 128
-_MAX_DEPTH: Final = 4
 _PERCENT: Final = 100
 _NIGHTS: Final = 90
 """So many of the last ones show the noise."""
@@ -136,12 +133,6 @@ def add_hunting(parser: ArgumentParser) -> None:
         "--minutes", type=integer_argument(1), metavar="N", help="run for so many minutes at most"
     )
     parser.add_argument(
-        "--python",
-        type=text_argument,
-        metavar="PATH",
-        help="the trainer's Python, for which packages are installed (default: what sessions set)",
-    )
-    parser.add_argument(
         "--work",
         type=path_argument,
         default=HUNTS,
@@ -171,16 +162,6 @@ def add_building(parser: ArgumentParser) -> None:
         default=3600,
         metavar="SECONDS",
         help="end a build that takes longer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--source",
-        action="append",
-        type=text_argument,
-        metavar="NAME=DIR",
-        help="the checkout of a package: look along its commits; may be given several times",
-    )
-    parser.add_argument(
-        "--first-parent", action="store_true", help="do not go on inside a merge that is at fault"
     )
 
 
@@ -292,7 +273,6 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
         "candidates": [question.good.name, *(one.name for one in question.candidates)],
         "arguments": measuring(hunted.arguments),
         "system": hunted.suite.systems[hunted.case.system].file.read_text(encoding="utf-8"),
-        "option": options.image_option if question.kind == "image" else None,
         "build": getattr(options, "build", None),
         "error": options.error,
     }
@@ -353,7 +333,7 @@ def tell(answers: Sequence[Answer], options: Namespace, hunted: HuntedCase, styl
             file.write(text)
 
 
-# ------------------------------------------------------------------------- going on inside
+# ------------------------------------------------------------------------------- commits
 
 
 def workshop_of(options: Namespace, checkout: Checkout) -> Workshop:
@@ -363,55 +343,10 @@ def workshop_of(options: Namespace, checkout: Checkout) -> Workshop:
     return Workshop(checkout, folder, options.build, options.build_limit)
 
 
-def packages_of(options: Namespace, hunted: HuntedCase) -> PackageSource:
-    """Install packages for the trainer's Python."""
-    checkouts = {}
-    for text in options.source or ():
-        name, equals, folder = text.partition("=")
-        if not equals or not Path(folder).is_dir():
-            raise UsageError(f"--source: {text!r} is not NAME=DIR with an existing folder")
-        checkouts[name.lower()] = Path(folder)
-    folder = Path(options.work) / "packages"
-    return PackageSource(options.python or hunted.python, folder, checkouts, options.build_limit)
-
-
-def hunt_inside(  # noqa: PLR0913, PLR0917 - all that a hunt has
-    options: Namespace,
-    hunted: HuntedCase,
-    question: Question,
-    answer: Answer,
-    axis: Axis,
-    style: Style,
-) -> Iterator[Answer]:
-    """Go on inside a culprit that holds others: a merge, a submodule, a package's version."""
-    packages = packages_of(options, hunted)
-    for _ in range(_MAX_DEPTH):
-        culprit, commits = answer.sole_culprit, axis.commits
-        if culprit is None or commits is None:
-            return
-        place = axis.row.index(culprit)
-        if len(commits.commits[place].parents) > 1:
-            is_last = place == len(axis.candidates)
-            if options.first_parent or (commits.ends_in_merge and is_last):
-                return
-        inner = commits.inside(place, packages)
-        if inner is None:
-            return
-        style.show([f"going on in {culprit.name}: {counted(len(inner.candidates), inner.kind)}"])
-        axis, question = inner, within(question, answer, inner)
-        try:
-            answer = hunt(options, hunted, question, style)
-        except NotFoundError as error:
-            style.show([f"not gone on: {error}"])
-            return
-        if answer.finding.outcome is not Outcome.FOUND:
-            return  # nothing in it is to blame by itself
-        yield answer
-
-
-def within(question: Question, answer: Answer, axis: Axis) -> Question:
-    """Ask for the culprit within a culprit, by the levels that are known of it."""
-    weights = tuple(1.0 for _ in axis.candidates)
+def within(question: Question, answer: Answer, commits: Commits) -> Question:
+    """Ask for the culprit among commits, by the levels that are known of both ends."""
+    good, *candidates = commits.row
+    weights = tuple(1.0 for _ in candidates)
     known = answer.ends.hunt
     # Another build may have a slightly other level.
     hunt = replace(
@@ -423,10 +358,10 @@ def within(question: Question, answer: Answer, axis: Axis) -> Question:
     )
     return replace(
         question,
-        kind=axis.kind,
-        good=axis.good,
-        candidates=axis.candidates,
+        kind="commit",
+        good=good,
+        candidates=tuple(candidates),
         weights=weights,
-        setup=axis.setup,
+        setup=commits.setup,
         known=replace(answer.ends, hunt=hunt),
     )

@@ -15,16 +15,14 @@ from pytest_dlperf.command.hunted_case import (
     add_building,
     add_hunting,
     hunt,
-    hunt_inside,
     hunted_case,
-    packages_of,
     tell,
     within,
     workshop_of,
 )
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
-from pytest_dlperf.culprit.axes import Candidate, Commits
+from pytest_dlperf.culprit.axes import Candidate, Commits, PackageSource
 from pytest_dlperf.culprit.checkouts import Checkout
 from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
 from pytest_dlperf.culprit.hunt import (
@@ -76,6 +74,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "the command again."
     )
     parser.add_argument("case", type=text_argument, metavar="CASE")
+    parser.add_argument(
+        "--python",
+        type=text_argument,
+        metavar="PATH",
+        help="the trainer's Python, for which packages are installed (default: what sessions set)",
+    )
     add_building(parser)
     add_hunting(parser)
 
@@ -149,7 +153,8 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
     checkouts = checkouts_of(hunted.suite.systems[case.system], case, sources)
     suspects = suspects_of(good, tonight, checkouts, case.system)
     trees = {s.root: workshop_of(options, Checkout(Path(s.root))) for s in suspects if s.root}
-    putting_back = PuttingBack(Path.cwd(), packages_of(options, hunted), trees)
+    packages = PackageSource(options.python or hunted.python, Path(options.work) / "packages")
+    putting_back = PuttingBack(Path.cwd(), packages, trees)
     style.show([_nights_line(hunted, nights)])
     settable = []
     for suspect in suspects:
@@ -176,11 +181,10 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
         checkout = trees[root].checkout
         ends = one[0].then, one[0].tonight
         row = (checkout.commit(ends[0]), *checkout.between(*ends))
-        axis = Commits(workshop=trees[root], commits=row, suite=Path.cwd()).axis()
-        if len(axis.candidates) > 1:
-            question = within(question, answer, axis)
+        commits = Commits(workshop=trees[root], commits=row, suite=Path.cwd())
+        if len(row) > 2:  # noqa: PLR2004 - between both ends lie others
+            question = within(question, answer, commits)
             answers.append(hunt(options, hunted, question, style))
-            answers += hunt_inside(options, hunted, question, answers[-1], axis, style)
     return answers
 
 

@@ -1,14 +1,13 @@
-"""Git checkouts: commits between two ends, worktrees built once each, what a commit bumps."""
+"""Git checkouts: commits between two ends, and worktrees built once each."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,26 +17,12 @@ from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.model.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 SHORT: Final = 12
 _FIELDS: Final = "%H%x00%P%x00%an%x00%aI%x00%s"
 _OF_HOOKS: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 _GIT_LIMIT_S: Final = 600.0
 _MAX_SHOWN: Final = 5
 _LAST_WORDS: Final = 400
-_REQUIREMENT: Final = re.compile(
-    r"^(?P<side>[-+])[\s\"']*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^]]*\])?\s*"
-    r"(?:==\s*(?P<version>[\w.!+-]+)|@\s*git\+\S+@(?P<commit>[0-9a-f]{7,40})\b)",
-    re.MULTILINE,
-)
-_REQUIREMENT_FILES: Final = (
-    "*requirements*.txt",
-    "*constraints*.txt",
-    "pyproject.toml",
-    "setup.cfg",
-)
 
 
 class GitError(UsageError):
@@ -62,16 +47,6 @@ class Commit(Struct, frozen=True, kw_only=True):
     def short(self) -> str:
         """What people call it."""
         return self.name[:SHORT]
-
-
-class Bump(Struct, frozen=True, kw_only=True):
-    """What a commit moves from one version or commit to another."""
-
-    name: str
-    """The path of a submodule, or the name of a package."""
-    old: str
-    new: str
-    is_submodule: bool = False
 
 
 class Checkout:
@@ -167,53 +142,18 @@ class Checkout:
                 raise UsageError(f"{good} is newer than {bad}; write the good commit first")
             hint = f"; their common ancestor is {base[:SHORT]}" if base else ""
             raise UsageError(f"{good} is not an ancestor of {bad}{hint}")
-        return self._first_parents(first.name, last.name)
+        words = ("log", "--first-parent", "--reverse", f"--format={_FIELDS}")
+        lines = self.git(*words, f"{first.name}..{last.name}").splitlines()
+        return tuple(map(_commit, lines))
 
-    def branch_of(self, merge: Commit) -> tuple[Commit, ...]:
-        """List the first parents of what a merge brought in, the oldest first."""
-        return self._first_parents(merge.parents[0], merge.parents[1])
-
-    def _first_parents(self, after: str, last: str) -> tuple[Commit, ...]:
-        words = ("log", "--first-parent", "--reverse", f"--format={_FIELDS}", f"{after}..{last}")
-        return tuple(map(_commit, self.git(*words).splitlines()))
-
-    def touched(self, good: Commit, bad: Commit, paths: tuple[str, ...]) -> frozenset[str]:
-        """Return the names of commits that touch one of these paths; merges by what they bring."""
-        words = ("log", "--format=%H", "-m", "--first-parent", f"{good.name}..{bad.name}")
-        return frozenset(self.git(*words, "--", *paths).split())
-
-    def bumps(self, commit: Commit) -> tuple[Bump, ...]:
-        """List the submodules and the pinned requirements that a commit moves."""
-        if not commit.parents:
-            return ()
-        found = []
-        raw = self.git("diff-tree", "-r", "--no-renames", commit.parents[0], commit.name)
-        for line in raw.splitlines():
-            meta, _, path = line.partition("\t")
-            old_mode, new_mode, old, new, _ = meta.lstrip(":").split()
-            if old_mode == new_mode == "160000":
-                found.append(Bump(name=path, old=old, new=new, is_submodule=True))
-        diff = self.git(
-            "diff", "--unified=0", "--no-ext-diff", commit.parents[0], commit.name, "--",
-            *(f":(glob)**/{name}" for name in _REQUIREMENT_FILES),
-        )  # fmt: skip
-        sides: dict[str, dict[str, str]] = {}
-        for match in _REQUIREMENT.finditer(diff):
-            pinned = match["version"] or match["commit"]
-            sides.setdefault(match["name"].lower(), {})[match["side"]] = pinned
-        for name, pins in sides.items():
-            if len(set(pins.values())) == 2:  # noqa: PLR2004 - an old one and a new one
-                found.append(Bump(name=name, old=pins["-"], new=pins["+"]))
-        return tuple(found)
-
-    def tag_of(self, package: str, version: str) -> str | None:
-        """Find the tag, or the commit, of a package's version in its own checkout."""
-        for name in (f"v{version}", version, f"{package}-{version}", f"{package}-v{version}"):
-            with suppress(GitError):
-                return self.git(
-                    "rev-parse", "--verify", "-q", "--end-of-options", f"{name}^{{commit}}"
-                )
-        return None
+    def merged_by(self, commit: Commit) -> str:
+        """Return the commits that a merge brought in, as GOOD..BAD; empty for other commits."""
+        if len(commit.parents) < 2:  # noqa: PLR2004 - what was merged is the second parent
+            return ""
+        with suppress(GitError):
+            base = self.git("merge-base", *commit.parents[:2])
+            return f"{base[:SHORT]}..{commit.short}^2"
+        return ""
 
 
 def _commit(line: str) -> Commit:
@@ -237,15 +177,14 @@ class Workshop:
         self._build, self._limit_s = build, limit_s
         self._problems: dict[str, str] = {}
 
-    def tree(self, commit: str, pins: Mapping[str, str] | None = None) -> Path:
-        """Return the built worktree of a commit; ``pins`` are commits of submodules, by path.
+    def tree(self, commit: str) -> Path:
+        """Return the built worktree of a commit.
 
         Raises:
             BuildError: It cannot be checked out or built.
             AbortedError: The build asks for the end of the hunt: it exits with 128 or more.
         """
-        pins = pins or {}
-        name = "-".join((commit[:SHORT], *(pin[:SHORT] for pin in pins.values())))
+        name = commit[:SHORT]
         tree = self._folder / name
         made, built = (self._folder / f"{name}.{what}" for what in ("made", "built"))
         if name in self._problems:
@@ -253,7 +192,7 @@ class Workshop:
         # Hunts of other cases share it.
         with locked(self._folder / f"{name}.lock"):
             if not made.exists():
-                self._make(tree, commit, pins)
+                self._make(tree, commit)
                 write_whole(made, "")
             if not built.exists():
                 # What a build prints stays beside its tree.
@@ -264,7 +203,7 @@ class Workshop:
                 write_whole(built, "")
         return tree
 
-    def _make(self, tree: Path, commit: str, pins: Mapping[str, str]) -> None:
+    def _make(self, tree: Path, commit: str) -> None:
         make_folder(self._folder)
         git = self.checkout.git
         with suppress(GitError):  # what a kill has left
@@ -274,8 +213,6 @@ class Workshop:
             git("worktree", "add", "--force", "--detach", str(tree), commit)
             if (tree / ".gitmodules").exists():
                 self._add_submodules(tree)
-            for path, pin in pins.items():
-                git("checkout", "-q", "--detach", pin, folder=tree / path)
         except GitError as error:
             raise BuildError(f"it cannot be checked out: {error}") from error
 

@@ -115,9 +115,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     """List what belongs to the answer, by what it is called."""
     finding, question, ends = answer.finding, answer.question, answer.ends
     unit = question.metric.unit
-    for one in answer.culprits:
-        if one.title:
-            yield f"{question.kind} {one.name}", f"{one.title} ({one.author}, {one.at[:10]})"
+    yield from _of_culprits(answer)
     if finding.outcome is Outcome.UNDECIDED:
         yield "suspects", suspects(answer)
     if finding.loss is not None and finding.interval is not None:
@@ -146,8 +144,17 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "not measured", numbers.named(listed, _MAX_PROBLEMS)
 
 
+def _of_culprits(answer: Answer) -> Iterator[tuple[str, str]]:
+    for one in answer.culprits:
+        if one.title:
+            name = f"{answer.question.kind} {one.name}"
+            yield name, f"{one.title} ({one.author}, {one.at[:10]})"
+        if one.merged:
+            yield "a merge", f"bisect {one.merged}"
+
+
 def text_lines(answers: Sequence[Answer]) -> Iterator[str]:
-    """Tell a hunt, and what it went on in, for a terminal."""
+    """Tell a hunt, and that of the commits it led to, for a terminal."""
     for depth, answer in enumerate(answers):
         if depth:
             yield f"in {named(answers[depth - 1])}:"
@@ -156,7 +163,7 @@ def text_lines(answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def markdown(answers: Sequence[Answer]) -> str:
-    """Tell a hunt, and what it went on in, as a comment or a page's part."""
+    """Tell a hunt, and that of the commits it led to, as a comment or a page's part."""
     lines = []
     for depth, answer in enumerate(answers):
         if depth:
