@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
-
-from clusters.processes import LONG_S
 
 MAX_CALLS: Final = 5_000_000
 """Work that is counted stays far below; what goes on for hours is broken off here."""
@@ -43,23 +39,3 @@ def bytes_read() -> int:
     """How many bytes this process has read so far, and its children that have ended."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return int(dict(line.split(": ") for line in lines)["rchar"])
-
-
-@contextmanager
-def processor_time_limit(seconds: float = LONG_S) -> Iterator[None]:
-    """Break off what would go on for hours; that it ends at all is what is tested.
-
-    Raises:
-        TimeoutError: The block took more processor time.
-    """
-
-    def break_off(_number: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"still at work after {seconds:g} s of processor time")
-
-    before = signal.signal(signal.SIGVTALRM, break_off)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)

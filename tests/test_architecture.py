@@ -147,7 +147,7 @@ def test_start_up_imports_nothing_heavy(arguments: list[str], allowed: set[str])
     )
     imported = set(done.stdout.rpartition("IMPORTED")[2].split())
     assert "pytest_dlperf" in imported
-    heavy = {"numpy", "yaml", "filelock", "re2", "torch", "matplotlib", "msgspec"}
+    heavy = {"numpy", "yaml", "filelock", "torch", "matplotlib", "msgspec"}
     assert imported & heavy <= allowed
 
 

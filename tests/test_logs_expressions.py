@@ -1,4 +1,4 @@
-"""Expressions that users declare: matched in linear time, and as Python's syntax says."""
+"""Expressions that users declare: what is refused, and how long any other may take."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S
-from growth import processor_time_limit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_dlperf.formats.expressions import (
-    TOKENS,
-    Expression,
-    compiled,
-    is_one_pass,
-    may_be,
-    texts_of,
-)
+from pytest_dlperf.formats.expressions import Expression, compiled, texts_of
 
-# With an engine that backtracks, each of these takes minutes at least, most of them for ever.
+# Each of these tries for minutes at least, if nothing ends it.
 HANGING = {
-    "nested repetitions": (r"^(?:\w+\s*)+: iteration (?P<step>[0-9]+) #", "word " * 9000),
     "one step after the other": (
         r".*step (?P<step>[0-9]+) .*took .*took [0-9.]+ #",
         "step 1 " * 1200 + "\n" + "step 2 " * 1200,
@@ -86,34 +77,39 @@ def test_no_expression_hangs(tmp_path: Path, expression: str, noise: str, what: 
 
 
 @pytest.mark.parametrize(
-    ("expression", "token", "remedy"),
+    "expression",
     [
-        (r"step (?=x)x", "(?=", "the text itself"),
-        (r"(?<![0-9])step", "(?<!", "the text itself"),
-        (r"([a-z])x\1", r"\1", "a second time"),
-        ("(a)" * 10 + r"\10", r"\10", "a second time"),
-        (r"(?P<a>x)(?P=a)", "(?P=", "a second time"),
-        (r"(x)?(?(1)a|b)c", "(?(", "alternatives"),
-        (r"(?>x+)y", "(?>", "(?:…)"),
-        (r"x*+y", "*+", "without the last +"),
-        (r"x{1,3}+y", "{1,3}+", "without the last +"),
-        (r"(?#why)step", "(?#", "into the file"),
-        (r"(?x) step", "(?x", "without it"),
-        (r"step$\Z", r"\Z", "$, the end"),
-        (r"\Astep", r"\A", "^, the begin"),
-        (r"x{,3}y", "{,3}", "{0,…}"),
+        r"^(?:\w+\s*)+: iteration (?P<step>[0-9]+) #",
+        r"(a+)+b",
+        r"(?:(?P<step>[0-9]*)?,)*;",
+        r"((?:x|y+?){2}z){3,}",
+        r"x(?:\(*|[)])+?",
+        r"(x)?(?:(?(1)a+|b)(c))*d",
     ],
 )
-def test_what_the_engine_lacks_is_refused(expression: str, token: str, remedy: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(token)) as refused:
+def test_a_repetition_of_repetitions_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="repeats a repetition") as refused:
         compiled(expression)
     assert repr(expression) in str(refused.value)
-    assert remedy in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "expression", [r"a{1001}", r"(?:a{500}){500}", r"[\b]x", r"(?:a{90}){90}b"]
+    "expression",
+    [
+        r"(?:\S+ +){12}(?P<step>[0-9]+)",
+        r"(?:[0-9]+,)?[0-9]+ s",
+        r"(?:a|b)+c",
+        r"step [(+]+ (?P<step>[0-9]+)(?:/[0-9]{1,9})* ",
+        r"(?:[0-9:]+ ){0,3}took",
+        r"(?<![0-9])(?P<step>[0-9]+)(?= of)",
+        r"([a-z])x\1",
+    ],
 )
+def test_other_repetitions_are_taken(expression: str) -> None:
+    assert compiled(expression).search(b"nothing of it") is None
+
+
+@pytest.mark.parametrize("expression", [r"(a", r"[b-a]", r"a{4294967296}", r"x(?i)y", "[[a]b"])
 def test_what_it_cannot_hold_is_refused_when_it_is_declared(expression: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(expression))):
         compiled(expression)
@@ -123,14 +119,6 @@ def test_what_it_cannot_hold_is_refused_when_it_is_declared(expression: str) -> 
 def test_what_matches_nothing_at_all_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="matches the empty text"):
         compiled(expression)
-
-
-def test_no_expression_is_checked_for_ever() -> None:
-    slow = r"(?P<step>(?:\s*|[a-z]?|[0-9]*){40};)"
-    with processor_time_limit():
-        assert may_be(slow, "step", b"1;")
-        assert not may_be(slow, "step", b"1,")
-        assert compiled(slow).search(b"1;") is not None
 
 
 def test_letters_whose_case_is_not_known_are_refused() -> None:
@@ -156,80 +144,6 @@ def test_what_only_looks_like_it_is_taken(expression: str) -> None:
     assert compiled(expression).search(b"nothing of it") is None
 
 
-def test_nothing_is_found_across_lines() -> None:
-    expression = compiled(r"a[^;]*\s(?:.|\n)*b$")
-    assert [match.span() for match in expression.finditer(b"a\nb\na\tb\nax b")] == [(4, 7), (8, 12)]
-
-
-@pytest.mark.parametrize(
-    ("expression", "is_one"),
-    [
-        (r"loss: (?P<value>[-+.0-9EeNnaif,]+) ", True),
-        (r"train.loss : (?P<value>[-+.0-9A-Za-z]+)", True),
-        (r"DLL (?P<a>[-0-9]+ [:.0-9]+) - Iteration: (?P<step>\d+) ", True),
-        (r"loss[:=] ?(?:\t)?x", False),
-        (r"loss[:=] ?(?P<value>[0-9.]+)", True),
-        (r"loss .*", True),
-        (r"step (?P<step>[0-9]+)/.*took", False),  # any character may be a slash or a t
-        (r"step(?P<step>[0-9]+)[0-9]x", False),
-        (r"st[^;]*;", False),  # each s begins another attempt
-        (r"sb*b", False),
-        (r"sb?bc", False),
-        (r"s\s+b", False),  # over lines' ends
-        (r"(s)+b", False),
-        (r"s(?:b|c)", False),
-        (r"^s", False),
-        (r"[st]tep", False),
-        (r"s+t", False),
-        (r"sé+b", False),
-    ],
-)
-def test_what_cannot_backtrack_is_known(expression: str, is_one: bool) -> None:
-    assert is_one_pass(TOKENS.findall(expression)) is is_one
-
-
-@given(
-    st.from_regex(r"a(b|\[ab\]|\[^a\]|\.| |\\d|\(|\)|\*|\+|\?){1,7}", fullmatch=True),
-    st.sampled_from(["a", "ab", "b ", "1a", "aab"]),
-)
-def test_it_takes_python_no_longer_than_the_text_is(expression: str, text: str) -> None:
-    """Were it square, it would take a minute."""
-    try:
-        compiled(expression)
-    except ValueError:
-        return
-    if is_one_pass(TOKENS.findall(expression)):
-        for _ in re.finditer(expression, text * 20_000):
-            pass
-
-
-TEXTS = (
-    b"step 1, took 0.5 s",
-    b"ab: [x]ya  cc\tdeff",
-    b"cdeab.[x]yay \xff\xe2\x96\x88 1234",
-    b"Step -1.5e+10 nan;;",
-)
-
-
-@given(
-    st.from_regex(
-        r"(a|b|\.|\\d|\\w|\\s|\\b|\[^a\]|\[0-9.\]|\^|\$|\||\(|\(\?:|\(\?P<g>|\)"
-        r"|\*|\+|\?|\*\?|\{2\}| |e){1,9}",
-        fullmatch=True,
-    ),
-    st.sampled_from(TEXTS),
-)
-def test_the_same_is_found_as_by_python(expression: str, text: bytes) -> None:
-    try:
-        ours = compiled(expression)
-    except ValueError:
-        return
-    theirs = re.compile(expression.encode(), re.MULTILINE)
-    assert ours.groups == theirs.groups
-    found = [match.span() for match in ours.finditer(text)]
-    assert found == [match.span() for match in theirs.finditer(text)]
-
-
 @pytest.mark.parametrize(
     ("expression", "literal"),
     [
@@ -243,6 +157,8 @@ def test_the_same_is_found_as_by_python(expression: str, text: bytes) -> None:
         (r"memory: (?P<value>.)|loss: ", ""),
         (r"\x1b1;3a\0a\101a (?P<value>.)", "1;3a"),
         (r"(?i:loss) (?P<value>.)", ""),
+        (r"(l)?(?(1)oss) (?P<value>.)", ""),
+        (r"(?<=loss)=(?!nan)(?P<value>.)", "="),
         (r"\d+\t(?P<value>.)", ""),
     ],
 )

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import re2
 from notice_servers import web_server
 from secret_forms import HARMLESS, secret_commands, secret_variables
 from suites import Suite
@@ -76,9 +75,8 @@ def test_no_secret_is_in_what_others_may_read(
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o044 and file != written
     }
     assert len(secrets) > 1000
-    any_of_them = re2.compile("|".join(map(re2.escape, secrets)).encode())
     for place, text in {**readable, **{str(n): one.encode() for n, one in enumerate(told)}}.items():
-        assert any_of_them.findall(text) == [], place
+        assert [secret for secret in secrets if secret.encode() in text] == [], place
     [launch] = [
         case["runs"] and case["fingerprint"]["launch"]
         for case in json.loads(files["r.json"].read_text())["cases"]

@@ -1,28 +1,27 @@
-"""Regular expressions that users declare for lines of a log: matched in linear time.
+"""Regular expressions that users declare for lines of a log.
 
-They run on RE2, which never backtracks: no expression and no log can make a reader hang. Those in
-which no engine could backtrack run on Python's, which is faster. An expression has to mean the same
-in Python's syntax, by which it is checked, and in RE2's.
+They run on Python's engine, which may try for ever where what is repeated repeats itself: such an
+expression is refused when it is declared. Reading a log has a limit of time for any other.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.contract import BrokenContractError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _REPEATS: Final = frozenset("*+?{")
 _CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL)
 _IGNORES_CASE: Final = re.compile(r"\(\?[a-z]*i")
-_FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
+_SEEN_LATE: Final = re.compile(r"\(\?[(aiLmsux-]")
+"""Flags and conditions, with which no text is easily seen."""
 
 _Span: TypeAlias = "tuple[int, int]"
 _ABSENT: Final = (-1, -1)
@@ -33,32 +32,7 @@ TOKENS: Final = re.compile(
     r"|\{[0-9]*,?[0-9]*\}[+?]?|[*+?][+?]?|.",
     re.DOTALL,
 )
-_AROUND: Final = "the text itself; what stands around a group need not belong to it"
-_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
-_TWICE: Final = "what may stand there a second time"
-_REFUSED: Final = (
-    (r"\(\?<?[=!]", "look-around", _AROUND),
-    (r"\\(?![1-3][0-7]{2})[1-9][0-9]*|\(\?P=", "a reference to a group", _TWICE),
-    (r"\(\?\(", "a condition", "alternatives: (?:…|…)"),
-    (r"\(\?>", "an atomic group", "(?:…)"),
-    (r"(?:[*+?]|\{.*\})\+", "a possessive repetition", "it without the last +"),
-    (r"\(\?#", "a comment", "it into the file, behind a #"),
-    (r"\(\?[a-z]*[aLux]", "a flag", "the expression without it; known are i, m and s"),
-    (r"\\A", r"\A", "^, the begin of a line"),
-    (r"\\Z", r"\Z", "$, the end of a line"),
-    (r"\{,.*", "a repetition without a least number", "{0,…}"),
-)
-_PLAIN: Final = re.compile(
-    r"\\[dDwWbsStnrfv]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsStnrfv]|\\[^\w\s])*\]"
-    r"|\(\?P<|\(\?:|[*+?]\??|[^\\\[{]"
-)
-_SHORT: Final = 500
-"""Characters up to which RE2 takes any expression of plain parts."""
-_GROUPS: Final = re.compile(r"\((?:\?:)?|\(\?P<|\)")
-_ATOM: Final = re.compile(
-    r"\\[dDwWsSt]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsSt]|\\[^\w\s])*\]|[^\\\[\]{}()*+?|^$]", re.DOTALL
-)
-_BYTES: Final = tuple(bytes((each,)) for each in range(256))
+_UNBOUNDED: Final = re.compile(r"[*+].?|\{[0-9]*,\}.?")
 _MARKS: Final = (
     rb"(?: {0,9}[0-9]{1,6}: "  # srun --label
     rb"|(?:\w{3} \w{3} {1,2}[0-9]{1,2} [0-9:]{8} [0-9]{4})?"  # mpirun
@@ -70,8 +44,6 @@ _MARKS: Final = (
     rb"\[[^\]\n]{0,200}\] ?)+"  # tqdm
 )
 """What launchers and bars print in front of a program's line."""
-_MAX_MATCHES_ON_A_LINE: Final = 1000
-"""Matches of a line to go through: each may look at the rest of a line that may be long."""
 
 
 class Match:
@@ -113,10 +85,7 @@ AnyMatch: TypeAlias = "Match | re.Match[bytes]"
 
 
 class Expression(Struct, frozen=True, dict=True):
-    """An expression over bytes that matches within single lines; ``^`` and ``$`` are their ends.
-
-    Lines end with a line feed. Nothing heavy is imported before the first search.
-    """
+    """An expression over bytes that is matched on single lines; ``^`` and ``$`` are their ends."""
 
     pattern: str
     groupindex: Mapping[str, int]
@@ -135,114 +104,43 @@ class Expression(Struct, frozen=True, dict=True):
         return max(texts_of(self.pattern), key=len)
 
     @cached_property
-    def _one_pass(self) -> re.Pattern[bytes] | None:
-        """What Python's engine makes of it, where that never backtracks."""
-        if not is_one_pass(TOKENS.findall(self.pattern)):
-            return None
-        return re.compile(self.pattern.encode())
+    def _compiled(self) -> re.Pattern[bytes]:
+        return re.compile(self.pattern.encode(), re.MULTILINE)
 
-    @property
-    def is_one_pass(self) -> bool:
-        """Whether Python's engine finds it without backtracking, and within single lines."""
-        return self._one_pass is not None
+    @cached_property
+    def _behind_marks(self) -> re.Pattern[bytes] | None:
+        """What finds a line's begin behind the marks that others print in front of it."""
+        if not self.pattern.startswith("^"):
+            return None
+        return re.compile(b"^%b(?:%b)" % (_MARKS, self.pattern[1:].encode()), re.MULTILINE)
 
     def search(
         self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> AnyMatch | None:
+    ) -> re.Match[bytes] | None:
         """Find the first match."""
         return next(self.finditer(text, begin, end), None)
 
     def finditer(
         self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> Iterator[AnyMatch]:
-        """Find all matches, one behind the other."""
+    ) -> Iterator[re.Match[bytes]]:
+        """Find all matches, one behind the other; without any, those behind marks."""
         end = len(text) if end is None else end
-        if self._one_pass is not None:
-            return self._one_pass.finditer(text, begin, end)
-        if self.pattern.startswith("^") and not begin:
-            return self._behind_marks(text, end)
-        return (Match(text, spans, self.groupindex) for spans in self._all(text, begin, end))
-
-    def _behind_marks(self, text: bytes | bytearray, end: int) -> Iterator[AnyMatch]:
-        """Find all matches; without any, those behind what others print where the line begins."""
-        spans = None
-        for spans in self._all(text, 0, end):
-            yield Match(text, spans, self.groupindex)
-        marks = None if spans else _marks().match(text, 0, end)
-        if marks is not None:
-            for spans in self._all(text[marks.end() : end], 0, end - marks.end()):
-                moved = [(a, b) if a < 0 else (a + marks.end(), b + marks.end()) for a, b in spans]
-                yield Match(text, moved, self.groupindex)
-
-    def _all(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[list[_Span]]:
-        match, literal = self._engine, self.literal
-        count, since = 0, begin
-        # A text is found faster than an expression; what lacks it needs no other search.
-        while text.find(literal, begin, end) >= 0:
-            spans = match(text, begin, end)
-            start, stop = spans[0]
-            if start < 0:
-                return
-            yield spans
-            begin = stop + (start == stop)
-            count += 1
-            if count == _MAX_MATCHES_ON_A_LINE:
-                if text.find(b"\n", since, begin) < 0:
-                    raise BrokenContractError(
-                        f"a line matches '{self.pattern}' more than {count} times"
-                    )
-                count, since = 0, begin
-
-    def check(self) -> None:
-        """Compile it now; ``ValueError`` where it cannot be."""
-        if self._one_pass is None:
-            self._engine  # noqa: B018 - made when asked for
-
-    @cached_property
-    def _engine(self) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
-        return _engine(self.pattern)
-
-
-@cache
-def _marks() -> re.Pattern[bytes]:
-    return re.compile(_MARKS)
-
-
-def _engine(pattern: str) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
-    """Compile for RE2: what it returns gives the spans of all and of each group, from a place on.
-
-    Raises:
-        ValueError: RE2 refuses it.
-    """
-    # The module that the package re2 wraps: its matches take half the time.
-    from re2 import _re2
-
-    options = _re2.RE2.Options()
-    # Logs are bytes, whatever is broken in them.
-    options.encoding = _re2.RE2.Options.Encoding.LATIN1
-    options.never_nl = True
-    options.log_errors = False
-    engine = _re2.RE2(b"(?m)" + pattern.encode(), options)
-    if not engine.ok():
-        said = engine.error().decode(errors="replace")
-        raise ValueError(f"{pattern!r} cannot be searched for: {said}")
-    return partial(engine.Match, _re2.RE2.Anchor.UNANCHORED)
+        found = self._compiled.finditer(text, begin, end)
+        if self._behind_marks is None:
+            return found
+        first = next(found, None)
+        if first is None:
+            return self._behind_marks.finditer(text, begin, end)
+        return chain([first], found)
 
 
 @lru_cache(maxsize=256)
 def compiled(expression: str) -> Expression:
-    """Check an expression that is matched within single lines; ``^`` and ``$`` are their ends.
+    """Check an expression that is matched on single lines; ``^`` and ``$`` are their ends.
 
     Raises:
         ValueError: It cannot be used; the message says why and begins with the expression.
     """
-    tokens = TOKENS.findall(expression)
-    for token in tokens:
-        for refused, name, remedy in _REFUSED:
-            if re.fullmatch(refused, token):
-                raise ValueError(
-                    f"{expression!r}: {name} ({token}) cannot be used here; write {remedy}"
-                )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -253,10 +151,12 @@ def compiled(expression: str) -> Expression:
         ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
         raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
-    found = Expression(expression, pattern.groupindex, pattern.groups)
-    # Python's engine is at hand, but may take for ever where what is repeated is a group.
-    search = found.finditer if _REPEATED_GROUP.search(expression) else pattern.finditer
-    if any(not match[0] for text in (b"", b"ab  1.") for match in search(text)):
+    if _nests_repetitions(TOKENS.findall(expression)):
+        raise ValueError(
+            f"{expression!r} repeats a repetition, as in (a+)+, which may take for ever on a long "
+            "line; write it without one of them, or with at most so many rounds, as in (a+){1,9}"
+        )
+    if any(not match[0] for text in (b"", b"ab  1.") for match in pattern.finditer(text)):
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
         )
@@ -265,10 +165,26 @@ def compiled(expression: str) -> Expression:
             f"{expression!r} ignores the case of letters, and has some that are not of ASCII; "
             "write both letters instead, as in [Aa]"
         )
-    if len(expression) > _SHORT or not all(map(_PLAIN.fullmatch, tokens)):
-        # RE2 has the last word; where its answer is clear, it is not even imported.
-        found.check()
-    return found
+    return Expression(expression, pattern.groupindex, pattern.groups)
+
+
+def _nests_repetitions(tokens: Sequence[str]) -> bool:
+    """Say whether a group is repeated without bound that holds a repetition without bound."""
+    holds = [False]
+    closed = False
+    for part in tokens:
+        if part == ")":
+            closed = holds.pop()
+            holds[-1] = holds[-1] or closed
+            continue
+        if _UNBOUNDED.fullmatch(part):
+            if closed:
+                return True
+            holds[-1] = True
+        if part[0] == "(":
+            holds += [False] * part.count("(")
+        closed = False
+    return False
 
 
 @cache
@@ -277,7 +193,7 @@ def texts_of(expression: str) -> tuple[bytes, ...]:
 
     Only what stands outside of groups and classes, and is not optional, is taken.
     """
-    if _FLAGS.search(expression):
+    if _SEEN_LATE.search(expression):
         return (b"",)
     runs = [""]
     depth = 0
@@ -304,66 +220,8 @@ def may_be(expression: str, group: str, text: bytes) -> bool:
         end = token.end()
         if not depth:
             break
-    group_alone = expression[begin:end]
-    if _REPEATED_GROUP.search(group_alone):
-        return _engine(f"^{group_alone}$")(text, 0, len(text))[0] != _ABSENT
     try:
-        alone = re.compile(group_alone.encode())
+        alone = re.compile(expression[begin:end].encode())
     except re.error:
         return True
     return alone.fullmatch(text) is not None
-
-
-class _Atom(Struct):
-    """One character, of a set of them; or a run of such."""
-
-    taken: frozenset[bytes]
-    may_lack: bool = False
-    may_repeat: bool = False
-
-
-def is_one_pass(tokens: Sequence[str]) -> bool:
-    """Say whether an expression, given as its tokens, is surely matched without backtracking.
-
-    Such are a fixed text with runs of characters in it, each of which ends at a character that
-    cannot belong to it: ``loss: (?P<value>[0-9.]+) ``. Where a match fails, nothing is left to be
-    tried, and none of the runs could hold the begin of another attempt.
-    """
-    atoms = _atoms(tokens)
-    if not atoms or len(atoms[0].taken) != 1 or atoms[0].may_lack or atoms[0].may_repeat:
-        return False
-    begin = atoms[0].taken
-    for position, atom in enumerate(atoms):
-        if b"\n" in atom.taken:
-            return False
-        if not (atom.may_lack or atom.may_repeat):
-            continue
-        for after in atoms[position + 1 :]:
-            if atom.taken & (after.taken | begin):
-                return False
-            if not after.may_lack:
-                break
-    return True
-
-
-def _atoms(tokens: Sequence[str]) -> list[_Atom] | None:
-    """Take an expression apart; ``None`` where there is more to it than groups of runs."""
-    atoms: list[_Atom] = []
-    in_name = closes = False
-    for part in tokens:
-        if in_name:
-            in_name = part != ">"
-        elif part in {"*", "+", "?"}:
-            if not atoms or closes:
-                return None
-            atoms[-1].may_lack = part != "+"
-            atoms[-1].may_repeat = part != "?"
-        elif _GROUPS.fullmatch(part):
-            in_name = part == "(?P<"
-        elif _ATOM.fullmatch(part) and part.isascii():
-            one = re.compile(part.encode())
-            atoms.append(_Atom(frozenset(each for each in _BYTES if one.fullmatch(each))))
-        else:
-            return None
-        closes = part == ")"
-    return atoms

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LINE_ENDS: Final = bytes.maketrans(b"\r\0\b", b"\n\n\n")
 """Makes each line's end a newline; with backspaces a bar goes back to its begin."""
+LONGEST_TEXT: Final = 64 * 1024
+"""Bytes of a line that are looked at: no expression may take for ever."""
 _ESCAPE: Final = b"\x1b"
 _SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
 
@@ -69,7 +71,12 @@ class Lines:
         return end
 
     def text(self, begin: int, end: int) -> bytes:
-        """Return what a line says; it may be shorter than the line."""
+        """Return what a line says; it may be shorter than the line.
+
+        A long one is cut at a blank, so that no number loses digits.
+        """
+        if end - begin > LONGEST_TEXT:
+            end = max(self.buffer.rfind(b" ", begin, begin + LONGEST_TEXT), begin)
         line = bytes(self.buffer[begin:end])
         return without_colours(line) if self._is_coloured else line
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.limits import limited
 from pytest_dlperf.logs.metric_numbers import Numbers
@@ -87,6 +88,8 @@ class RunNumbers:
             except OSError as error:
                 why = error.strerror or error
                 return invalid(run, f"the log cannot be read: {why} ({readable(str(path))})")
+            except BrokenContractError as error:
+                return invalid(run, f"{error.reason} ({readable(str(path))})")
             if facts.contradiction is not None:
                 return invalid(run, str(facts.contradiction))
             numbers = {each.declared.metric.name: each for each in (*scan.numbers, *keyed)}
