@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import signal
 import sys
-from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.errors import DlperfError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 FINE: Final = 0
 FAULTS: Final = 1
 """Mistakes were found."""
 MISUSE: Final = 2
 """The command was misused, or could not run."""
+_INTERRUPTED: Final = 128 + signal.SIGINT  # as shells say it
 
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "start a suite in this folder",
@@ -42,11 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 fine, 1 faults were found, 2 misuse."""
-    with _ended_by_interrupts():
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
-
-
-def _run(given: list[str]) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
     _escape_unencodable_output()
     own, for_pytest = _split(given)
     options = _parser([word for word in own if word in COMMANDS][:1]).parse_args(own)
@@ -63,27 +59,13 @@ def _run(given: list[str]) -> int:
         # The reader has gone, as head does. Without this Python complains again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULTS
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return code
 
 
 def _module(command: str) -> Any:
     return import_module(f"pytest_dlperf.command.{command}")
-
-
-@contextmanager
-def _ended_by_interrupts() -> Iterator[None]:
-    """Let SIGINT end the process: there is no state to clean up.
-
-    Python's exception gets lost if it comes while a module is imported.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # it was started with SIGINT ignored
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _escape_unencodable_output() -> None:
@@ -103,43 +85,18 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser; only the chosen subcommands get their arguments."""
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog="pytest-dlperf",
         description="Start a suite, and manage its baselines and results.",
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, help="show the version and exit")
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('pytest-dlperf')}"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         if name in chosen:
             _module(name).add_arguments(command)
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Prints errors in plain text, whatever the arguments hold, with the nearest of the choices."""
-
-    def error(self, message: str) -> NoReturn:
-        from pytest_dlperf.files.yamlfile import nearest
-        from pytest_dlperf.night.texts import plain
-
-        choice = re.search(r"invalid choice: '(.*?)'( \(choose from (.*)\))$", message)
-        if choice is not None:
-            near = nearest(choice[1], choice[3].replace("'", "").split(", "))
-            message = message.removesuffix(choice[2]) + near + choice[2]
-        super().error(plain(message))
-
-
-class _Version(argparse.Action):
-    """Shows the version, which is looked up only now."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 - argparse's own name
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print("pytest-dlperf", version("pytest-dlperf"))  # noqa: T201 - a command prints
-        parser.exit()
