@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import pwd
 import re
 import stat
 import tempfile
@@ -22,14 +21,6 @@ OWN_FOLDER: Final = ".dlperf"
 _UNFINISHED: Final = re.compile(r"\.dlperf-new-\w{8}")
 cleaned_up: Final[set[Path]] = set()
 """Folders in which this process has removed the unfinished files of killed ones."""
-
-
-def user_name(number: int) -> str:
-    """Name a user for a message, with the number."""
-    try:
-        return f"{pwd.getpwuid(number).pw_name} ({number})"
-    except KeyError:
-        return f"number {number}"
 
 
 def open_regular(path: str, flags: int) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import pwd
 import stat
 import tempfile
 import time
@@ -29,7 +30,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.files.locks import LockError, locked
-from pytest_dlperf.files.writing import user_name
 from pytest_dlperf.launch.claims import Claim, are_workers, grantable, waited_for
 from pytest_dlperf.model.errors import BrokenError
 
@@ -287,7 +287,7 @@ def _make_private(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise BrokenError(
             f"hosts cannot be leased: {folder} is not a folder of this user, but of "
-            f"{user_name(status.st_uid)}; remove it"
+            f"{_user_name(status.st_uid)}; remove it"
         )
     if stat.S_IMODE(status.st_mode) & 0o077:
         folder.chmod(0o700)
@@ -352,4 +352,12 @@ def _is_own(folder: Path, *, private: bool = False) -> bool:
 
 def _owners(places: list[Path]) -> list[str]:
     owners = {place.lstat().st_uid for place in places if place.is_symlink() or place.exists()}
-    return sorted(map(user_name, owners))
+    return sorted(map(_user_name, owners))
+
+
+def _user_name(number: int) -> str:
+    """Name a user for a message, with the number."""
+    try:
+        return f"{pwd.getpwuid(number).pw_name} ({number})"
+    except KeyError:
+        return f"number {number}"
