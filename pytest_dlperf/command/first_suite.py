@@ -19,7 +19,7 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, drafted_probe, trains_on_cpus
+from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
 from pytest_dlperf.survey.machine import is_installed
 
 if TYPE_CHECKING:
@@ -103,11 +103,8 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
         UsageError: What was found does not make a valid one.
     """
     if basis.probe is not None:
-        text = drafted_probe(basis, basis.probe)
-        has_model = basis.model is not None
-        plan.unsure += [
-            doubt for doubt in basis.probe.unsure if not (has_model and doubt.startswith("model:"))
-        ]
+        text = basis.probe.text
+        plan.unsure += basis.probe.unsure
     elif basis.command is None and basis.log is None:
         says = (
             f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be set."
@@ -137,11 +134,12 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
                 "have the trainer read it from a file on the nodes"
             )
         _add_machine(basis, system, plan)
-    elif log_file is not None:
-        add = "'arguments', script first," if system.launch is not None else "'command'"
-        plan.unsure.append(f"launch: add {add} to launch it as well")
-        if basis.base == "torchrun" or basis.base not in PRINTED_BY_US:
-            plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+    elif log_file is not None and (basis.base == "torchrun" or basis.base not in PRINTED_BY_US):
+        plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+    if system.launch is None:
+        plan.unsure.append("launch: add 'command' to launch it as well")
+    elif basis.command is None and log_file is not None:
+        plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
 
 
 def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:

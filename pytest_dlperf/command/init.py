@@ -19,7 +19,7 @@ from pytest_dlperf.command.first_suite import (
 )
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.command.training_log import identify_log, program_of, run_once
+from pytest_dlperf.command.training_log import identify_log, run_once
 from pytest_dlperf.config.extends import is_trainer, shipped_systems
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.masking.masker import MASKER
@@ -34,19 +34,12 @@ from pytest_dlperf.survey.drafting import (
 from pytest_dlperf.survey.identifying import Identification, has_flat_loss
 from pytest_dlperf.survey.machine import Machine, look_at_machine
 from pytest_dlperf.survey.own_command import read_command, with_numbers_of
-from pytest_dlperf.survey.probe_output import (
-    ProbeOutput,
-    known_probe,
-    loose_probe,
-    table_probe,
-    unread_probe,
-)
+from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 from pytest_dlperf.survey.repository import (
     commands_below,
     draws_random_data,
     is_empty,
     is_program_of,
-    may_train,
     prints_steps,
     requirements_below,
     scripts_below,
@@ -135,14 +128,6 @@ def run(options: argparse.Namespace) -> int:
         script = command.script if command is not None else None
         if read is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
             read = _trial(options, command, base, machine, plan)
-            is_training = (
-                options.trainer is not None
-                or command.launcher not in ("", "python")
-                or may_train(command.text.split(), script, Path.cwd())
-            )
-            if read is None and not is_training:
-                plan.found.append("nothing suggests a training: it is written as a probe")
-                read = unread_probe(program_of(command))
             base = _base_of_log(read) or base
             if read is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
                 _add_lines(command, plan)
@@ -207,9 +192,7 @@ def _others(places: list[str], plan: SuitePlan) -> None:
 
 def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
     found = identify_log(file)
-    probe = known_probe(file, {}) or table_probe(file, file.stem)
-    if probe is None and found is None:
-        probe = loose_probe(file, file.stem)
+    probe = known_probe(file, {})
     if probe is not None:
         plan.found.append(f"{printable(str(file))} is {probe.kind}")
         return probe
@@ -305,12 +288,13 @@ def _trial(
         plan.unsure.append(f"whether it runs here: {said}")
         return None
     if tried.probe is not None:
-        took = f"in {tried.elapsed_s:.0f} s: {tried.log}"
-        did = f"wrote {tried.probe.file}," if tried.probe.file else "printed"
-        plan.found.append(f"it {did} {tried.probe.kind}, {took}")
+        plan.found.append(f"it printed {tried.probe.kind}, in {tried.elapsed_s:.0f} s: {tried.log}")
         return tried.probe
     if tried.found is None:
-        plan.found.append(f"in what it printed no line shows a step: {tried.log}")
+        plan.found.append(
+            f"in what it printed no line shows a step: {tried.log}; of a program without steps, "
+            "declare the 'metrics'"
+        )
         return None
     plan.found.append(
         f"it printed {tried.found.kind}; {_steps(tried.found)} in {tried.elapsed_s:.0f} s: "

@@ -136,6 +136,8 @@ class LogReport(Struct, frozen=True):
             if ships in PRINTED_BY_US
             else f"have each rank print a line a step, for the format dlperf: {_LINE}",
         )
+        if trainer is None:
+            yield from self._rows("", "or, of a program without steps, declare its 'metrics'")
 
     def probe(self, head: HeadOfLog, found: ProbeOutput) -> Iterator[str]:
         """Describe what a program without steps has printed or written."""

@@ -29,12 +29,7 @@ from pytest_dlperf.night.texts import printable
 from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import Identification, identify
-from pytest_dlperf.survey.probe_output import (
-    ProbeOutput,
-    known_probe,
-    loose_probe,
-    table_probe,
-)
+from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 
 if TYPE_CHECKING:
     import argparse
@@ -107,16 +102,10 @@ def _identified(
     formats: Mapping[str, LogFormat],
     wanted: CaseHints,
 ) -> Identification | ProbeOutput | None:
-    """Find out what a log is: of a known probe, of a training, or of an unknown program."""
-    path, name = head.path, head.path.stem
+    """Find out what a log is: of a known probe, or of a training."""
     if wanted.case is not None and wanted.case.work is not None:
         return identify(head, systems, formats, wanted)
-    return (
-        known_probe(path, systems)
-        or table_probe(path, name)
-        or identify(head, systems, formats, wanted)
-        or (loose_probe(path, name) if head.trainer() is None else None)
-    )
+    return known_probe(head.path, systems) or identify(head, systems, formats, wanted)
 
 
 def _head(path: Path) -> HeadOfLog:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +21,7 @@ from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify, with_finite_loss
-from pytest_dlperf.survey.probe_output import known_probe, loose_probe, table_probe
-from pytest_dlperf.survey.repository import trains
+from pytest_dlperf.survey.probe_output import known_probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,10 +38,7 @@ _ENOUGH_SLOW_STEPS: Final = 10
 """Steps that are enough of a slow training."""
 _SLOW_AFTER_S: Final = 40.0
 _LINES_SHOWN: Final = 8
-_SHELLS: Final = ("bash", "sh", "dash", "zsh")
 """What a speed is held against, where a person or the log says it."""
-_CLOCK_TICK_S: Final = 0.02
-"""By so much a file may seem older than it is."""
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):
@@ -52,7 +47,7 @@ class TrialRun(Struct, frozen=True, kw_only=True):
     log: Path
     found: Identification | None
     probe: ProbeOutput | None
-    """What a program without steps has printed, which ended by itself."""
+    """What a known program without steps has printed, which ended by itself."""
     exit_code: int | None
     """``None`` if it was ended, as usual."""
     elapsed_s: float
@@ -145,7 +140,7 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "steps"), path]))
         environment[TRAINER] = steps
-    started, begun = time.monotonic(), time.time()
+    started = time.monotonic()
 
     def is_enough() -> bool:
         found = _identified(log)
@@ -167,39 +162,14 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         raise UsageError(f"--command: {error}") from error
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     found = _identified(log)
-    is_probe = code == 0 and text and not trains(command.script, Path.cwd())
     return TrialRun(
         log=log.relative_to(Path.cwd()),
         found=found,
-        probe=_probe(log, command, found, begun) if is_probe else None,
+        probe=known_probe(log, {}) if code == 0 and text else None,
         exit_code=code,
         elapsed_s=time.monotonic() - started,
         last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
     )
-
-
-def _probe(
-    log: Path, command: OwnCommand, found: Identification | None, begun: float
-) -> ProbeOutput | None:
-    """Recognise what a program without steps has printed, or written into a file that it names."""
-    name = program_of(command)
-    for word in as_typed(command)[1:]:
-        file = Path(word.rpartition("=")[2])
-        with suppress(OSError):
-            if file.is_file() and file.stat().st_mtime >= begun - _CLOCK_TICK_S:
-                written = table_probe(file, name) or loose_probe(file, name)
-                if written is not None:
-                    return replace(written, file=str(file))
-    probe = known_probe(log, {}) or table_probe(log, name)
-    is_unknown = found is None and HeadOfLog(log).trainer() is None
-    return probe or (loose_probe(log, name) if is_unknown else None)
-
-
-def program_of(command: OwnCommand) -> str:
-    """Return what the program of a command is called."""
-    words = as_typed(command)
-    is_shell = Path(words[0]).name in _SHELLS and len(words) > 1
-    return Path(words[1] if is_shell else command.script or words[0]).stem
 
 
 def _identified(log: Path) -> Identification | None:

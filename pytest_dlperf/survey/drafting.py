@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
@@ -75,7 +74,7 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     """Of each of them, where they were named with a number."""
     model: str | None = None
     probe: ProbeOutput | None = None
-    """What a program without steps has printed, in place of a log."""
+    """What a known program without steps has printed, in place of a log."""
     draws_random_data: bool = False
     """Whether the script does: nothing is learned of such."""
 
@@ -313,50 +312,6 @@ def _model_of(command: OwnCommand | None) -> str:
         if name and name[0].isalpha() and name not in _GENERIC:
             return name
     return "model"
-
-
-def drafted_probe(basis: DraftBasis, found: ProbeOutput) -> str:
-    """Write the system file of a program without steps."""
-    first, command = found.first, basis.command
-    if first is None:
-        return found.text
-    keys = dict(first.keys)
-    if basis.model is not None:
-        keys["model"] = basis.model
-    comments = list(first.comments)
-    launch = _probe_launch(basis)
-    if found.file:
-        place = f"{{scratch_directory}}/{Path(found.file).name}"
-        launch["command"] = [word.replace(found.file, place) for word in launch["command"]]
-        keys["log"] = {"file": place}
-        comments = []
-    if launch:
-        keys["launch"] = launch
-    topologies = _topologies(basis, {}) if command is not None else first.case["topologies"]
-    source = command.text if command is not None else "its output"
-    return replace(
-        first,
-        comments=[f"Made by 'pytest-dlperf init' from {source}.", *comments],
-        keys=keys,
-        case={"topologies": topologies[:1]},
-        unsure={k: why for k, why in first.unsure.items() if k != "model" or basis.model is None},
-    ).text()
-
-
-def _probe_launch(basis: DraftBasis) -> dict[str, Any]:
-    """Say how it is started: as typed, but for what a launcher says of nodes."""
-    command = basis.command
-    if command is None:
-        return {}
-    words = [word.replace("{", "{{").replace("}", "}}") for word in _typed(command)]
-    start = _STARTS.get(command.launcher, ())
-    if command.launcher == "python":
-        words = [*start, *words[1:]]
-    elif start and command.script in words:
-        words = [*start, *words[words.index(command.script) :]]
-    on_cpus = {"devices": "cpu"} if trains_on_cpus(basis) else {}
-    environment = {"environment": command.environment} if command.environment else {}
-    return {**on_cpus, "command": words, **environment}
 
 
 def _typed(command: OwnCommand) -> list[str]:

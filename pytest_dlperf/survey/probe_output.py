@@ -1,6 +1,6 @@
-"""Recognise what a program without steps prints or writes: sizes in a table, JSON, a last number.
+"""Recognise what a probe prints or writes: one of the project, one that ships, a serving benchmark.
 
-Each proposal is a system file that was tried: its metrics are what it reads from this very output.
+Each system was tried: its metrics are what it reads from this very output.
 """
 
 from __future__ import annotations
@@ -13,44 +13,40 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.extends import comment_of, shipped_systems
+from pytest_dlperf.config.extends import comment_of, is_trainer, shipped_systems
 from pytest_dlperf.config.systems import system_of_text
-from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus, with_members
 from pytest_dlperf.survey.first_system import FirstSystem
-from pytest_dlperf.survey.numbers_in_lines import known_forms, last_numbers
-from pytest_dlperf.survey.printed_numbers import Proposal, documents, id_word, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.model.metric import Metric
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A longer output is that of something else."""
+_SERVED: Final = (
+    ("Output token throughput (tok/s)", "output_throughput", "tokens/s", "higher"),
+    ("Median TTFT (ms)", "ttft_p50", "ms", "lower"),
+    ("P99 TTFT (ms)", "ttft_p99", "ms", "lower"),
+    ("Median TPOT (ms)", "tpot_p50", "ms", "lower"),
+    ("Successful requests", "completed", "requests", "higher"),
+)
+"""What the benchmarks of vLLM and SGLang print, by the names of the systems that ship for them."""
 
 
 class ProbeOutput(Struct, frozen=True, kw_only=True):
-    """What an output is, and the system file that reads it."""
+    """What an output is, and the system that reads it."""
 
     kind: str
     system: System
     run: Run
-    first: FirstSystem | None = None
-    """The file, where it is made for this output."""
-    example: str = ""
-    """The file, where it extends a system that ships."""
+    text: str = ""
+    """A first system file; empty where the system is one of the project's."""
     unsure: tuple[str, ...] = ()
-    file: str = ""
-    """The argument that names it, where the program writes it instead of printing it."""
-
-    @property
-    def text(self) -> str:
-        """The file; empty where the system is one of the project's."""
-        return self.example if self.first is None else self.first.text()
 
     @property
     def metrics(self) -> Sequence[Metric]:
@@ -67,29 +63,24 @@ def known_probe(path: Path, systems: Mapping[str, System]) -> ProbeOutput | None
             return ProbeOutput(kind=f"as {system.id} reads it", system=system, run=run)
     printed = path.read_bytes().lower()
     # Of two that write the same keys, it is the one that the output names.
-    names = sorted(shipped_systems(), reverse=True)
+    names = [name for name in sorted(shipped_systems(), reverse=True) if not is_trainer(name)]
     names.sort(key=lambda name: _word(name) not in printed)
     for name in names:
-        if (probe := _shipped_probe(name)) is None:
-            continue  # a training
-        text, system = probe
+        text, system = _shipped_probe(name)
         if (run := _read(path, system)) is not None:
             return ProbeOutput(
                 kind=f"the output of {name}, which ships",
                 system=system,
                 run=run,
-                example=text,
+                text=text,
                 unsure=("what follows 'extends' is an example: model, axes and topologies",),
             )
-    return None
+    return _serving_benchmark(path) if b"serving benchmark result" in printed else None
 
 
 @cache
-def _shipped_probe(name: str) -> tuple[str, System] | None:
-    """Return a file that extends a probe that ships, and its system; ``None`` of a training."""
-    shipped = shipped_systems()[name].read_text(encoding="utf-8")
-    if re.search(r"^(?:window|unit):", shipped, re.MULTILINE):
-        return None
+def _shipped_probe(name: str) -> tuple[str, System]:
+    """Return a file that extends a probe that ships, and its system."""
     text = (
         f"# Made by 'pytest-dlperf' from the example of 'pytest-dlperf systems {name}',\n"
         f"# which says what has to be set.\n{comment_of(name)[1]}"
@@ -101,79 +92,35 @@ def _word(system: str) -> bytes:
     return system.partition("_")[0].encode()
 
 
-def table_probe(path: Path, name: str) -> ProbeOutput | None:
-    """Recognise a table with a row for each size, below a line that names its columns."""
-    return _proposed(path, name, tables)
-
-
-def loose_probe(path: Path, name: str) -> ProbeOutput | None:
-    """Recognise JSON, and numbers with a name or alone at the end of an output.
-
-    ``name`` is what the program is called.
-    """
-    ways = (documents, known_forms, last_numbers)
-    return next(filter(None, (_proposed(path, name, way) for way in ways)), None)
-
-
-def unread_probe(name: str) -> ProbeOutput:
-    """Draft the probe of a program whose number nobody has seen."""
-    doubt = "have it print such a line, or say which one to read"
-    unsure = {"model": "what ids call it", "metrics.result.record": doubt}
-    record = r"^result\s+(?P<value>[-+.,0-9A-Za-z]+)"
+def _serving_benchmark(path: Path) -> ProbeOutput | None:
+    """Read the table that a serving benchmark prints; the systems that ship read what it writes."""
+    printed = path.read_text(encoding="utf-8", errors="replace")
+    by_sglang = re.search(r"^Backend: +sglang", printed, re.MULTILINE)
+    name = "sglang_bench" if by_sglang else "vllm_bench"
+    metrics = {}
+    for label, metric, unit, better in _SERVED:
+        record = f"^{re.escape(label).replace(chr(92) + ' ', ' ')}: +(?P<value>[0-9.]+)"
+        if re.search(record, printed, re.MULTILINE):
+            metrics[metric] = {"record": record, "unit": unit, "better": better}
+    if not metrics:
+        return None
     first = FirstSystem(
-        comments=(),
-        keys={
-            "framework": id_word(name),
-            "model": "probe",
-            "metrics": {"result": {"record": record, "unit": "s", "better": "lower"}},
-        },
+        comments=[f"A system that ships starts the server too: pytest-dlperf systems {name}"],
+        keys={"framework": name.partition("_")[0], "model": "bench", "metrics": metrics},
         case={"topologies": ["1n1g"]},
-        unsure=unsure,
+        unsure={"model": "what ids call it"},
     )
     system = system_of_text(first.text(), Path("new.yaml").absolute(), BUILTIN_FORMATS)
-    said = tuple(f"{key.removeprefix('metrics.')}: {why}" for key, why in unsure.items())
-    run = Run(run=1, status=RunStatus.INVALID)
-    return ProbeOutput(kind="no number", system=system, run=run, first=first, unsure=said)
-
-
-# ------------------------------------------------------------------------- try what is proposed
-
-
-def _proposed(
-    path: Path, name: str, propose: Callable[[str], Iterator[Proposal]]
-) -> ProbeOutput | None:
-    if path.stat().st_size > MAX_BYTES:
-        return None
-    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\r\n", "\n")
-    for proposal in propose(text):
-        unsure = {"model": "what ids call it", **proposal.unsure}
-        first = FirstSystem(
-            comments=proposal.comments,
-            keys={
-                "framework": id_word(name) or "own",
-                "model": "probe",
-                "metrics": proposal.metrics,
-            },
-            case={"topologies": ["1n1g"]},
-            unsure=unsure,
-        )
-        found = _tried(path, first.text())
-        if found is not None:
-            said = (f"{key.removeprefix('metrics.')}: {why}" for key, why in unsure.items())
-            return ProbeOutput(
-                kind=proposal.kind, system=found[0], run=found[1], first=first, unsure=tuple(said)
-            )
-    return None
-
-
-def _tried(path: Path, text: str) -> tuple[System, Run] | None:
-    """Read the output as a file says; ``None`` where one of its metrics is not there."""
-    try:
-        system = system_of_text(text, path.with_name("new.yaml").absolute(), BUILTIN_FORMATS)
-    except YamlError:
-        return None
     run = _read(path, system)
-    return None if run is None else (system, run)
+    if run is None:
+        return None
+    return ProbeOutput(
+        kind=f"what {name} prints",
+        system=system,
+        run=run,
+        text=first.text(),
+        unsure=tuple(f"{key}: {why}" for key, why in first.unsure.items()),
+    )
 
 
 def _read(path: Path, system: System) -> Run | None:

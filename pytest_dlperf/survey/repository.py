@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,7 @@ from msgspec import Struct
 from pytest_dlperf.formats.meanings import vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 _FILES: Final = 2000
 _LARGEST: Final = 1 << 18
@@ -69,10 +68,6 @@ PROGRAMS: Final[Mapping[str, str]] = {
     "maxtext": "maxtext",
 }
 """The programs of systems that ship, by a part of their names."""
-_TRAINS: Final = re.compile(r"\.backward\(|optimizer|optim\.|\.fit\(|Trainer\(|\.grad\b")
-_TRAINING_WORDS: Final = re.compile(
-    r"(?<![a-z])(?:pre)?train(?:er|ing)?(?![a-z])|fine_?tun|(?<![a-z])sft(?![a-z])", re.IGNORECASE
-)
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
 _RANDOM_DATA: Final = re.compile(
     r"\b(?:torch|np|numpy|random|rng|generator)\.(?:random\.)?(?:randn?|randint|normal)\("
@@ -210,22 +205,6 @@ def prints_steps(script: str | None, folder: Path) -> bool:
     """Tell whether a script has the package print its steps already."""
     text = _source(script, folder) if script is not None else None
     return text is not None and _STEPS_ARE_PRINTED.search(text) is not None
-
-
-def trains(script: str | None, folder: Path) -> bool:
-    """Tell whether a script trains, as far as its text says."""
-    text = _source(script, folder) if script is not None else None
-    return text is not None and _TRAINS.search(text) is not None
-
-
-def may_train(words: Sequence[str], script: str | None, folder: Path) -> bool:
-    """Tell whether a command without a launcher may train: by its words, or by files it names."""
-    named = (folder / word for word in words)
-    texts = [_text(file) for file in named if os.path.isfile(file)]  # noqa: PTH113 - a word may be no path
-    texts += filter(None, [_source(script, folder) if script is not None else None])
-    return any(_TRAINING_WORDS.search(text) for text in (*words, *texts)) or any(
-        _TRAINS.search(text) or _STARTS.search(text) or _system_of_text(text) for text in texts
-    )
 
 
 def draws_random_data(script: str | None, folder: Path) -> bool:
