@@ -78,15 +78,14 @@ def past(nights_ago: int, commit: str) -> PastNight:
     return PastNight(at=(TONIGHT - timedelta(days=nights_ago)).isoformat(), commit=commit)
 
 
-def explained(since: int, *differences: Difference, unmeasured: int = 0) -> Explanation:
+def explained(since: int, *differences: Difference) -> Explanation:
     """Why a number moved so many nights ago."""
-    last_good = since + 1 + unmeasured
+    last_good = since + 1
     return Explanation(
         since=past(since, "1a2b3c4d5e6f"),
         last_good=past(last_good, "77aa00bb11cc"),
         nights=last_good,
         nights_at_level=since + 1,
-        unmeasured_nights=unmeasured,
         differences=differences,
     )
 
@@ -128,7 +127,7 @@ def _explained(result: CaseResult) -> CaseResult:
         why = explained(0, XLA)
     elif result.case.id.startswith("paddle-resnet50-fp32-b128"):
         hosts = [HOSTS] if result.case.topology.nodes == len(FOUR) else []
-        why = explained(3, ALGORITHM, *hosts, NCCL, unmeasured=1)
+        why = explained(3, ALGORITHM, *hosts, NCCL)
     else:
         why = explained(9)
     passed = (Verdict.PASS, Verdict.NO_BASELINE, Verdict.SKIPPED)

@@ -83,24 +83,6 @@ def test_what_passes_again_says_since_when_it_was_red() -> None:
     assert f"passes again, was red since Tuesday 2026-11-17: {case_id(501)}, {case_id(502)}" in text
 
 
-def test_a_drift_that_is_an_alarm_is_told_once() -> None:
-    why = replace(SINCE_TUESDAY, is_gradual=True)
-    result = moved_case(case_id(1), -9.9, why)
-    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-14.0, percent_per_week=-3.0)
-    series = Series(
-        case_id=case_id(1),
-        metric="throughput",
-        unit="images/s",
-        better=Better.HIGHER,
-        reference_topology=None,
-        cluster="office",
-        estimator="steady",
-    )
-    text = tell(make.session(result), drifts=[(series, drift)]).text
-    assert "drifting since Tuesday" in text
-    assert "-14.0 %" not in text
-
-
 def test_a_single_loss_is_told_in_full() -> None:
     brief = tell(
         make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 import results_makers as make
-from explained import DELAY, MONDAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
+from explained import MONDAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
 from msgspec.structs import replace
 
 from pytest_dlperf.history.series import CaseHistory, Drift
@@ -73,8 +73,6 @@ def memory_case(batch: int) -> CaseResult:
          "2 of 3 cases pass; 1 got faster, +9.9 %"),
         ([make.unmeasured_case(case_id(1), Verdict.HUNG, "no step"), memory_case(2)],
          "1 of 2 cases got worse, +6.0 %; 1 hung"),
-        ([moved_case(case_id(1), -21.1, replace(SINCE_TUESDAY, is_gradual=True)), *passing(1)],
-         "1 of 2 cases drifted slower since Tuesday, -21.1 %"),
         ([make.unmeasured_case(case_id(1), Verdict.FAILED, "exit code 1")],
          "nothing was measured: the only case failed"),
         ([moved_case(case_id(1), -9.9, NOTED), moved_case(case_id(2), -8.0)],
@@ -278,16 +276,6 @@ def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
     assert list(map(str, delay.sides)) == ["not set", "not set", "1000"]
     assert str(delay.blame) == "came with the loss"
     assert [row.line.pieces[0].role for row in table.rows] == [Role.CODE] * len(table.rows)
-
-
-def test_what_has_changed_again_since_the_first_bad_night_is_told_in_a_column() -> None:
-    moved = replace(TORCH, first_bad="2.14rc1")
-    loss = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, differences=(DELAY, moved)))
-    (table,) = CaseText(loss, make.STARTED).differences
-    assert table.sides == ("accepted", "last good", "then", "tonight")
-    assert [list(map(str, row.sides)) for row in table.rows] == [
-        ["not set", "not set", "unknown", "1000"], ["2.12", "2.13", "2.14rc1", "2.14"]
-    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------- pieces

@@ -50,8 +50,6 @@ def refused(why: str, remedy: str | None = None) -> CaseResult:
     [
         (lost(DELAY, TORCH), "look first at --step-delay-ms: it came with the loss, nothing else"),
         (lost(DELAY, COMMIT), "look first at --step-delay-ms: it came with the loss"),
-        (lost(NEW_TORCH, replace(COMMIT, changes_nothing=True)),
-         "look first at software torch: it came with the loss, nothing else"),
         (lost(COMMIT), "look first at commit of suite: it came with the loss, nothing else"),
         (lost(COMMIT, commits=(LOADER,)),
          ("look first at commit 1a2b3c4 of suite, Chen Wei: Save metrics: "

@@ -7,10 +7,8 @@ night for the last time. Only sessions before tonight's count, even if that is i
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import date, timedelta
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,11 +18,9 @@ from pytest_dlperf.history.levels import (
     SessionPoint,
     days_between,
     has_moved,
-    start_of_drift,
     start_of_level,
 )
 from pytest_dlperf.history.nights import (
-    hosts_of,
     judged_sessions,
     machines_of,
     nights_of,
@@ -42,6 +38,7 @@ from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+    from datetime import date
 
     from pytest_dlperf.history.series import JudgedSession, Night, Series
     from pytest_dlperf.history.store import History
@@ -49,11 +46,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.commits import CommitRange
     from pytest_dlperf.model.judgement import Difference, Judgement
     from pytest_dlperf.model.measurement import Measurement
-
-_MIN_NIGHTS_FOR_WEEKDAYS: Final = 10
-"""Fewer nights do not show which days of the week have one."""
-_NIGHTS_FOR_ROTATION: Final = 15
-"""So many nights before a change show whether hosts rotate; one change of hosts in three does."""
 
 
 class Tonight(Struct, frozen=True, kw_only=True):
@@ -84,18 +76,13 @@ class Subject(Struct, frozen=True, kw_only=True):
 class _Change(NamedTuple):
     """When a number changed: the last good session, the first one after, the dates since.
 
-    ``red`` are the sessions right before ``since`` that were red, the last one first, and
-    ``before`` is the last of them whose number shows that it was bad in another way. Of what came
-    little by little, ``last_passed`` is the last session since then that was not red.
+    ``red`` are the sessions right before ``since`` that were red, the last one first.
     """
 
     last_good: SessionPoint | None
     since: SessionPoint | None
     dates: frozenset[date] = frozenset()
-    is_gradual: bool = False
     red: tuple[SessionPoint, ...] = ()
-    before: SessionPoint | None = None
-    last_passed: SessionPoint | None = None
 
 
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
@@ -194,20 +181,6 @@ class _Search:
                 is_right_before = False
         return accepted, tuple(red)
 
-    def _hosts_rotate(self, since: SessionPoint | None) -> bool:
-        """Whether the nights before the change ran on other hosts again and again."""
-        if self._history is None:
-            return False
-        prints = [
-            night.fingerprint
-            for night in self._judged
-            if night.fingerprint is not None and (since is None or night.began < since.began)
-        ][:_NIGHTS_FOR_ROTATION]
-        named = hosts_of(self._history, prints)
-        hosts = [set(named[each]) for each in prints if each in named]
-        changes = sum(one != other for one, other in pairwise(hosts))
-        return changes > 1 and 3 * changes >= len(hosts) - 1
-
     # -------------------------------------------------------------- when a number moved
 
     def _change_of_level(self) -> _Change:
@@ -224,25 +197,13 @@ class _Search:
         if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
             last_good, red = self._before(self._now, good, comparable)
             return _Change(last_good, None, red=red)
-        start = start_of_drift([*known, self._now], levels)
-        is_gradual = start is not None
-        if start is None:
-            start = start_of_level(known, levels)
-        after = [*known[start:], self._now]
+        after = [*known[start_of_level(known, levels) :], self._now]
         last_good, red = self._before(after[0], good, comparable)
-        measured = [one for one in red if one.measurement_id in comparable]
-        if any(map(levels.is_tonights, measured)):
-            measured = []  # one fault whose numbers scatter
-        passed = (one for one in self._judged if one.is_whole and not one.is_red)
-        last_passed = next(passed, None) if is_gradual else None
         return _Change(
-            last_passed=last_passed and self._session(last_passed),
             last_good=last_good,
             since=after[0],
-            dates=frozenset(one.day for one in after if is_gradual or levels.is_tonights(one)),
-            is_gradual=is_gradual,
+            dates=frozenset(one.day for one in after if levels.is_tonights(one)),
             red=red,
-            before=next(iter(measured), None),
         )
 
     def _comparable_sessions(self) -> list[SessionPoint]:
@@ -309,9 +270,7 @@ class _Search:
             if is_skipped:
                 return _Change(None, None)
         last_good, red = self._before(since, accepted)
-        # Where it broke before as well, that may have been the same.
-        before = red[0] if red and all(one.median is not None for one in red) else None
-        return _Change(last_good, since, dates=frozenset(dates), red=red, before=before)
+        return _Change(last_good, since, dates=frozenset(dates), red=red)
 
     # ---------------------------------------------------------------- the explanation
 
@@ -336,13 +295,8 @@ class _Search:
             )
         elif since is not None:
             since_night, on_since = self._past_night(since)
-        on_first_red = on_before = None
-        # What made a number worse before has not made it better.
-        is_gain = self._judgement.verdict is Verdict.IMPROVED
         if red:
-            red_night, on_first_red = self._past_night(red[-1])
-        if (before := red[0] if red and is_gain else change.before) is not None:
-            _, on_before = self._past_night(before)
+            red_night, _ = self._past_night(red[-1])
         accepted = None
         if acceptance is not None and baseline is not None:
             accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
@@ -350,43 +304,32 @@ class _Search:
         sides = Sides(
             accepted=accepted,
             last_good=on_good,
-            first_bad=None if is_gain else on_first_red,
-            before=on_before,
             since=on_since,
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
-        # One fault that scatters began with its first red night.
-        is_one = before is None and all(one.median is not None for one in red)
-        ended = sides.first_bad if is_one and sides.first_bad is not None else sides.since
         is_hosts = self._subject.has_unfit_hosts and self._judgement.verdict.has_no_number
-        found = () if is_hosts else differences_of(sides, hosts_rotate=self._hosts_rotate(since))
+        found = () if is_hosts else differences_of(sides)
         return Explanation(
             since=since_night,
             red_since=red_night,
-            is_further=before is not None,
             last_good=good_night,
-            last_passed=change.last_passed and self._past_night(change.last_passed)[0],
             nights=days_between(last_good, now) if last_good is not None else None,
             nights_at_level=len(change.dates) or 1,
-            or_earlier=self._may_be_earlier(change),
-            unmeasured_nights=self._unmeasured_nights(change),
-            is_gradual=change.is_gradual,
             differences=found,
-            commits=() if change.is_gradual else tuple(self._commits(found, on_before, ended)),
+            commits=tuple(self._commits(found, on_since)),
         )
 
     def _commits(
-        self, differences: Iterable[Difference], before: MeasuredOn | None, ended: MeasuredOn | None
+        self, differences: Iterable[Difference], since: MeasuredOn | None
     ) -> Iterator[CommitRange]:
         """Yield the commits that came with the change, of each checkout."""
         measurement = self._subject.measurement
         checkouts = {SUITE: self._tonight.checkout}
         checkouts.update(measurement.checkouts if measurement else {})
-        begin, end = (side.all_commits if side else {} for side in (before, ended))
+        ends = since.all_commits if since else {}
         for one in differences:
-            first, last = begin.get(one.name) or one.last_good, end.get(one.name) or one.tonight
-            is_suspect = one.came_with_it and not one.changes_nothing
-            if one.kind is DifferenceKind.COMMIT and is_suspect and first and last:
+            first, last = one.last_good, ends.get(one.name) or one.tonight
+            if one.kind is DifferenceKind.COMMIT and one.came_with_it and first and last:
                 found = commits_between(checkouts, one.name, first, last)
                 if found is not None:
                     yield found
@@ -400,13 +343,6 @@ class _Search:
             at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median
         )
         return night, MeasuredOn.of_night(fingerprint, origin.commit)
-
-    def _may_be_earlier(self, change: _Change) -> bool:
-        """Whether the history begins after the last good night, and with the change."""
-        since, good = change.since, change.last_good
-        if since is None or good is None or since.measurement_id is None:
-            return False
-        return not self._is_seamless(good, since)
 
     def _is_seamless(self, last_good: SessionPoint | None, other: SessionPoint) -> bool:
         """Whether the history would have the nights between the last good session and another."""
@@ -423,26 +359,3 @@ class _Search:
             return []
         starts = starts_of(self._history, self._series, until=until.began)
         return sorted({day_of(started, self._now.started) for started in starts})
-
-    def _unmeasured_nights(self, change: _Change) -> int:
-        """Count nights without the metric between both, where the cluster's nights come daily.
-
-        Days of the week without nights, those before the history begins, and red nights with a
-        number do not count.
-        """
-        last_good, since = change.last_good, change.since
-        if last_good is None or since is None:
-            return 0
-        gap = days_between(last_good, since)
-        if gap <= 1:
-            return 0
-        nights = self._days(until=since)
-        gaps = [(after - before).days for before, after in pairwise(nights)]
-        if not gaps or median(gaps) > 1:
-            return 0
-        usual = set(range(7))
-        if len(nights) >= _MIN_NIGHTS_FOR_WEEKDAYS:
-            usual = {night.weekday() for night in nights}
-        between = {last_good.day + timedelta(days) for days in range(1, gap)}
-        between -= {one.day for one in change.red if one.median is not None}
-        return sum(day >= nights[0] and day.weekday() in usual for day in between)

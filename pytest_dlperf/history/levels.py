@@ -1,13 +1,12 @@
-"""When a number came to its level, by the sessions before: at once, or little by little."""
+"""When a number came to its level, by the sessions before."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.history.series import Day
-from pytest_dlperf.history.trends import drift_of, level_began
+from pytest_dlperf.history.trends import level_began
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.statistics import difference_percent, median
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 _MIN_CHANGE: Final = 0.01
 """An inconclusive number that is nearer to its reference, as a part of that, has not changed."""
-_MIN_DRIFT_SHARE: Final = 0.5
-"""A drift that makes less of tonight's difference does not explain it."""
 
 
 class SessionPoint(NamedTuple):
@@ -79,27 +76,6 @@ def start_of_level(known: Sequence[SessionPoint], levels: Levels) -> int:
     first = max(day - 1, 0)
     around = [one.median or 0.0 for there in days[first : day + 1] for one in there]
     return sum(map(len, days[:first])) + levels.start(around)
-
-
-def start_of_drift(sessions: Sequence[SessionPoint], levels: Levels) -> int | None:
-    """Index of the session from which the number has drifted; ``None`` where it came at once."""
-    days = _by_date(sessions)
-    drift = drift_of(
-        [
-            Day(
-                index=0,
-                started=there[0].started,
-                began=there[0].began,
-                median=_median_of(there),
-                runs=0,
-            )
-            for there in days
-        ]
-    )
-    whole = difference_percent(levels.tonight, levels.reference)
-    if drift is None or drift.percent / whole < _MIN_DRIFT_SHARE:
-        return None
-    return sum(map(len, days[: -drift.nights]))
 
 
 def _by_date(sessions: Iterable[SessionPoint]) -> list[list[SessionPoint]]:

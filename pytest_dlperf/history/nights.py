@@ -21,7 +21,7 @@ from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import Origin, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_dlperf.history.store import History
 
@@ -235,13 +235,6 @@ def machines_of(history: History, fingerprints: Iterable[int | None] | None = No
     Fingerprints without facts of a machine are left out.
     """
     return _facts_of(history, "machine", dict[str, str], fingerprints)
-
-
-def hosts_of(
-    history: History, fingerprints: Iterable[int | None]
-) -> Mapping[int | None, Sequence[str]]:
-    """Read the names of hosts by the id of a fingerprint; those without are left out."""
-    return _facts_of(history, "hosts", list[str], fingerprints)
 
 
 def _facts_of(

@@ -114,7 +114,6 @@ class JudgedSession(NamedTuple):
     measurement_id: int
     broken: int
     verdict_word: str | None
-    fingerprint: int | None = None
 
     @property
     def is_red(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from pytest_dlperf.model.command_lines import side_by_side
 from pytest_dlperf.model.judgement import SUITE, Difference, DifferenceKind
@@ -28,7 +28,6 @@ _KINDS: Final = (
     DifferenceKind.MACHINE,
     DifferenceKind.HOSTS,
 )
-_OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _STACK: Final = re.compile(
     r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
@@ -38,8 +37,6 @@ _STACK: Final = re.compile(
 _FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")
 _MIN_VALUES_SET_EACH_NIGHT: Final = 3
 """A setting with so many values is set anew each night, as the number of a job is."""
-_DIGEST: Final = re.compile(r"(?<=\*\*\*)([0-9a-f]{4})[0-9a-f]{4}")
-"""What stands for a value that is not shown: the key's name, and the digest."""
 _SHORT_COMMIT: Final = 12
 _MAX_HOSTS_NAMED: Final = 4
 
@@ -81,28 +78,13 @@ class _Sides(Struct, frozen=True):
     name: str
     accepted: str | None
     last_good: str | None
-    first_bad: str | None
-    before: str | None
     since: str | None
     tonight: str | None
 
     @property
     def came_with_it(self) -> bool:
         """Whether it changed when the number did, and has not been changed back since."""
-        is_new = _differ(self.last_good, self.tonight)
-        if self.before is not None:
-            return is_new and _differ(self.before, self.since)
-        return is_new and (self._came_first or _differ(self.last_good, self.since))
-
-    @property
-    def came_earlier(self) -> bool:
-        """Whether it came with what was wrong before, and explains that alone."""
-        is_new = _differ(self.last_good, self.tonight)
-        return is_new and not self.came_with_it and _differ(self.last_good, self.before)
-
-    @property
-    def _came_first(self) -> bool:
-        return _differ(self.last_good, self.first_bad)
+        return _differ(self.last_good, self.tonight) and _differ(self.last_good, self.since)
 
     @property
     def suspicion(self) -> int | None:
@@ -110,16 +92,12 @@ class _Sides(Struct, frozen=True):
         from_accepted = _differ(self.accepted, self.tonight)
         if self.came_with_it:
             # A number as good as accepted was once measured with what is there tonight.
-            if self.accepted == self.tonight:
-                return 2
-            return 0 if self._came_first or self.before is not None else 1
-        if self.came_earlier:
-            return 3
+            return 1 if self.accepted == self.tonight else 0
         if _differ(self.last_good, self.tonight):
-            return 5  # only after the number had changed
+            return 3  # only after the number had changed
         if from_accepted:
             # What was there on a good night is hardly to blame.
-            return 4 if self.last_good is None else 6
+            return 2 if self.last_good is None else 4
         return None
 
     @property
@@ -130,13 +108,11 @@ class _Sides(Struct, frozen=True):
             is_firmware = self.name in _FIRMWARE
             return kind, 2 if is_firmware else 0 if _STACK.fullmatch(self.name.lower()) else 1
         # A side without the thing has no value of it.
-        sides = {self.accepted, self.last_good, self.first_bad, self.since, self.tonight}
+        sides = {self.accepted, self.last_good, self.since, self.tonight}
         seen = sides - {None, ABSENT}
         if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _MIN_VALUES_SET_EACH_NIGHT:
             return _KINDS.index(DifferenceKind.COMMIT), 2
-        # What had changed since the number was accepted, and did no harm, is less of a suspect.
-        moved_before = self.kind is DifferenceKind.COMMIT and _differ(self.accepted, self.last_good)
-        return kind, int(moved_before)
+        return kind, 0
 
     def difference(self) -> Difference:
         return Difference(
@@ -144,91 +120,43 @@ class _Sides(Struct, frozen=True):
             name=self.name,
             accepted=self.accepted,
             last_good=self.last_good,
-            first_bad=self.first_bad,
             tonight=self.tonight,
             came_with_it=self.came_with_it,
-            came_earlier=self.came_earlier,
         )
-
-
-class _Innocent(_Sides, frozen=True):
-    """A thing that may differ, and is not to blame."""
-
-    @property
-    def came_with_it(self) -> bool:
-        return False
-
-    @property
-    def came_earlier(self) -> bool:
-        return False
 
 
 class Sides(Struct, frozen=True, kw_only=True):
     """The nights that are compared; ``None`` where there is none, or nothing is known of it.
 
-    ``since`` is the first night at tonight's level, ``first_bad`` the first that was not good:
-    another one where the number was bad in another way before; both are tonight where ``None``.
-    ``before`` is the night before ``since`` where that was not good either, at another level, which
-    what it had explains.
+    ``since`` is the first night at tonight's level; tonight where ``None``.
     """
 
     accepted: MeasuredOn | None = None
     last_good: MeasuredOn | None = None
-    first_bad: MeasuredOn | None = None
-    before: MeasuredOn | None = None
     since: MeasuredOn | None = None
     tonight: MeasuredOn
 
     @property
     def in_order(self) -> tuple[MeasuredOn, ...]:
         """All of them, as ``_Sides`` has them."""
-        unknown, since = MeasuredOn(), self.since or self.tonight
-        sides = (self.accepted, self.last_good, self.first_bad or since, self.before)
-        return (*(side or unknown for side in sides), since, self.tonight)
+        sides = (self.accepted, self.last_good, self.since or self.tonight, self.tonight)
+        return tuple(side or MeasuredOn() for side in sides)
 
 
-def differences_of(sides: Sides, *, hosts_rotate: bool = False) -> tuple[Difference, ...]:
+def differences_of(sides: Sides) -> tuple[Difference, ...]:
     """Return what differs, the most suspicious first.
 
-    What came with the change comes before what was different before; of that, where no night
-    before the change tells more, what came with the first bad night before the rest. Then changes
-    by hand come before software, software before machines and these before hosts. Hosts that
-    ``hosts_rotate`` from night to night do not count, and the suite's commit comes last where it is
-    known to change nothing. A fact that a side does not know is not a difference.
+    What came with the change comes before what was different before. Then changes by hand come
+    before software, software before machines and these before hosts. A fact that a side does not
+    know is not a difference.
     """
     found = [one for one in _things(sides.in_order) if one.suspicion is not None]
-    is_idle = _has_idle_suite(sides, found)
-    if hosts_rotate:
-        found = [one for one in found if one.kind is not DifferenceKind.HOSTS]
-    found.sort(key=lambda one: (one.suspicion, is_idle and one.difference().is_suite, one.place))
-    every = (one.difference() for one in found)
-    return tuple(replace(one, changes_nothing=is_idle and one.is_suite) for one in every)
-
-
-def _has_idle_suite(sides: Sides, found: Iterable[_Sides]) -> bool:
-    """Whether a new commit of the suite is known to change neither the launch nor trained code."""
-    known = [side for side in (sides.last_good, sides.since or sides.tonight) if side is not None]
-    return (
-        all(side.launch and side.commits for side in (*known, sides.tonight))
-        and not any(_runs_suite(side) for side in known)
-        and not any(one.kind in _OF_LAUNCH and one.came_with_it for one in found)
-    )
-
-
-def _runs_suite(side: MeasuredOn) -> bool:
-    own, *others = (
-        _short(one).partition("+")[0] for one in (side.commit or "", *side.commits.values())
-    )
-    return own in others
+    found.sort(key=lambda one: (one.suspicion, one.place))
+    return tuple(one.difference() for one in found)
 
 
 def _differ(one: str | None, other: str | None) -> bool:
-    if one is None or other is None:
-        return False
-    # Nothing can be said of digests of different keys.
-    if set(_DIGEST.findall(one)) != set(_DIGEST.findall(other)):
-        one, other = _DIGEST.sub("", one), _DIGEST.sub("", other)
-    return one != other
+    return None not in (one, other) and one != other
 
 
 # ----------------------------------------------------------------------- thing by thing
@@ -242,9 +170,7 @@ def _things(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
         DifferenceKind.MACHINE,
         [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides],
     )
-    names = [side.hosts for side in sides]
-    kind = _Sides if _may_blame(*names) else _Innocent
-    yield kind(DifferenceKind.HOSTS, "hosts", *_hosts(names))
+    yield _Sides(DifferenceKind.HOSTS, "hosts", *_hosts([side.hosts for side in sides]))
 
 
 def _launches(launches: list[LaunchFacts | None]) -> Iterator[_Sides]:
@@ -294,18 +220,6 @@ def _short(commit: str) -> str:
 def _facts(kind: DifferenceKind, facts: list[Mapping[str, str]]) -> Iterator[_Sides]:
     for name in _names(facts):
         yield _Sides(kind, name, *(one.get(name) for one in facts))
-
-
-def _may_blame(
-    accepted: Collection[str], last_good: Collection[str], *bad: Collection[str]
-) -> bool:
-    """Whether hosts may be to blame: those that the accepted number is of are beyond suspicion.
-
-    So are those that came with a bad night and were gone in another one.
-    """
-    *earlier, tonight = (set(hosts) for hosts in bad)
-    came = [new for hosts in earlier if (new := hosts - set(last_good))]
-    return set(accepted) != tonight and (not came or any(new & tonight for new in came))
 
 
 def _hosts(sides: list[tuple[str, ...]]) -> Iterator[str | None]:

@@ -240,17 +240,10 @@ class Difference(Struct, frozen=True, kw_only=True):
     """How it was when the number was accepted."""
     last_good: str | None = None
     """How it was in the last good night."""
-    first_bad: str | None = None
-    """How it was in the first night that was not."""
     tonight: str | None = None
     """How it is."""
     came_with_it: bool = False
-    """Whether it changed when the number came to tonight's level: after the last good night, or
-    after the last one that was bad in another way."""
-    came_earlier: bool = False
-    """Whether it changed before that, when the number was bad in another way."""
-    changes_nothing: bool = False
-    """Whether it is the suite's commit, and changed neither the launch nor code that it runs."""
+    """Whether it changed after the last good night, when the number came to tonight's level."""
 
     @property
     def is_suite(self) -> bool:
@@ -324,26 +317,13 @@ class Explanation(Struct, frozen=True, kw_only=True):
     red_since: PastNight | None = None
     """The first of the red nights right before ``since``; of a number that passes again, of those
     before tonight. ``None`` without any."""
-    is_further: bool = False
-    """Whether the last of these was bad in another way, so that what explains it does not explain
-    this."""
     last_good: PastNight | None = None
     """The last night before all of these, which was not red; where the history has none, that of
     the accepted number."""
-    last_passed: PastNight | None = None
-    """Of what came little by little, the last night since then that was not red."""
     nights: int | None = None
     """Calendar nights from the last good one to tonight."""
     nights_at_level: int = 1
     """How many nights there were at this level, tonight included."""
-    unmeasured_nights: int = 0
-    """Calendar nights between the last good one and ``since`` on which nothing was measured: the
-    change may be as old as the first of them."""
-    or_earlier: bool = False
-    """Whether ``since`` is only the first night that the history knows after the last good one."""
-    is_gradual: bool = False
-    """Whether it came little by little since then: ``since`` is when that began, and the last good
-    night the one before."""
     differences: tuple[Difference, ...] = ()
     """What differs, the most suspicious first."""
     commits: tuple[CommitRange, ...] = ()
@@ -357,5 +337,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     @property
     def began(self) -> PastNight | None:
-        """The first night of the fault: one before may have been of another."""
-        return self.since if self.is_further else self.red_since or self.since
+        """The first night that was red."""
+        return self.red_since or self.since

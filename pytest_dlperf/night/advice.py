@@ -89,7 +89,7 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
         resources = dict.fromkeys(texts.printable(one.resource) for one in blamed)
         said = word(" and ".join(resources))
         return phrase("look first at the {} of its hosts: probes found it worse", said)
-    came = [it for it in group.differences if it.came_with_it and not it.changes_nothing]
+    came = [it for it in group.differences if it.came_with_it]
     if came:
         return _of_suspects(came, explanation, group)
     if group.status is CaseStatus.REGRESSED:

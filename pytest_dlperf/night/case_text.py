@@ -87,7 +87,7 @@ class DifferenceTable(Struct, frozen=True, kw_only=True):
     metrics: Text
     """Whose it is; nothing where all share it."""
     sides: tuple[str, ...]
-    """Headings of the sides; ``then`` only where something has changed again since."""
+    """Headings of the sides."""
     rows: tuple[DifferenceRow, ...]
 
 
@@ -286,19 +286,19 @@ def _tables(metrics: list[MetricResult]) -> Iterator[DifferenceTable]:
             tables.setdefault(known.explanation.differences, []).append(known)
     for found, members in tables.items():
         told = list(map(words.told_difference, found))
-        has_moved_on = any("then" in one.sides for one in told)
-        sides = tuple(side for side in words.SIDES if side != "then" or has_moved_on)
         judgement = members[0].judgement
         if judgement is not None:
             yield DifferenceTable(
                 metrics=_names(members) if len(tables) > 1 else Text(),
-                sides=sides,
+                sides=words.SIDES,
                 rows=tuple(
                     DifferenceRow(
                         name=phrase("{}", code(one.name)),
-                        sides=tuple(phrase("{}", side_piece(one.values[side])) for side in sides),
+                        sides=tuple(
+                            phrase("{}", side_piece(one.values[side])) for side in words.SIDES
+                        ),
                         blame=phrase("{}", words.blame(one, judgement)),
-                        is_suspect=one.came_with_it and not one.changes_nothing,
+                        is_suspect=one.came_with_it,
                         line=difference_text(one, judgement),
                     )
                     for one in told

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -20,8 +19,8 @@ from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
-from pytest_dlperf.night.figures import difference_percent, earlier_loss, lost
-from pytest_dlperf.night.pieces import Piece, Text, join, phrase, strong, word
+from pytest_dlperf.night.figures import difference_percent, lost
+from pytest_dlperf.night.pieces import Piece, Text, join, phrase, strong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,8 +42,8 @@ UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
 """Stands for a side of a difference that is known to lack it."""
-SIDES: Final = ("accepted", "last good", "then", "tonight")
-"""Sides of a difference; ``then`` is the first bad night."""
+SIDES: Final = ("accepted", "last good", "tonight")
+"""Sides of a difference."""
 LONGEST_LINE: Final = 400
 """Characters of a line of texts that have to stay short."""
 
@@ -53,8 +52,6 @@ _WEEKDAYS: Final = (
 )  # fmt: skip
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
-DRIFTING: Final = "drifting "
-_OR_EARLIER: Final = " or earlier"
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
 _LONGEST_VALUE: Final = 48
 _LONGEST_TITLE: Final = 80
@@ -134,7 +131,7 @@ def since_words(explanation: Explanation | None, tonight: str) -> str:
     else:
         is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
         named = _WEEKDAYS[day.weekday()] if is_near else day.isoformat()
-    return f"{DRIFTING * explanation.is_gradual}since {named}{_OR_EARLIER * explanation.or_earlier}"
+    return f"since {named}"
 
 
 def is_new(explanation: Explanation | None, tonight: str) -> bool:
@@ -163,10 +160,8 @@ def _day(at: str, tonight: str) -> date | None:
 # --------------------------------------------------------------------------- since when
 
 
-def since_line(
-    explanation: Explanation | None, tonight: str, judgement: Judgement | None = None
-) -> str:
-    """Say since when, by which commit, when it was good, and what is noted; of a judgement more."""
+def since_line(explanation: Explanation | None, tonight: str) -> str:
+    """Say since when, by which commit, when it was good, and what is noted."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -174,29 +169,17 @@ def since_line(
     if since is not None:
         told.append(_since(since, explanation, tonight))
     if explanation.red_since is not None:
-        percent = earlier_loss(explanation, judgement)
-        was = "red" if percent is None else numbers.signed_percent(percent)
-        told.append(f"was {was} since {dated(explanation.red_since.at, tonight)}")
-    if explanation.last_passed is not None:
-        told.append(_last_passed(explanation.last_passed, tonight))
-    elif good is not None:
+        told.append(red_words(explanation.red_since, tonight))
+    if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = "the suite at the same commit" if is_same else _suite(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
-        said = ", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago)))
-        told.append(f"{said}{_gap(explanation.unmeasured_nights)}")
+        told.append(", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago))))
     elif since is not None:
         told.append("no good night is known")
     if explanation.note is not None:
         told.append(noted(explanation.note, tonight))
     return "; ".join(told)
-
-
-def _last_passed(night: PastNight, tonight: str) -> str:
-    day, today = _day(night.at, tonight), _day(tonight, tonight)
-    count = (today - day).days if day and today else 0
-    ago = f", {numbers.counted(count, 'night')} ago" if count else ""
-    return f"passed until {_good(night.at, tonight)}{ago}"
 
 
 def found_pairs(explanation: Explanation | None) -> Iterator[tuple[str, str]]:
@@ -262,15 +245,12 @@ def noted(note: Note, tonight: str) -> str:
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     day, today = _day(night.at, tonight), _day(tonight, tonight)
     is_new = day is not None and day == today
-    begun = "new tonight, " if is_new else f"{DRIFTING * explanation.is_gradual}since "
+    begun = "new tonight, " if is_new else "since "
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
     count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
-    earlier = _OR_EARLIER * explanation.or_earlier
-    # What came little by little came with no commit.
-    commit = "" if explanation.is_gradual else _suite(night.commit)
-    said = (f"{begun}{dated(night.at, tonight)}{earlier}", nights, commit)
+    said = (f"{begun}{dated(night.at, tonight)}", nights, _suite(night.commit))
     return ", ".join(filter(None, said))
 
 
@@ -281,13 +261,6 @@ def _good(at: str, tonight: str) -> str:
         return dated(at, tonight)
     here = parse_time(at).astimezone(parse_time(tonight).tzinfo)
     return f"earlier today, {here:%H:%M}"
-
-
-def _gap(skipped: int) -> str:
-    if not skipped:
-        return ""
-    verb = "was" if skipped == 1 else "were"
-    return f" ({numbers.counted(skipped, 'night')} between {verb} not measured)"
 
 
 def _suite(commit: str | None) -> str:
@@ -323,28 +296,17 @@ class ToldDifference(Struct, frozen=True, kw_only=True):
     sides: tuple[str, ...]
     """Those that a line tells: they are known, and do not repeat another."""
     came_with_it: bool
-    came_earlier: bool
-    changes_nothing: bool
 
 
 def told_difference(difference: Difference) -> ToldDifference:
     """Put a difference into words, with ``unknown`` for a missing side."""
-    accepted, last_good, first_bad, tonight = every = (
-        difference.accepted, difference.last_good, difference.first_bad, difference.tonight
-    )  # fmt: skip
-    is_told = (
-        accepted is not None,
-        last_good not in (None, accepted),
-        first_bad not in (None, last_good, tonight),
-        True,
-    )
+    accepted, last_good, tonight = difference.accepted, difference.last_good, difference.tonight
+    is_told = (accepted is not None, last_good not in (None, accepted), True)
     return ToldDifference(
         name=_named(difference),
-        values=dict(zip(SIDES, _shortened(every), strict=True)),
-        sides=tuple(compress(SIDES, is_told)),
+        values=dict(zip(SIDES, _shortened((accepted, last_good, tonight)), strict=True)),
+        sides=tuple(side for side, known in zip(SIDES, is_told, strict=True) if known),
         came_with_it=difference.came_with_it,
-        came_earlier=difference.came_earlier,
-        changes_nothing=difference.came_with_it and difference.changes_nothing,
     )
 
 
@@ -359,10 +321,6 @@ def came_with(judgement: Judgement | None) -> str:
 
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:
     """Say whether a difference may be the cause; nothing of one that came at another time."""
-    if told.changes_nothing:
-        return word("changes no setting of the case")
-    if told.came_earlier:
-        return word("came earlier, when it turned red")
     return strong(came_with(judgement) if told.came_with_it else "")
 
 

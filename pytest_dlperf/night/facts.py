@@ -115,7 +115,7 @@ def headline(
             reason = texts.cut(reason.partition("; ")[0], _LONGEST_REASON)
         return phrase("{}; {}", said, reason)
     suspect = explanation.differences[0] if explanation and explanation.differences else None
-    if suspect is None or not suspect.came_with_it or suspect.changes_nothing:
+    if suspect is None or not suspect.came_with_it:
         return said
     told = words.told_difference(suspect)
     # Tonight's commit may be a later one than that which it came with.
@@ -145,7 +145,7 @@ def why_facts(
     judgement: Judgement, explanation: Explanation | None, tonight: str
 ) -> Iterator[Fact]:
     """Say since when it is so, what probes on its hosts say, and what differs."""
-    since = words.since_line(explanation, tonight, judgement)
+    since = words.since_line(explanation, tonight)
     labels = ("last good", "noted")
     label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
@@ -316,7 +316,7 @@ def terms(metric: Metric) -> str:
 def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]:
     """Yield what is known of a metric: since when, its numbers, who accepted it, the rule."""
     judgement, unit = known.judgement, known.metric.unit
-    since = words.since_line(known.explanation, tonight, judgement)
+    since = words.since_line(known.explanation, tonight)
     if since:
         yield "when", since
     if probed := words.probed_line(known.explanation):

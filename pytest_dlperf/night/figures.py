@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Explanation, Judgement
+    from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult, TestRecord
@@ -101,18 +101,6 @@ def lost(judgement: Judgement | None) -> float | None:
 def notes_of(judgement: Judgement) -> tuple[str, ...]:
     """Return what every report notes of a verdict: a further sentence goes here."""
     return judgement.notes
-
-
-def earlier_loss(explanation: Explanation, judgement: Judgement | None) -> float | None:
-    """Return how far the first night that was red before lay off; ``None`` unless it was worse."""
-    red, good = explanation.red_since, explanation.last_good
-    if not explanation.is_further or judgement is None or judgement.metric.better is None:
-        return None
-    held = judgement.reference or (good.median if good is not None else None)
-    if red is None or red.median is None or not held:
-        return None
-    percent = (red.median / held - 1) * 100
-    return percent if judgement.metric.better.sign * percent < 0 else None
 
 
 def rule_view(judgement: Judgement) -> str | None:

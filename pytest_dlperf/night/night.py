@@ -265,12 +265,9 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
     """Put cases that are told together into words; of ``drifts``, only theirs are told."""
     tonight = results.started
     explanation, judgement = group.explanation, group.judgement
-    # Each of several cases had a loss of its own before.
-    since = words.since_line(explanation, tonight, judgement if len(group.cases) == 1 else None)
+    since = words.since_line(explanation, tonight)
     ids = tuple(result.case.id for result in group.cases)
-    # What is told as a drift needs no second one beside it.
-    is_gradual = explanation is not None and explanation.is_gradual
-    own = [] if is_gradual else [one for one in drifts if one[0].case_id in ids]
+    own = [one for one in drifts if one[0].case_id in ids]
     beside = phrase("beside it, {}", _drifts(own)) if own else NOTHING
     has_reference = judgement is not None and judgement.reference is not None
     return Entry(

@@ -126,9 +126,7 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
     is_time = all(_is_speed(one.metric) for one in known)
     is_loss = status is CaseStatus.REGRESSED
     better, worse = ("faster", "slower") if is_time else ("better", "worse")
-    is_gradual = all(one.explanation and one.explanation.is_gradual for one in known)
-    verb = f"{'drifted' if is_gradual else 'got'} {worse if is_loss else better}"
-    said = phrase("{}{}", word(verb), _age(known, tonight))
+    said = phrase("got {}{}", word(worse if is_loss else better), _age(known, tonight))
     holding = sum(words.is_known(one.explanation, tonight) for one in known)
     if holding:
         said = phrase("{}, {} of them known", said, holding)
@@ -145,9 +143,7 @@ def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> T
 def _age(members: Iterable[MetricResult], tonight: str) -> Text:
     """Say since when, or how many of them began tonight."""
     known = list(members)
-    ages = [
-        words.since_words(one.explanation, tonight).removeprefix(words.DRIFTING) for one in known
-    ]
+    ages = [words.since_words(one.explanation, tonight) for one in known]
     if len(set(ages)) == 1 and ages[0]:
         return phrase(" {}", ages[0])  # a file may say a day that is none
     fresh = sum(words.is_new(one.explanation, tonight) for one in known)

@@ -150,9 +150,7 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
 def _last_good(
     points: Sequence[Night], xs: Sequence[int], up: Scale, explanation: Explanation | None
 ) -> Iterator[Shape]:
-    good = None
-    if explanation is not None:
-        good = explanation.last_passed or explanation.last_good
+    good = explanation.last_good if explanation is not None else None
     at = _place_of(good.at, points) if good is not None else None
     if good is not None and at is not None:
         x, y = xs[at], up.at(points[at].median)
