@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pty
 import re
@@ -139,14 +138,12 @@ def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite, check: Command) -
         opened.write("vars:\n  paddle-resnet50:\n    chekout: /data\n")
     line = len(file.read_text(encoding="utf-8").splitlines())
 
-    result = check("--json", "found.json")
+    result = check()
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [f"baselines/dlperf-v100/cluster.yaml:{line}: $.vars.*did you mean 'checkout'*"]
     )
-    document = json.loads((suite.path / "found.json").read_text(encoding="utf-8"))
-    assert [finding["place"] for finding in document["findings"]] == [f"{file}:{line}"]
 
 
 def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite, check: Command) -> None:
@@ -225,28 +222,6 @@ def test_systems_without_any_baselines_have_no_faults(suite: Suite, check: Comma
 
     assert result.ret == 0
     assert result.outlines[-1].endswith("no cluster: no faults")
-
-
-def test_findings_are_written_as_json(suite: Suite, check: Command) -> None:
-    edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
-
-    result = check("--json", "found/findings.json")
-
-    assert result.ret == 1
-    document = json.loads((suite.path / "found/findings.json").read_text(encoding="utf-8"))
-    assert document["schema"] == 1
-    assert document["faults"] == 1
-    assert document["clusters"] == ["dlperf-v100"]
-    (fault,) = [finding for finding in document["findings"] if finding["is_fault"]]
-    assert fault["place"].startswith(str(suite.path / PADDLE))
-    assert "362.72" in fault["message"]
-
-
-def test_findings_that_cannot_be_written_are_misuse(check: Command) -> None:
-    result = check("--json", "tox.ini/found.json")
-
-    assert result.ret == 2
-    result.stderr.fnmatch_lines(["pytest-dlperf check: --json: tox.ini/found.json: *"])
 
 
 # ------------------------------------------------------------- the project as sessions see it
@@ -337,7 +312,6 @@ def test_arguments_after_two_dashes_go_to_pytest(suite: Suite, check: Command) -
         (["chekc"], "invalid choice: 'chekc' (choose from"),
         (["check", "--systems", "nowhere"], "argument --systems: there is no folder 'nowhere'"),
         (["check", "--baselines", ""], "argument --baselines: it is empty"),
-        (["check", "--json", "."], "argument --json: '.' is a folder"),
         (["check", "--clust", "local"], "unrecognized arguments: --clust"),
     ],
 )

@@ -9,8 +9,6 @@ import pytest
 from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.command.main import main
-
 # The tests that come with the package: a folder of system files needs none of its own
 
 SYSTEM = """\
@@ -212,45 +210,6 @@ def test_they_measure_and_judge(suite: Suite, workers: list[str]) -> None:
     result = suite.run(*arguments)
     result.assert_outcomes(passed=3)
     assert (suite.path / "baselines" / "local" / "tiny-mlp.yaml").is_file()
-
-
-def checked(
-    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str]:
-    """What ``pytest-dlperf check`` says of a project."""
-    del pytester  # the folder that it made is this one
-    code = main(["check", *arguments])
-    return code, capfd.readouterr().out
-
-
-def test_check_tells_of_systems_that_no_test_asks_for(
-    pytester: pytest.Pytester, systems: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    code, out = checked(pytester, capfd)
-    assert (code, "asks" in out) == (0, False)
-    elsewhere = pytester.path / "perf" / "nightly"
-    elsewhere.parent.mkdir()
-    systems.rename(elsewhere)
-    pytester.makeini("[pytest]\ndlperf_systems = perf/nightly\n")
-    code, out = checked(pytester, capfd)
-    assert code == 0
-    assert "perf/nightly: note: no test in bench_tests asks for the cases of 2 systems" in out
-    assert "'pytest perf' runs" in out
-    code, out = checked(pytester, capfd, "--", "perf")
-    assert "asks" not in out
-
-
-@pytest.mark.usefixtures("systems")
-def test_check_tells_of_metrics_that_no_test_asks_for(
-    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
-) -> None:
-    own = pytester.path / "bench_tests" / "test_own.py"
-    own.write_text("def test_it(dlperf_case): pass\n", encoding="utf-8")
-    code, out = checked(pytester, capfd)
-    assert code == 0
-    assert "loss of one-net is not judged" in out
-    own.write_text("from pytest_dlperf.suite.test_suite import test_metric\n", encoding="utf-8")
-    assert "is not judged" not in checked(pytester, capfd)[1]
 
 
 # The plugin takes part in a session where a test or an option asks for it, and nowhere else

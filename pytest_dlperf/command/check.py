@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
@@ -19,9 +17,7 @@ from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_folders,
-    file_argument,
     text_argument,
-    write_report,
 )
 from pytest_dlperf.config.cluster import (
     CLUSTER_FILE,
@@ -37,22 +33,15 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.night.texts import in_full, printable
-from pytest_dlperf.plugin.cases import own_metrics
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.command.project import Project
     from pytest_dlperf.config.systems import System
 
-SCHEMA: Final = 1
 _CLUSTERS_NAMED: Final = 5
-_METRICS_NAMED: Final = 4
-_MAX_TEST_FILES: Final = 5000
-# Text of tests that ask for cases, and for metrics.
-_CASE_TEST: Final = re.compile(rb"\bdlperf_(?:scaled_)?case\b|\bpytest_dlperf\.suite\b")
-_METRIC_TEST: Final = re.compile(rb"\bdlperf_metric\b|\btest_metric\b")
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
@@ -73,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
         "Find mistakes in system files, in cluster.yaml and in baselines: YAML that "
-        "cannot be read, systems that no test asks for, entries without a case, cases without an "
-        "entry, numbers that do not follow from their runs. Each is printed with its file and line."
+        "cannot be read, entries without a case, cases without an entry, numbers that do not "
+        "follow from their runs. Each is printed with its file and line."
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument(
@@ -85,9 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check this cluster only; may be given several times (default: all)",
     )
     add_folders(parser)
-    parser.add_argument(
-        "--json", type=file_argument, metavar="FILE", help="write the findings to FILE too"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,10 +82,6 @@ def run(options: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     style.show(_line(finding, style) for finding in checked.findings)
     style.show([_summary(checked, style)])
-    if options.json is not None:
-        document = {"schema": SCHEMA, "faults": checked.faults, **to_builtins(checked)}
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-        write_report("--json", Path(options.json), text)
     return FAULTS if checked.faults else FINE
 
 
@@ -116,8 +98,7 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
             "sessions of pytest are started, or name the folders with --systems and --baselines"
         )
     all_are_read = not findings
-    findings += [each for system in systems.values() for each in (*system.remarks, *system.doubts)]
-    findings += _metrics_without_tests(project, systems)
+    findings += [each for system in systems.values() for each in system.doubts]
     for name in names:
         findings += _cluster(project, name, systems, all_are_read=all_are_read)
     return CheckResult(
@@ -176,58 +157,6 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Proble
     control = cluster.control.assignments if cluster.control is not None else ()
     specs = {name: system.launch for name, system in systems.items()}
     return list(check_assignments(specs, (cluster.assignments, control)))
-
-
-# -------------------------------------------------------------------------- tests
-
-
-def _metrics_without_tests(project: Project, systems: Mapping[str, System]) -> Iterator[Problem]:
-    """Find systems and metrics that no test asks for, as far as the text of the tests tells."""
-    if not systems:
-        return
-    tests, place = project.tests, ", ".join(map(str, project.settings.systems_directories))
-    texts = [text for text in _sources(tests.folders) if _CASE_TEST.search(text)]
-    if not texts:
-        if not tests.come_with_package:
-            folders = ", ".join(map(os.path.relpath, tests.folders))
-            message = (
-                f"no test in {folders} asks for the cases of {counted(len(systems), 'system')}; "
-                f"'pytest {tests.named_by}' runs the tests that come with the package"
-            )
-            yield Problem(place=place, message=message, is_fault=False)
-        return
-    judged = {name: metrics for name in systems if (metrics := own_metrics(systems[name]))}
-    if judged and not any(_METRIC_TEST.search(text) for text in texts):
-        lost = dict.fromkeys(metric.name for metrics in judged.values() for metric in metrics)
-        message = (
-            f"no test asks for dlperf_metric, so {named(list(lost), _METRICS_NAMED)} of "
-            f"{named(list(judged), _METRICS_NAMED)} is not judged; add 'from "
-            "pytest_dlperf.suite.test_suite import test_metric' to a test file"
-        )
-        yield Problem(place=place, message=message, is_fault=False)
-
-
-def _sources(folders: Iterable[Path]) -> Iterator[bytes]:
-    """Read the Python files that a session may collect tests from."""
-    left = _MAX_TEST_FILES
-    for start in folders:
-        if start.is_file():
-            yield _read(start)
-        for folder, inner, names in os.walk(start):
-            # As pytest does.
-            skipped = (".", "_"), ("node_modules", "venv")
-            inner[:] = [n for n in inner if not n.startswith(skipped[0]) and n not in skipped[1]]
-            for name in names:
-                if name.endswith(".py") and left:
-                    left -= 1
-                    yield _read(Path(folder, name))
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""
 
 
 # ------------------------------------------------------------------------- output

@@ -13,7 +13,6 @@ from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.packaged import arguments_of, folder_to_name, runs_packaged_tests
 from pytest_dlperf.plugin.start import ending_session
 
 if TYPE_CHECKING:
@@ -28,17 +27,6 @@ SUITE_FOLDER: Final = "bench_tests"
 """The default argument of pytest, as in the documented sessions."""
 
 
-class Tests(Struct, frozen=True, kw_only=True):
-    """The tests of a session that is started with the same arguments."""
-
-    folders: tuple[Path, ...]
-    """Where the session collects tests."""
-    come_with_package: bool
-    """Whether the package's own tests run, unless others in these folders ask for cases."""
-    named_by: str
-    """The folder whose name makes them run."""
-
-
 class Project(Struct, frozen=True, kw_only=True):
     """What sessions in this folder work with.
 
@@ -46,7 +34,6 @@ class Project(Struct, frozen=True, kw_only=True):
     """
 
     settings: Settings
-    tests: Tests
     more_files: tuple[Path, ...]
     more_formats: tuple[LogFormat, ...]
     notifiers: tuple[Notifier, ...]
@@ -99,14 +86,6 @@ def _named(options: argparse.Namespace) -> list[str]:
     return arguments
 
 
-def _tests(config: pytest.Config) -> Tests:
-    return Tests(
-        folders=tuple(arguments_of(config)),
-        come_with_package=runs_packaged_tests(config),
-        named_by=folder_to_name(config),
-    )
-
-
 class _Reader:
     """Reads the project instead of running a session."""
 
@@ -125,7 +104,6 @@ class _Reader:
             settings = read_settings(config)
         self.project = Project(
             settings=settings,
-            tests=_tests(config),
             more_files=tuple(chain.from_iterable(hook.pytest_dlperf_system_files(config=config))),
             more_formats=tuple(chain.from_iterable(hook.pytest_dlperf_log_formats(config=config))),
             notifiers=tuple(chain.from_iterable(hook.pytest_dlperf_notifiers(config=config))),
