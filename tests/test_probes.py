@@ -165,7 +165,6 @@ def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite: Suite) ->
         ("unit: ms,", "unit: ms, over: window,", "a probe has no steps"),
         ("unit: ms,", "unit: ms, sanity: falls,", "a probe has no steps"),
         ('"{block}"', '"{global_batch}"', "uses {global_batch}, and disk-write-4k-1n1g is a probe"),
-        ("block: 4k}", "blocks: 4k}", "no case has the axis 'blocks'"),
         ("  devices: cpu", "  step_limit_s: 5", "'step_limit_s' is of trainings"),
     ],
 )

@@ -386,19 +386,6 @@ def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path: Path) 
     assert len(told) == len({*told})
 
 
-def test_what_the_author_may_not_have_meant_is_remarked(tmp_path: Path) -> None:
-    text = GOOD.replace("[1n1g, 4n8g]", "[1n8g, 4n8g]").replace("fp16", "[bf61, own8]")
-    reference, precision = (str(one).partition("yaml:")[2] for one in load(tmp_path, text).remarks)
-    assert reference.startswith("11: $.cases[0]: speedups are taken over 1n1g, which 'topologies'")
-    assert reference.endswith(
-        "5 runs more; list it, or write 'reference: 1n8g' or 'reference: none'"
-    )
-    assert (
-        precision == "14: $.cases[1].precision: precision 'bf61' is unusual; did you mean 'bf16'?"
-    )
-    assert load(tmp_path, GOOD).remarks == ()
-
-
 def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path: Path) -> None:
     text = GOOD.replace("unit: images/s\n", "unit: images/s\nflops_per_token: 1e9\n")
     told = mistakes(tmp_path, text)
@@ -542,22 +529,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             "32: $.launch.environment.A=B: 'A=B' is not the name of an environment variable",
         ),
         ("step_limit_s: 6.5", "step_limit_s: .inf", "36: $.launch.step_limit_s: found '.inf'"),
-        (
-            "option: dali, p",
-            "option: dal, p",
-            (
-                "20: $.launch.values.threads[0].when: no case "
-                "has the option 'dal'; the cases have dali; did you mean 'dali'?"
-            ),
-        ),
-        (
-            "[fp16, fp32]",
-            "[fp16, pf32]",
-            (
-                "20: $.launch.values.threads[0].when: no case has the precision "
-                "'pf32'; the cases have fp16, fp32; did you mean 'fp32'?"
-            ),
-        ),
         (
             "world_size:",
             "worldsize:",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.reading import Definition, defined_as, read_contents
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
-from pytest_dlperf.config.cluster import CLUSTER_FILE, peak_remark, undeclared_systems
+from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
@@ -42,10 +42,6 @@ def check_cluster(
     listed = cluster.systems
     for message in undeclared_systems(cluster, systems) if all_are_read else ():
         yield Problem(place=place, message=message)
-    for precision, peak in cluster.peak_tflops.items():
-        remark = peak_remark(cluster.machine.get("device"), precision, peak)
-        if remark is not None:
-            yield Problem(place=place, message=remark, is_fault=False)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
     for file in files.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,6 @@ from pytest_dlperf.files.shapes import (
     Shape,
     Text,
 )
-from pytest_dlperf.files.yamlfile import Problem
 from pytest_dlperf.model.case import (
     NAME_PATTERN,
     PRECISION_PATTERN,
@@ -33,7 +31,6 @@ from pytest_dlperf.model.case import (
     check_name,
     check_precision,
 )
-from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.model.work import ONE_DEVICE, WAYS, Layout, Work, counts_tokens
 
 if TYPE_CHECKING:
@@ -42,12 +39,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlValue
 
 NO_REFERENCE: Final = "none"
-_USUAL_PRECISIONS: Final = (
-    *("fp64", "fp32", "tf32", "fp16", "bf16", "amp"),
-    *("fp8", "mxfp8", "int8", "fp6", "fp4", "mxfp4", "nvfp4", "int4"),
-)
-_LIKE: Final = 0.7
-"""How much a precision is like a usual one, from which it is taken for a slip."""
 
 
 class Flops(Struct, frozen=True, kw_only=True):
@@ -308,55 +299,6 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
                 line = place.at(first).line
                 place.at(path).fault(f"{case.id} is named twice; first on line {line}")
     return cases if place.faults == faults else None
-
-
-def case_remarks(place: YamlValue, cases: Mapping[Case, str], repeats: int) -> Iterator[Problem]:
-    """Remark what the paths of ``cases`` say, and their author may not have meant."""
-    of_entry: dict[str, list[Case]] = {}
-    for case, path in cases.items():
-        of_entry.setdefault(path.partition(".")[0], []).append(case)
-    for entry, own in of_entry.items():
-        for key, message in (
-            *_unusual_precisions(own),
-            *_references_to_train(own, cases, repeats),
-        ):
-            at = place.at(f"{entry}.{key}")
-            yield Problem(
-                place=f"{at.file}:{at.line}", message=f"{at.path}: {message}", is_fault=False
-            )
-
-
-def _unusual_precisions(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
-    for name in dict.fromkeys(case.precision for case in cases):
-        if message := slip_of_precision(name):
-            yield "precision", message
-
-
-def slip_of_precision(name: str) -> str | None:
-    """Say which usual precision a name is mistaken for; ``None`` if it seems meant."""
-    near = get_close_matches(name, _USUAL_PRECISIONS, n=2, cutoff=_LIKE)
-    if not near or near[0] == name:
-        return None
-    return f"precision {name!r} is unusual; did you mean {' or '.join(map(repr, near))}?"
-
-
-def _references_to_train(
-    cases: Sequence[Case], listed: Mapping[Case, str], repeats: int
-) -> Iterator[tuple[str, str]]:
-    """Say which references a session trains although no entry lists them."""
-    over = [case.reference for case in cases if case.is_scaled]
-    missing = {case: None for case in over if case is not None and case not in listed}
-    if not missing:
-        return
-    topology = next(iter(missing)).topology
-    smallest = min(case.topology for case in cases)
-    others = f"'reference: {smallest}' or " if any(c.topology != smallest for c in cases) else ""
-    message = (
-        f"speedups are taken over {topology}, which 'topologies' does not list: a session trains "
-        f"it too, {counted(len(missing) * repeats, 'run')} more; list it, or write "
-        f"{others}'reference: none'"
-    )
-    yield "reference", message
 
 
 def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 CLUSTER_FILE: Final = "cluster.yaml"
 _PEAKS: Final = Path(__file__).with_name("peaks.yaml")
-_MAX_DEVIATION: Final = 0.1
-"""A declared peak that differs by a larger part may be of another device, or with sparsity."""
 
 
 class UnknownClusterError(UsageError):
@@ -231,17 +229,6 @@ def published_peak(device: str | None, precision: str) -> float | None:
     """Look up what one device can do without sparsity, in TFLOP/s; ``None`` if not listed."""
     found = (row.peaks for row in _peaks() if re.fullmatch(row.device, device or ""))
     return next(found, {}).get(precision)
-
-
-def peak_remark(device: str | None, precision: str, declared: float) -> str | None:
-    """Say that a declared peak, in TFLOP/s, is far from a published one; else ``None``."""
-    published = published_peak(device, precision)
-    if published is None or abs(declared / published - 1) <= _MAX_DEVIATION:
-        return None
-    return (
-        f"peak_tflops of cluster.yaml gives {declared:g} for {precision}, and {published:g} is "
-        f"what one {device} can do without sparsity: see which of the two mfu should be a part of"
-    )
 
 
 @cache

@@ -10,17 +10,15 @@ from msgspec import Struct
 
 from pytest_dlperf.config.cases import PRECISION
 from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape, Text
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.work import WAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from pytest_dlperf.model.case import Case
 
 T = TypeVar("T")
 
-_DIGITS: Final = re.compile("[0-9]+")
 _COUNT_PATTERN: Final = r"^[1-9][0-9]{0,8}\+?$"
 
 Counts = tuple[range, ...]
@@ -140,25 +138,3 @@ CHOICES: Final = ListOf(
     ),
     "a list of choices, each with 'value'",
 )
-
-
-def misspelt_words(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
-    """List words of a condition that look like misspelt words of the cases.
-
-    Others that no case has may be for cases that a copy of the file leaves out, and so may words
-    that differ in a number only: ``fp16`` where cases have ``fp32``.
-    """
-    precisions = sorted({case.precision for case in cases})
-    options = sorted({option for case in cases for option in case.options})
-    axes = {name for case in cases for name in case.free_axes}
-    for name in condition.axes.keys() - axes:
-        yield f"no case has the axis {name!r}{nearest(name, axes)}"
-    for axis, known, named in (
-        ("precision", precisions, (*condition.precisions, *condition.without_precisions)),
-        ("option", options, (*condition.options, *condition.without_options)),
-    ):
-        stems = {_DIGITS.sub("", word) for word in known}
-        for word in named:
-            meant = nearest(word, known)
-            if word not in known and meant and _DIGITS.sub("", word) not in stems:
-                yield f"no case has the {axis} {word!r}; the cases have {', '.join(known)}{meant}"

@@ -14,7 +14,7 @@ from pytest_dlperf.config.assignments import (
     ENGINE_OPTIONS,
     assignments,
 )
-from pytest_dlperf.config.conditions import CHOICES, CONDITION, WHEN, misspelt_words
+from pytest_dlperf.config.conditions import CHOICES, CONDITION, WHEN
 from pytest_dlperf.config.launch_spec import (
     LOG_FILE,
     ConditionalArguments,
@@ -285,11 +285,6 @@ def read_launch(
         if key in _OF_STEPS:
             place.fault(f"{key!r} is of trainings, which have steps; this is a probe")
     problems = list(spec.problems())
-    for path, _, when in spec.templates():
-        condition = f"{path.rpartition('.')[0]}.when"
-        # A base is there for the cases of other files as well.
-        if cases is not None and value.at(condition).file == root.file:
-            problems += [(condition, message) for message in misspelt_words(when, cases)]
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
         taken = (case for one in cases or () for case in (one, one.is_scaled and one.reference))

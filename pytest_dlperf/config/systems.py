@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cases import Flops, case_remarks, named_cases
+from pytest_dlperf.config.cases import Flops, named_cases
 from pytest_dlperf.config.extends import EXTENDS, extended
 from pytest_dlperf.config.metrics import check_probe_metrics, metrics_of
 from pytest_dlperf.config.system_shape import (
@@ -66,7 +66,6 @@ class System(Struct, frozen=True, kw_only=True):
     tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
     marks: tuple[str, ...] = ()
     later_launch: Later[LaunchSpec] | None = None
-    later_remarks: Later[tuple[Problem, ...]] | None = None
     metrics: tuple[Metric, ...]
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
     declared: tuple[DeclaredMetric, ...] = ()
@@ -88,11 +87,6 @@ class System(Struct, frozen=True, kw_only=True):
     def is_probe(self) -> bool:
         """Whether it has no steps."""
         return not self.window.measured_steps
-
-    @property
-    def remarks(self) -> tuple[Problem, ...]:
-        """What its cases say and its author may not have meant."""
-        return () if self.later_remarks is None else self.later_remarks()
 
     @property
     def doubts(self) -> tuple[Problem, ...]:
@@ -268,10 +262,6 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
     if named is None or not (is_probe or {"unit", "log", "window"} <= parts.keys()):
         return None
     parts["cases"] = tuple(named)
-    repeats = parts.get("repeats", DEFAULT_REPEATS)
-    parts["later_remarks"] = Later(
-        root.at("cases"), lambda place: tuple(case_remarks(place, named, repeats))
-    )
     return _system(root, parts, launch, is_probe=is_probe)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cluster import peak_remark, published_peak
+from pytest_dlperf.config.cluster import published_peak
 from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.run_numbers import RunNumbers
@@ -96,14 +96,10 @@ def with_derived(  # noqa: PLR0913 - what a run was of
     found = {PER_DEVICE: rate / case.topology.world_size}
     problems = {}
     mfu = _mfu(rate, system, case, cluster, device)
-    remark = None
     if isinstance(mfu, str):
         problems[MFU] = mfu
     else:
         found[MFU] = mfu
-        declared = cluster.peak_tflops.get(case.precision)
-        if declared is not None:
-            remark = peak_remark(device, case.precision, declared)
     first_step = FirstStep() if outcome is None else outcome.first_step
     if first_step.seconds is None:
         problems[FIRST_STEP_TIME] = first_step.problem
@@ -115,8 +111,7 @@ def with_derived(  # noqa: PLR0913 - what a run was of
             metrics[metric.name] = found[metric.name]
         elif metric.is_judged and metric.name in problems:
             missing[metric.name] = problems[metric.name]
-    reason = "; ".join(filter(None, (run.reason, remark))) or None
-    return replace(run, metrics=metrics, missing=missing, reason=reason)
+    return replace(run, metrics=metrics, missing=missing)
 
 
 def _mfu(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_dlperf.config.cases import slip_of_precision
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
     MEASURING,
@@ -192,10 +191,7 @@ class DlperfSession:
         return [] if self._is_announced else [*self._announcement()]
 
     def _announcement(self) -> Iterator[str]:
-        cases = self._suite.cases if self._suite is not None else ()
-        slips = map(slip_of_precision, dict.fromkeys(case.precision for case in cases))
-        warnings = (*self._settings.unknown_variables, *self._settings.notice_warnings)
-        for text in (*warnings, *filter(None, slips)):
+        for text in (*self._settings.unknown_variables, *self._settings.notice_warnings):
             yield f"dlperf: {text}"
         if self._session_folder is not None and self._session_folder.set_aside is not None:
             yield f"dlperf: {self._session_folder.set_aside}"
