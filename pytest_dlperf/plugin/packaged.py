@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import has_no_metric_to_judge
@@ -112,6 +113,17 @@ def _begin(file: Path) -> bytes:
 
 
 # ------------------------------------------------------------------- sessions without tests
+
+
+def runs_packaged_tests(config: pytest.Config) -> bool:
+    """Whether a session with these arguments runs the tests that come with the package."""
+    wanted = {
+        folder
+        for directory in systems_directories(config)
+        for folder in suite_folders(directory, config)
+    }
+    named = config.getoption(OPTIONS["systems_directories"].key) is not None
+    return named or any(os.path.realpath(path) in wanted for path in arguments_of(config))
 
 
 def arguments_of(config: pytest.Config) -> list[Path]:
