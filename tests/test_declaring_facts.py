@@ -1,4 +1,4 @@
-"""What the logs of a declared format say of their runs, and by what other trainers' are told."""
+"""What the logs of a declared format say of their runs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ log:
     options:
       dali: '^loader=dali: (\w+)'
       compiled: {record: '^mode=(\w+)', values: {eager: false, graph: true}}
-    neighbours:
-      my evaluation: '^evaluating '
 window: {warmup_steps: 2, measured_steps: 4}
 cases:
   - {precision: fp32, batch_per_device: 1024, topologies: [1n2g]}
@@ -78,18 +76,6 @@ def test_facts_with_values_and_options(
         assert reason.startswith(f"the log says {said.format(case=case)} (line ")
 
 
-def test_a_log_of_a_declared_neighbour(tmp_path: Path) -> None:
-    expected = "this is a log of my evaluation, not one of format own"
-    for log in ("evaluating a checkpoint\n" + STEPS, "evaluating a checkpoint\n"):
-        status, reason = judged(tmp_path, FULL, log)
-        assert status == "invalid"
-        assert reason is not None
-        assert reason.startswith(expected)
-    # Behind the steps that are measured, the training itself may evaluate.
-    status, _ = judged(tmp_path, FULL, STEPS + "evaluating a checkpoint\n")
-    assert status == "ok"
-
-
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("old", "new", "said"),
@@ -99,7 +85,7 @@ def test_a_log_of_a_declared_neighbour(tmp_path: Path) -> None:
         (", values: {eager: false, graph: true}", "", "the key 'values' is missing"),
         ("'^loader=dali: (\\w+)'", "'^loader=dali: \\w+'", "one group, around the value of dali"),
         ("compiled: {", "Compiled: {", "is not a valid name of an option"),
-        ("'^evaluating '", "'^(?:x+)+evaluating '", "repeats a repetition"),
+        ("'^loader=dali: (\\w+)'", "'^(?:x+)+=dali: (\\w+)'", "repeats a repetition"),
     ],
 )
 def test_mistakes_are_named(suite: Suite, old: str, new: str, said: str) -> None:

@@ -139,7 +139,7 @@ def system_with(launch: str, folder: Path) -> System:
     return load_systems([file], BUILTIN_FORMATS)["a-b"]
 
 
-@pytest.mark.parametrize("name", ["json", "file", "facts", "neighbours"])
+@pytest.mark.parametrize("name", ["json", "file", "facts"])
 def test_the_examples_of_formats_can_be_read(name: str, tmp_path: Path) -> None:
     said = yaml.safe_load(example(name, LOGS))
     log = said.get("log") or {"name": "own", **said}

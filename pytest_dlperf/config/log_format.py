@@ -124,11 +124,6 @@ _OPTIONS_KEY: Final = Key(
     ),
     "The options that the log says its run has.",
 )
-_NEIGHBOURS_KEY: Final = Key(
-    "neighbours",
-    MapOf(_EXPRESSION, "a mapping of trainers to regular expressions"),
-    "Text that only other programs print, by their names. A log with it is invalid.",
-)
 
 _CUSTOM_FORMAT: Final = Record(
     dict[str, Any],
@@ -191,7 +186,6 @@ _CUSTOM_FORMAT: Final = Record(
     ),
     _FACTS_KEY,
     _OPTIONS_KEY,
-    _NEIGHBOURS_KEY,
     allowed="a mapping with 'record', 'json' or 'csv'",
 ).placed(_format)
 

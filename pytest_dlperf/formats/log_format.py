@@ -151,8 +151,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
-    neighbours: tuple[tuple[str, Expression], ...] = ()
-    """Trainers of which a log is none of this format, and what stands in theirs."""
     devices: re.Pattern[bytes] | None = None
     published: Published | None = None
     timing: Timing = Timing.ARRIVAL
@@ -289,7 +287,6 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     covers: str | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
     options: Mapping[str, Any] = MappingProxyType({}),
-    neighbours: Mapping[str, str] = MappingProxyType({}),
 ) -> LogFormat:
     """Make a format of what a record looks like, as a system file declares it.
 
@@ -301,8 +298,7 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     ``first_step`` needs to be given for runs that resume in the middle. With ``step_every`` records
     are counted, as one of so many steps each. ``steps_in``, ``ranks``, ``rate_scope`` and
     ``covers`` are values of ``StepsIn``, ``Ranks``, ``RateScope`` and ``Covers``. ``facts`` and
-    ``options`` are what ``declared_facts`` takes. ``neighbours`` are expressions, by names, that
-    tell logs of other trainers.
+    ``options`` are what ``declared_facts`` takes.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
@@ -310,7 +306,6 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     try:
         pattern = _record(record, json, csv, where)
         declared = declared_facts(facts, options)
-        known = tuple((other, compiled(line)) for other, line in neighbours.items())
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
     return LogFormat(
@@ -323,7 +318,6 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         rate_scope=RateScope(rate_scope),
         covers=None if covers is None else Covers(covers),
         facts=declared,
-        neighbours=known,
     )
 
 

@@ -53,8 +53,6 @@ class FactCheck:
         self._stand: set[str] = set()
         self._broken: list[tuple[int, Fact, str]] = []
         self._agreed: set[tuple[int, bytes]] = set()
-        self.neighbour: BrokenContractError | None = None
-        """That the log is one of a trainer whose logs the format's user has refused."""
         self.position = 0
         """Up to which byte of the log facts have been looked for."""
 
@@ -66,7 +64,6 @@ class FactCheck:
             end = min(end, REACH - region.offset)
         begin, end = self._part(region, end)
         if begin < end:
-            self._look_for_neighbours(region, begin, end)
             self._look(region, begin, end, self._facts)
 
     def look_behind(self, file: LogFile) -> None:
@@ -108,31 +105,20 @@ class FactCheck:
                 self._agreed.add((id(fact), said))
         self.position = region.offset + end
 
-    def _look_for_neighbours(self, region: Region, begin: int, end: int) -> None:
-        for name, pattern in self._format.neighbours:
-            found = next(_found(pattern, Lines(region), begin, end), None)
-            if found is not None and self.neighbour is None:
-                self.neighbour = BrokenContractError(
-                    f"this is a log of {name}, not one of format {self._format.name}",
-                    offset=region.offset + found[0],
-                )
-
     def without_steps(self, file: io.FileIO, *, is_empty: bool) -> BrokenContractError:
         """Say why a log may hold no step: the best of what it says of itself."""
         if is_empty:
             return BrokenContractError("the log is empty")
-        if self.neighbour is not None:
-            return self.neighbour
-        neighbour = _recognised(file, self._format)
+        other = _recognised(file, self._format)
         record = self._format.record
-        if neighbour is not None and isinstance(record, re.Pattern):
+        if other is not None and isinstance(record, re.Pattern):
             name = self._format.name
-            return BrokenContractError(f"this is {neighbour}, not one of format {name}")
-        if neighbour is None and self.contradiction is not None:
+            return BrokenContractError(f"this is {other}, not one of format {name}")
+        if other is None and self.contradiction is not None:
             return self.contradiction
         if not isinstance(record, re.Pattern):
             # A declared format may be meant for just this trainer.
-            named = "" if neighbour is None else f"this is {neighbour}, and "
+            named = "" if other is None else f"this is {other}, and "
             return BrokenContractError(
                 f"{named}no line of the log matches the record's pattern "
                 f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
@@ -144,9 +130,7 @@ class FactCheck:
 
     @property
     def contradiction(self) -> BrokenContractError | None:
-        """The first thing that the log says otherwise than the case; or that it is another's."""
-        if self.neighbour is not None:
-            return self.neighbour
+        """The first thing that the log says otherwise than the case."""
         if not self._broken:
             return None
         replaced = {fact.replaces for fact in self._facts if fact.name in self._stand}
@@ -161,7 +145,7 @@ class FactCheck:
         )
 
     def settle(self) -> None:
-        """Raise what contradicts the case, or the format."""
+        """Raise what contradicts the case."""
         if (contradiction := self.contradiction) is not None:
             raise contradiction
 
@@ -235,8 +219,7 @@ def _found(
         return
     for first, last in lines.having(pattern, begin, min(end, lines.end)):
         for found in pattern.finditer(lines.text(first, last)):
-            group = min(pattern.groups, 1)
-            yield first + found.start(group), found[group] or b""
+            yield first + found.start(1), found[1] or b""
 
 
 def _begin_of(fact: Fact) -> bytes:
