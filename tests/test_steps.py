@@ -230,7 +230,7 @@ class Array:
     def item(self):
         assert self.done.is_set(), "this waits for the device"
         return self.value
-log = StepLog(synchronize={synchronize})
+log = StepLog()
 arrays = [Array(k) for k in range(4)]
 if {synchronize}:
     [array.done.set() for array in arrays]
@@ -260,7 +260,9 @@ def test_a_step_is_printed_when_the_device_has_done_it(tmp_path: Path, end: str)
 
 
 def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
-    lines = python(QUEUED.format(synchronize=True, end="log.end()"), tmp_path)[1:-1]
+    lines = python(
+        QUEUED.format(synchronize=True, end="log.end()"), tmp_path, DLPERF_STEPS_SYNCHRONIZE="1"
+    )[1:-1]
     assert [match and match[4] for match in map(STEP.fullmatch, lines)] == ["0", "1", "2", "3"]
 
 

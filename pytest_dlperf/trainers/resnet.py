@@ -21,7 +21,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pytest_dlperf.trainers.steps import StepLog
+from pytest_dlperf.trainers.steps import SYNCHRONIZE, StepLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,9 +165,8 @@ def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device
     mixed = options.precision == "bf16"
 
     distributed.barrier()
-    log = StepLog(
-        batch_per_device=options.batch_per_device, precision=options.precision, synchronize=True
-    )
+    os.environ.setdefault(SYNCHRONIZE, "1")
+    log = StepLog(batch_per_device=options.batch_per_device, precision=options.precision)
     for _ in range(options.warmup_steps + options.measured_steps):
         for _ in range(options.repeat_step):
             optimizer.zero_grad(set_to_none=True)

@@ -15,7 +15,7 @@ rank=0 global_batch=6`` in front. ``time`` is in seconds, from a monotonic clock
 allocated on the accelerator, on a CPU the largest resident size of the process (10^6 bytes).
 
 An accelerator computes behind the host. A thread waits for it: a step's time is when the device had
-done it. With ``synchronize``, or ``DLPERF_STEPS_SYNCHRONIZE=1``, the host waits in each step.
+done it. With ``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, the host waits in each step.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LONGEST_STEP_S = 300.0
 class StepLog:
     """Prints the steps of this process; the first ``step`` also prints what is known of the run."""
 
-    def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
+    def __init__(self, **facts: Any) -> None:
         """Begin to count the time.
 
         The case is held to ``facts``: ``global_batch`` (samples of a step over all ranks) or
@@ -69,7 +69,7 @@ class StepLog:
         self.facts = facts
         self.rank = self.count = 0  # and steps by now
         self._prints = True
-        self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
+        self._synchronize = os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
         self._memory_mb: Callable[[], float] = _resident_mb
         self._tokens = self._samples = self._work = 0
         self.batches = 0  # micro batches of the next step
@@ -293,10 +293,10 @@ def _huggingface() -> type:
 
         prints_steps = True
 
-        def __init__(self, trainer: Any = None, *, synchronize: bool = False, **facts: Any) -> None:
+        def __init__(self, trainer: Any = None, **facts: Any) -> None:
             """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
             self._trainer = trainer
-            self._log = StepLog(synchronize=synchronize, **facts)
+            self._log = StepLog(**facts)
             self._has_losses, self._begun_at = False, 0
             if trainer is not None:
                 after(trainer, "training_step", self._on_batch)
@@ -353,9 +353,9 @@ def _lightning() -> type:
 
         prints_steps = True
 
-        def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
+        def __init__(self, **facts: Any) -> None:
             """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
-            self._log = StepLog(synchronize=synchronize, **facts)
+            self._log = StepLog(**facts)
             self._last = self._batch = 0
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:
@@ -389,14 +389,14 @@ def _lightning() -> type:
 class AccelerateSteps:
     """Prints the steps of the first optimizer that an Accelerator has prepared by now."""
 
-    def __init__(self, accelerator: Any, *, synchronize: bool = False, **facts: Any) -> None:
+    def __init__(self, accelerator: Any, **facts: Any) -> None:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         state = accelerator.gradient_state
         facts.setdefault("world_size", accelerator.num_processes)
         mixed = accelerator.mixed_precision
         weight = accelerator._optimizers[0].param_groups[0]["params"][0]  # noqa: SLF001 - as below
         facts.setdefault("precision", weight.dtype if mixed == "no" else mixed)
-        log = StepLog(synchronize=synchronize, **facts)
+        log = StepLog(**facts)
 
         def on_step(*_: Any, **__: Any) -> None:
             if state.sync_gradients:
@@ -415,13 +415,13 @@ class AccelerateSteps:
 class DeepSpeedSteps:
     """Prints the steps of a DeepSpeed engine: ``DeepSpeedSteps(engine)``."""
 
-    def __init__(self, engine: Any, *, synchronize: bool = False, **facts: Any) -> None:
+    def __init__(self, engine: Any, **facts: Any) -> None:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         facts.setdefault("global_batch", engine.train_batch_size())
         half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
         mixes = getattr(engine, "torch_autocast_enabled", bool)()
         facts.setdefault("precision", half or (engine.torch_autocast_dtype() if mixes else "fp32"))
-        log = StepLog(synchronize=synchronize, **facts)
+        log = StepLog(**facts)
         self._last = engine.global_steps
 
         def on_step(loss: Any, *_: Any, **__: Any) -> None:
