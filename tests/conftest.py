@@ -25,6 +25,7 @@ from clusters.ssh import SshHosts
 from hypothesis import settings
 from suites import Command, Suite, import_package, ran_command
 
+from pytest_dlperf.files import masking
 from pytest_dlperf.files.ci import ENGINES
 
 ROOT = Path(__file__).parent.parent
@@ -114,10 +115,13 @@ def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
     ours = ("DLPERF_HISTORY", "DLPERF_NOTIFY", "DLPERF_NOTIFY_ON")
     of_github = ("GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_REPOSITORY")
-    # Nor make a key for all of a user's digests.
-    monkeypatch.setenv("DLPERF_DIGEST_KEY", "key of the tests, which is no secret")
     for name in (*ours, *of_github, *(engine.mark for engine in ENGINES)):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _says_what_other_tests_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_unspoken", set())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.start import start
 
 _THIRD_PARTY: Final = (
-    "execnet", "filelock", "jinja2", "maskerlogger", "numpy", "pdb",
+    "execnet", "filelock", "jinja2", "numpy", "pdb",
     "ruamel.yaml.mergevalue", "yaml",
 )  # fmt: skip
 """What the package and sessions of pytest import when they need it."""

@@ -27,7 +27,7 @@ from pytest_dlperf.launch.run import run_on_hosts
 TELL: Final = "import json, os; print('environment', json.dumps(dict(os.environ)))"
 OUTER: Final = (
     *("PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"),
-    *("COV_CORE_DATAFILE", "COVERAGE_PROCESS_START", "DLPERF_DIGEST_KEY"),
+    *("COV_CORE_DATAFILE", "COVERAGE_PROCESS_START"),
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "CROSS_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "NNODES", "MASTER_ADDR", "MASTER_PORT"),
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PET_NNODES", "PET_RDZV_ENDPOINT"),
@@ -40,7 +40,7 @@ OUTER: Final = (
     *("PMI_RANK", "PMI_FD", "PMIX_NAMESPACE", "PMIX_SERVER_URI2", "HYDI_CONTROL_FD"),
     *("MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK"),
 )
-"""What launchers and tests tell each process that they start, and secrets of ours."""
+"""What launchers and tests tell each process that they start."""
 SETTINGS: Final = (
     *("OMP_NUM_THREADS", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "RANKINGS"),
     *("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "HOROVOD_TIMELINE", "HYDRA_FULL_ERROR"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.files.masking import MASK, Digests
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
@@ -25,7 +26,6 @@ from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
 from pytest_dlperf.launch.queue import Queue
 from pytest_dlperf.launch.sbatch import SbatchQueue
-from pytest_dlperf.masking.publishing import published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
@@ -64,7 +64,6 @@ def facts(
     text: str = SYSTEM_FILE,
     session: str = "night",
     queue: Queue = SBATCH,
-    key: bytes = b"k" * 32,
 ) -> LaunchFacts:
     """The facts of the system in a checkout in this folder."""
     systems = folder / "suite" / "systems"
@@ -74,7 +73,8 @@ def facts(
     system = load_systems([systems / "own.yaml"], BUILTIN_FORMATS)[SYSTEM]
     assert system.launch is not None
     code = given("code", str(folder / "suite" / "code"))
-    variables = resolve(system.launch, SYSTEM, [(*assignments, code)], case=CASE)
+    sources = [(*assignments, code)]
+    variables = resolve(system.launch, SYSTEM, sources, case=CASE)
     launch = CaseLaunch(
         system=system,
         spec=system.launch,
@@ -84,9 +84,9 @@ def facts(
         python=variables.python or sys.executable,
         folder=folder / session,
         scratch=SCRATCH,
+        assignments=sources,
     )
-    masker = published(key, system.launch.public_environment)
-    return launch_facts(launch, queue, masker)
+    return launch_facts(launch, queue, Digests(folder))
 
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
@@ -154,8 +154,8 @@ def test_a_changed_system_file_differs(tmp_path: Path, old: str, new: str, name:
     assert names(facts(tmp_path), facts(tmp_path, text=SYSTEM_FILE.replace(old, new)))[0] == name
 
 
-def test_a_changed_secret_differs_without_being_shown(tmp_path: Path) -> None:
-    def with_secret(secret: str, key: bytes = b"k" * 32) -> LaunchFacts:
+def test_a_changed_value_differs_without_being_shown(tmp_path: Path) -> None:
+    def with_secret(secret: str) -> LaunchFacts:
         return facts(
             tmp_path,
             given("env", secret, key="DATA_ROOT"),
@@ -163,41 +163,62 @@ def test_a_changed_secret_differs_without_being_shown(tmp_path: Path) -> None:
             given("extra_args", "--api-key", secret, f"--url=https://me:{secret}@site.example/"),
             given("container", "a:1", key="image"),
             given("container", f"--env=WANDB_API_KEY={secret}", "--init", key="options"),
-            key=key,
         )
 
     first = with_secret("hunter2hunter2")
 
     assert "hunter2" not in str(first)
     assert first == with_secret("hunter2hunter2")
-    changed = ["--api-key", "--url", "DATA_ROOT", "HF_TOKEN", "container.options"]
-    assert names(first, with_secret("correct-horse-battery")) == changed
-    # Of digests of another key nothing can be said.
-    assert names(first, with_secret("correct-horse-battery", b"other" * 8)) == []
-    assert names(first, with_secret("hunter2hunter2", b"other" * 8)) == []
+    # What is named as a secret is hidden: a new token is no difference.
+    assert first.environment["HF_TOKEN"] == MASK
+    assert names(first, with_secret("correct-horse-battery")) == [
+        *("--url", "DATA_ROOT", "container.options")
+    ]
 
 
-def test_a_system_file_names_variables_that_others_may_read(tmp_path: Path) -> None:
-    site = "environment: {SITE: north, SITES: a}\n  public_environment: [SITE]"
-    environment = facts(
-        tmp_path, text=SYSTEM_FILE.replace("devices: cpu", f"devices: cpu\n  {site}")
-    ).environment
-    assert environment["SITE"] == "north"
-    assert environment["SITES"].startswith("***")
-    everything = SYSTEM_FILE.replace("devices: cpu", "devices: cpu\n  public_environment: ['*']")
-    with pytest.raises(YamlError, match=r"launch\.public_environment\[0\]: found '\*'"):
-        facts(tmp_path, text=everything)
+def test_what_stands_in_a_file_is_public_and_what_an_option_sets_only_if_it_is_declared(
+    tmp_path: Path,
+) -> None:
+    text = SYSTEM_FILE.replace(
+        "kind: folder}}",
+        "kind: folder}, name: {meaning: a name, public: true}, other: {meaning: a name}}",
+    ).replace('"{run}"]', '"{run}", "{name}", "{other}"]\n  environment: {SITE: north}')
+    shown = facts(
+        tmp_path,
+        given("name", "alpha"),
+        given("other", "beta"),
+        given("env", "1,2", key="NCCL_IB_HCA"),
+        given("env", "ring", key="ANY"),
+        given("extra_args", "--lr", "0.1", "--optimizer=adamw"),
+        text=text,
+    )
+
+    assert shown.environment["SITE"] == "north"
+    assert shown.environment["NCCL_IB_HCA"] == "1,2"
+    assert re.fullmatch(r"\*{3}[0-9a-f]{4}", shown.environment["ANY"])
+    name, other, *extra = shown.arguments[-5:]
+    assert name == "alpha"
+    assert re.fullmatch(r"\*{3}[0-9a-f]{4}", other)
+    assert extra[:2] == ["--lr", "0.1"]
+    assert re.fullmatch(r"--optimizer=\*{3}[0-9a-f]{4}", extra[2])
+
+
+def test_a_given_path_below_a_night_s_own_folder_is_the_same_each_night(tmp_path: Path) -> None:
+    def out(session: str) -> LaunchFacts:
+        folder = str(tmp_path / session / "out")
+        return facts(tmp_path, given("extra_args", "--out", folder), session=session)
+
+    assert out("night") == out("other")
 
 
 def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
     def submitted(image: str, level: str, secret: str) -> LaunchFacts:
         variables = (
-            f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}, "
-            f"{{name: ANY, value: {secret}}}]"
+            f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}]"
         )
         containers = (
             f"[{{name: trainer, image: {image}, env: {variables}, "
-            f"command: [sh, -c, wandb login {secret}], args: [--hf-token, {secret}, --lr, '0.1']}}]"
+            f"command: [sh, -c, login --key {secret}], args: [--hf-token, {secret}, --lr, '0.1']}}]"
         )
         (tmp_path / "own.yaml").write_text(
             f"kind: Job\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
@@ -209,8 +230,7 @@ def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
 
     trainer = "kubernetes.template.spec.template.spec.containers.trainer"
     assert names(before, after) == [
-        *(f"{trainer}.args.1", f"{trainer}.command.2", f"{trainer}.env.ANY"),
-        *(f"{trainer}.env.DB_PASSWORD", f"{trainer}.env.NCCL_DEBUG", f"{trainer}.image"),
+        *(f"{trainer}.env.NCCL_DEBUG", f"{trainer}.image"),
     ]
     assert before.options[f"{trainer}.args.3"] == "0.1"
     assert before.options["kubernetes.node_selector.pool"] == "a"

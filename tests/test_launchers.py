@@ -152,8 +152,8 @@ def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
         ),
         (["Try again later"], "Try again later"),
         (
-            ["sbatch: error: --comment=hush --token=hush-Hush"],
-            "sbatch: error: --comment=hush --token=***",
+            ["sbatch: error: no answer of ftp://me:hush@store/"],
+            "sbatch: error: no answer of ftp://me:***@store/",
         ),
         ([], ""),
     ],

@@ -1,271 +1,443 @@
-"""What is shown of a command: all that debugging needs, and no secret."""
+"""What others may read: all that debugging needs, and no secret."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Callable
-from typing import Any, Final
+import stat
+import time
+from pathlib import Path
+from typing import Final
 
 import pytest
-from secret_forms import HARMLESS, secret_commands, secret_variables
+from notice_servers import web_server
+from suites import Suite
 from test_seed_plans import SEEDS, SYSTEMS, cases_of, plan
+from trainers import SYSTEM, TinySystem, accept
 
-from pytest_dlperf.masking import masker as module
-from pytest_dlperf.masking.masker import MASKER, Masker
-from pytest_dlperf.masking.publishing import IN_REASONS, published
+from pytest_dlperf.files.masking import (
+    MASK,
+    SALT_FILE,
+    Digests,
+    hide,
+    hide_variables,
+    hide_words,
+    in_message,
+    keep_quiet,
+)
 
 HUSH: Final = "hush-Hush"
-GITHUB: Final = f"ghp_{'0aB1' * 9}"
-HUGGING_FACE: Final = f"hf_{'aBcD' * 8}xY"
-PRIVATE_KEY: Final = "\n".join(
-    ["-----BEGIN RSA PRIVATE KEY-----", *["aB1+" * 16] * 49, "-----END RSA PRIVATE KEY-----"]
+NAMES: Final = (
+    *("HF_TOKEN", "hfToken", "hub.token", "api_key", "aws_secret_access_key", "DB_PASSWORD"),
+    *("db-passwd", "ssh_passphrase", "dbPw", "GITHUB_PAT", "GIT_CREDENTIALS", "npm_auth"),
+    *("X-Auth-Bearer", "SLACK_WEBHOOK_URL", "GITHUB_TOKEN_READONLY", "auth.basic", "MY_TOKEN_2"),
 )
-PUBLISHED: Final = published(b"k" * 32)
-MASKERS: Final = pytest.mark.parametrize("masker", [MASKER, PUBLISHED], ids=["own", "published"])
-
-
-@MASKERS
-def test_no_form_of_a_secret_is_shown_and_no_argument_is_lost(masker: Masker) -> None:
-    shown = {
-        secret: [" ".join(command), *masker.arguments([*command, "last"])]
-        for secret, command in secret_commands()
-    }
-    assert len(shown) > 1000
-    assert [words for secret, words in shown.items() if secret in " ".join(words[1:])] == []
-    assert [words for words in shown.values() if "***" not in " ".join(words[1:])] == []
-    for secret, command in secret_commands():
-        assert len(shown[secret]) == len(command) + 2
-
-
-@pytest.mark.parametrize(
-    "quoted",
-    [lambda command: f"+ {shlex.join(command)}", lambda command: f"Command {command!r}"],
-    ids=["shell", "python"],
+FORMS: Final = (
+    ["--{name}", HUSH],
+    ["--{name}", f"{HUSH}, and more"],
+    ["--{name}={hush}"],
+    ["--{name}={hush}, and more"],
+    ["{name}={hush}"],
+    ["+{name}={hush}"],
+    ["mpirun", "-x", "{name}={hush}"],
+    ["docker", "run", "--env={name}={hush}", "image"],
+    ["curl", "-H", "{name}: {hush}"],
+    ["curl", "https://site.example/?x=1&{name}={hush}&y=2"],
+    ['--config={{"lr": 1, "{name}": "{hush}"}}'],
+    ['["--{name}", "{hush}"]'],
+    ["sh", "-c", "{name}='{hush} x' exec train --lr 1"],
+    ["bash", "-lc", "train --{name} {hush} --lr 1"],
+    ["python", "-c", "os.environ['{name}'] = '{hush}'"],
+    ["srun", "--export=ALL,{name}={hush}"],
 )
-def test_no_command_with_a_secret_is_shown_as_programs_print_them(
-    quoted: Callable[[list[str]], str],
+TOKENS: Final = (
+    f"hf_{'aBcD' * 8}xY",
+    f"ghp_{'0aB1' * 9}",
+    f"github_pat_{'0aB1_' * 9}",
+    f"glpat-{'0aB1' * 5}",
+    f"xoxb-{'0123456789-' * 2}aB1",
+    "AKIA0123456789ABCDEF",
+    f"sk-proj-{'0aB1' * 9}",
+    f"eyJ{'aB1' * 5}.{'aB1' * 5}.{'aB1' * 5}",
+    "-----BEGIN RSA PRIVATE KEY-----\naB1+\naB1+\n-----END RSA PRIVATE KEY-----",
+)
+HARMLESS: Final = (
+    "--tokenizer=bert-large-uncased --tokenizer-model /models/llama3/tokenizer.model",
+    "--tokenizer gpt2 --max-tokens 4096 --tokens-per-batch 65536 --pad-token [PAD]",
+    "--eos_token=</s> --image_token <image> --pass_at_k 1 -e HF_TOKEN",
+    "--num-query-token 32 --calculate-per-token-loss --moe-token-dispatcher-type alltoall",
+    "--primary-key-column=sample_id --image-key jpg --json-keys text --sort-key name",
+    "--author A --use-auth --epochs 3 --passes=3 --password-file /run/secrets/db --keyframes 2",
+    "--hash=0123456789abcdef0123456789abcdef01234567",
+    "--id=1b671a64-40d5-491e-99b0-da01ff1f3341 --sort_keys=true",
+    "torchrun --rdzv-endpoint=10.0.0.1:29500 --nnodes=4 -m train data=s3://bucket/a@b",
+    "docker run --env HF_TOKEN --volume /data:/data:ro nvcr.io/nvidia/pytorch:26.01-py3",
+    "docker run -u me:group -p 8080:80 -v /run/secrets:/run/secrets:ro --shm-size=1g image",
+    "--lr 3e-4 --lr=0.00015 --weight-decay 0.1 --betas 0.9,0.95 --warmup-ratio 0.03 --seed 1234",
+    "--data-path /data/wikitext-103/train --data /mnt/imagenet --output-dir {run_directory}/out",
+    "NCCL_DEBUG=INFO OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=0,1,2,3 python -u train.py --bf16",
+    "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true,--xla_a=b MASTER_ADDR=node-1 train",
+    "mpirun -np 8 -H a:4,b:4 -x NCCL_DEBUG=WARN -x LD_LIBRARY_PATH --bind-to none",
+    "srun --signal=B:INT@300 -N 2 --mpi=pmix --container-image=nvcr.io#nvidia/nemo:25.04",
+    "trainer.max_steps=100 model.optim.lr=1e-4 +model.tokenizer.type=unigram ~model.key_value",
+    "--key-value-channels 128 --num-key-value-heads 8 --attention-key-size 64 --kv-channels=128",
+    "--run-name Llama3B8Instruct20261101BF16x8 --tag v1.2.3 --user me:grp --auth 5 --salt 17",
+    "accelerate launch --config_file /etc/accelerate.yaml --main_process_port 29500 run.py --fp16",
+    "https://huggingface.co/datasets/wikitext/resolve/main/data.zip?download=true&rev=main",
+    "--monkey-patch on --compass-rose --bypass-cache --pin memory --authors bert --pass 3",
+    "--max-new-tokens 128 --stop-tokens a,b --keys a,b --tokens c --exclude-keys a --max-token 64",
+    "-c 1 -p 4 -u -k 2 -x -e -P 8 -a b -w 2 -gpu a:b -it -output file:x --num-heads 4 --task 1",
+    "s3://bucket/x hdfs://name:8020/x tcp://10.0.0.1:29500 slack <pad> <image>a</image> //host/a",
+    "pip install torch==2.13.0 git+https://github.com/acme/trainer@v1.2 git@github.com:acme/x.git",
+    "TOKENIZERS_PARALLELISM=false PWD=/home/me SSH_AUTH_SOCK=/tmp/agent HF_TOKEN_PATH=/home/me/t",
+)
+LAST_LINES: Final = """\
+slurmstepd: error: auth: munge decode failed: Invalid credential
+slurmstepd: error: execve(): train: Permission denied
+srun: error: Unable to create step for job 4711: Invalid account or account/partition combination
+srun: error: node1: task 0: Exited with exit code 1
+slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM
+torch.distributed.DistStoreError: Timeout waiting for key: default_pg/0/1 after 1800000 ms
+torch.distributed.DistNetworkError: The client socket has timed out after 60000ms
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 79 GiB
+RuntimeError: CUDA error: an illegal memory access was encountered
+RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error, NCCL version 2.27.5
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed
+node1:4711:4720 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so.
+RuntimeError: Expected all tensors to be on the same device, cuda:0 and cpu!
+RuntimeError: Error(s) in loading state_dict for Llama: Missing key(s) in state_dict: "lm_head"
+RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory
+KeyError: 'model.layers.0.self_attn.q_proj.weight'
+KeyError: "key 'optimizer_states' not in checkpoint"
+ValueError: unknown key: warmup_steps
+ValueError: got key=torch.Size([8, 64]) and value=torch.Size([8, 32])
+ValueError: Unable to create tensor, you should probably activate padding: token: [1, 2]
+omegaconf.errors.ConfigAttributeError: Key 'lrr' is not in struct
+    full_key: optim.lrr
+hydra.errors.ConfigCompositionException: Could not override 'optim.lrr'.
+jax.errors.ConcretizationTypeError: PRNG key: array([0, 1], dtype=uint32)
+jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes
+etcd.EtcdKeyNotFound: Key not found : etcd key=/torchelastic/p2p/run_4711/rdzv/active_version
+Permission denied (publickey,password).
+me@node1: Permission denied (publickey,gssapi-keyex,gssapi-with-mic).
+Host key verification failed.
+ssh: connect to host node1 port 22: Connection refused
+kex_exchange_identification: read: Connection reset by peer
+bash: line 1: torchrun: command not found
+/usr/bin/python3: No module named torch
+ModuleNotFoundError: No module named 'flash_attn'
+ImportError: libcudart.so.12: cannot open shared object file: No such file or directory
+OSError: [Errno 28] No space left on device: '/tmp/pytest-dlperf-RUN-0/scratch/checkpoint.pt'
+OSError: You are trying to access a gated repo. Make sure to have access to it at huggingface.co.
+requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api
+huggingface_hub.errors.LocalTokenNotFoundError: Token is required, but no token found.
+wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])
+FATAL: password authentication failed for user "me"
+Error response from daemon: pull access denied for trainer, may require 'docker login': denied
+Error: creating container storage: the container name "train" is already in use
+docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].
+curl: (22) The requested URL returned error: 403 Forbidden, http://node1:8000/v1/models
+urllib3.exceptions.MaxRetryError: HTTPConnectionPool(host='node1', port=8000): Max retries exceeded
+mpirun noticed that process rank 3 with PID 4711 on node node1 exited on signal 9 (Killed).
+[node1:04711] *** An error occurred in MPI_Init_thread
+Bus error: nonexistent physical address (core dumped). Shared memory: /dev/shm, size 64M
+INFO 08:30:46 Pass:0 batch:10 lr:0.1 loss:45.5 qps:336.95
+""".splitlines()
+
+
+# --------------------------------------------------------------------------- by their names
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_a_value_named_as_a_secret_is_hidden_and_no_argument_is_lost(
+    name: str, form: list[str]
 ) -> None:
-    """As they stand in logs after ``set -x``, and in the errors of subprocesses."""
-    lines = {secret: quoted([*words, "end"]) for secret, words in secret_commands()}
-    shown = {secret: IN_REASONS.output(f"{line} said so\nbye") for secret, line in lines.items()}
-    assert [text for secret, text in shown.items() if secret in text] == []
-    assert {text.rpartition("\n")[2] for text in shown.values()} <= {"bye", "***"}
+    words = [part.format(name=name, hush=HUSH) if part != HUSH else part for part in form]
+
+    shown = hide_words([*words, "last"])
+
+    assert HUSH not in " ".join(shown)
+    assert MASK in " ".join(shown)
+    assert len(shown) == len(words) + 1
+    assert shown[-1] == "last"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "INFO 08:30:46 Pass:0 batch:10 lr:0.1 loss:45.5 qps:336.95",
-        "ValueError: token: 5, key=7",
-        "Permission denied (publickey,password).",
-        "RuntimeError: CUDA out of memory (NCCL_DEBUG=INFO WORLD_SIZE=8)",
-        "the user's key is not there",
-    ],
-)
-def test_what_programs_say_else_is_shown(line: str) -> None:
-    assert IN_REASONS.output(line) == line
-
-
-@pytest.mark.parametrize("change", [str.upper, str.lower])
-def test_upper_and_lower_case_are_alike(change: Callable[[str], str]) -> None:
-    shown = {secret: MASKER.arguments(command) for secret, command in secret_commands(change)}
-    assert [words for secret, words in shown.items() if secret in " ".join(words)] == []
-
-
-@MASKERS
-@pytest.mark.parametrize("line", HARMLESS)
-def test_what_only_looks_like_a_secret_is_shown(masker: Masker, line: str) -> None:
-    assert masker.arguments(shlex.split(line)) == shlex.split(line)
-    assert masker.script(line) == line
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (f"postgres://me:{HUSH}@db/runs", "postgres://me:***@db/runs"),
-        (f"postgres://me:{HUSH}@{HUSH}@db/runs", "postgres://me:***@db/runs"),
-        (f"https://{HUSH}@errors.example.org/12", "https://***@errors.example.org/12"),
-        (f"https://h/?sv=1&sig={HUSH}&se=2", "https://h/?sv=1&sig=***&se=2"),
-        (f"say {GITHUB}", "say ***"),
-        (HUGGING_FACE, "***"),
-        ("pQ7rT2xV9bN4mK8sW3zL6cDf", "***"),
-        (f"-Dhub.token={'aB1_' * 5} -Xmx4g", "-Dhub.token=*** -Xmx4g"),
-        (f"{'x ' * 9000}{GITHUB}{' x' * 9000}", f"{'x ' * 9000}***{' x' * 9000}"),
-        (PRIVATE_KEY, "***"),
-    ],
-    ids=range(10),
-)
-def test_values_that_are_secrets_are_masked_under_any_name(value: str, shown: str) -> None:
-    assert MASKER.environment({"ANY": value}) == {"ANY": shown}
-    digests = PUBLISHED.variable("NCCL_ANY", value)
-    assert re.sub(r"(?<=\*\*\*)[0-9a-f]{8}", "", digests) == shown
-
-
-def test_values_of_a_manifest_are_masked_by_their_names() -> None:
-    """A dry run shows what Kubernetes would get."""
-    yaml = f"env:\n- name: GITHUB_PAT\n  value: {HUSH} x\n- name: LR\n  value: '0.1'\n"
-    assert MASKER.script(yaml) == yaml.replace(f"{HUSH} x", "***")
-    json = (
-        f'{{"env": [{{"name": "GITHUB_PAT", "value": "{HUSH}"}}, {{"name": "LR", "value": "1"}}]}}'
-    )
-    assert MASKER.script(json) == json.replace(f'"{HUSH}"', "***")
-
-
-def test_values_of_several_lines_are_masked_as_far_as_they_are_indented() -> None:
-    lists = f"api_keys:\n- {HUSH}\n- {HUSH}\nlr: 1\n"
-    for text in (lists, f"hub:\n  token: |\n    {HUSH} x\n    {HUSH}\n  lr: 1\n"):
-        assert HUSH not in MASKER.arguments([text])[0]
-        assert HUSH not in MASKER.script(text)
-        assert MASKER.script(text).endswith("lr: 1\n")
-
-
-@pytest.mark.parametrize(
-    ("script", "shown"),
-    [
-        (f"A=1 HF_TOKEN={HUSH} exec train --lr 1", "A=1 HF_TOKEN=*** exec train --lr 1"),
-        (f"export T_PASSWORD='{HUSH} x'; train", "export T_PASSWORD='***'; train"),
-        (f"train --password {HUSH} --lr 1", "train --password *** --lr 1"),
-        (f'curl -H "X-Api-Key: {HUSH} x" "$URL"', 'curl -H "X-Api-Key: ***" "$URL"'),
-        (f"wandb login {HUSH}\ntrain --lr 1", "wandb login ***\ntrain --lr 1"),
-        (f"mysql -p{HUSH} runs && train -p 1", "mysql -p*** runs && train -p 1"),
-    ],
-)
-def test_the_rest_of_a_script_stays(script: str, shown: str) -> None:
-    assert MASKER.arguments(["sh", "-c", script]) == ["sh", "-c", shown]
-
-
-def test_one_s_own_record_shows_variables_that_no_name_calls_a_secret() -> None:
-    environment = {
-        "TOKENIZERS_PARALLELISM": "false",
-        "BYPASSED": "1",
-        "PWD": "/home/me",
-        "SSH_AUTH_SOCK": "/tmp/agent",  # noqa: S108 - text only
-        "HF_TOKEN_PATH": "/home/me/.cache/token",
-        "MAX_TOKEN": "4096",
-        "DATA_ROOT": "/data",
-        "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1",
-        "XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true --xla_a=b",
+def test_a_value_named_as_a_secret_is_hidden_in_variables_and_in_texts() -> None:
+    for name in NAMES:
+        assert hide_variables({name: HUSH}) == {name: MASK}
+        assert HUSH not in hide(f"LR=1 train --lr 1 --{name}={HUSH} --{name} '{HUSH} x' --seed 2")
+    assert hide_variables({"STORE": f"db password={HUSH} user=me"}) == {
+        "STORE": f"db password={MASK} user=me"
     }
-    assert MASKER.environment(environment) == environment
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_only_looks_like_a_secret_is_shown(line: str) -> None:
+    assert hide_words(shlex.split(line)) == shlex.split(line)
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_nothing_of_a_shipped_command_is_masked(name: str) -> None:
+def test_nothing_of_a_shipped_command_is_hidden(name: str) -> None:
     for case in cases_of(SYSTEMS[name]):
         for command in plan(case):
-            assert MASKER.arguments(command.arguments) == list(command.arguments)
-            assert MASKER.environment(command.environment) == command.environment
-            assert PUBLISHED.arguments(command.arguments) == list(command.arguments)
+            assert hide_words(command.arguments) == list(command.arguments)
+            assert hide_variables(command.environment) == command.environment
 
 
-# ------------------------------------------------------------------- what others may read
+def test_the_work_grows_as_the_text_does() -> None:
+    for piece in ("a", "a=", "token=", '"token": "', "--token ", "'", "://a:b", "eyJ", "hf_a"):
+        for read in (hide, in_message):
+            begun = time.process_time()
+            read(piece * 100_000)
+            assert time.process_time() - begun < 10, piece
 
 
-def test_others_read_no_value_of_a_variable_but_of_harmless_names() -> None:
-    for secret, name, value in secret_variables():
-        assert secret not in PUBLISHED.variable(name, value)
-    harmless = {
-        "NCCL_DEBUG": "INFO",
-        "CUDA_VISIBLE_DEVICES": "0,1",
-        "PYTHONPATH": "{checkout}/src",
-        "MASTER_ADDR": "{address0}",
-        "FLAGS_selected_gpus": "0,1",
-        "PADDLE_TRAINER_ENDPOINTS": "{address0}:1",
-        "PYTHONWARNINGS": "ignore",
-        "TORCH_LOGS": "dynamo",
-        "JAX_PLATFORMS": "cuda,cpu",
-        "RAY_ADDRESS": "auto",
-        "DS_ACCELERATOR": "cuda",
-        "ANY_NUMBER": "4096",
-        "ANY_RATE": "-1.5e-4",
-        "ANY_FLAG": "False",
-        "ANY_TOKEN": "none",
-        "EMPTY": "",
-    }
-    assert PUBLISHED.environment(harmless) == harmless
-    for name, value in {"ANY": "12345678", "PIN": "1234", "DB_PASSWORD": "12345"}.items():
-        assert re.fullmatch(r"\*{3}[0-9a-f]{8}", PUBLISHED.variable(name, value))
+# ----------------------------------------------------------------------------- in messages
 
 
-def test_names_are_added_in_full_or_by_how_they_begin() -> None:
-    added = published(b"k" * 32, ["DATA_ROOT", "SITE_*", "HUB_TOKEN"])
-    shown = {"DATA_ROOT": "/data", "SITE_NAME": "north", "HUB_TOKEN": "a word"}
-    assert added.environment(shown) == shown
-    assert "***" in added.variable("SITE_TOKEN", "a word")
-    assert "***" in added.variable("DATA_ROOTS", "/data")
-    assert added.arguments(["env", "SITE_NAME=north", "OTHER=x"])[1] == "SITE_NAME=north"
+@pytest.mark.parametrize("line", LAST_LINES)
+def test_nothing_of_an_error_is_touched(line: str) -> None:
+    assert in_message(f"{line}\nbye") == f"{line}\nbye"
 
 
-def test_digests_tell_a_change_under_one_key_only() -> None:
-    def of(value: str, key: bytes) -> str:
-        return published(key).variable("ANY", value)
-
-    one, other = b"1" * 32, b"2" * 32
-    assert of("a value", one) == of("a value", one) != of("another", one)
-    assert of("a value", one)[:7] == of("another", one)[:7] != of("a value", other)[:7]
-    # Too few digits to tell which of many guesses was right, even with the key.
-    guesses = [f"guess {number}" for number in range(20_000)]
-    assert len({of(guess, one) for guess in guesses}) < len(guesses)
+@pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:10])
+def test_tokens_are_hidden_by_their_form(token: str) -> None:
+    assert in_message(f"cannot log in with {token}\nbye") == f"cannot log in with {MASK}\nbye"
+    assert hide_words([f"--note={token}"]) == [f"--note={MASK}"]
 
 
-# ----------------------------------------------------------------------------- long texts
+@pytest.mark.parametrize("address", ["postgres://me:{}@db/runs", "redis://:{}@cache:6379/0"])
+def test_the_password_of_an_address_is_hidden(address: str) -> None:
+    assert in_message(f"no answer: {address.format(HUSH)}") == f"no answer: {address.format(MASK)}"
 
 
-class _Counted:
-    """An expression that counts the characters it goes over."""
+def test_what_was_given_or_inherited_or_hidden_before_is_hidden_to_the_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OWN_TOKEN", "damson tart")
+    keep_quiet(["quince\\jam", "https://me:medlar-j@store.example/", "short"])
+    hide_words(["--wandb-key", "greengage"])
 
-    def __init__(self, expression: re.Pattern[str], count: list[int]) -> None:
-        self._expression = expression
-        self._count = count
+    said = in_message(r"damson tart xxquince\jam 'quince\\jam' medlar-j greengage short")
 
-    def _counted(self, found: re.Match[str] | None, text: str, begin: int) -> re.Match[str] | None:
-        self._count[0] += (found.end() if found else len(text)) - begin + 1
-        return found
+    assert said == f"{MASK} xx{MASK} '{MASK}' {MASK} {MASK} short"
 
-    def search(self, text: str, begin: int = 0) -> re.Match[str] | None:
-        return self._counted(self._expression.search(text, begin), text, begin)
 
-    def match(self, text: str, begin: int = 0) -> re.Match[str] | None:
-        found = self._expression.match(text, begin)
-        self._count[0] += found.end() - begin if found else 1
-        return found
-
-    def fullmatch(self, text: str, begin: int = 0) -> re.Match[str] | None:
-        return self._counted(self._expression.fullmatch(text, begin), text, begin)
-
-    def finditer(self, text: str) -> Any:
-        self._count[0] += len(text)
-        return self._expression.finditer(text)
+# -------------------------------------------------------------------------------- digests
 
 
 @pytest.mark.parametrize(
-    "piece",
-    ["a", "a=", "token=", "=", "token: ", "name: a value: ", '"', "'\"", "\\", "-H 'x ", "-c ' ",
-     "://a:b@", " ", "A=,", "token=true ", '-c "', ", token=x", "login x "],
+    ("word", "shown"),
+    [
+        *((word, word) for word in ("--lr", "-np", "-x", "0.1", "-1.5e-4", "4096", "True", "--")),
+        ("--lr=0.1", "--lr=0.1"),
+        ("optim.lr=0.1", "optim.lr=0.1"),
+        ("--use-cache=off", "--use-cache=off"),
+        ("adamw", "***...."),
+        ("--optimizer=adamw", "--optimizer=***...."),
+        ("+optim.name=adamw", r"\+optim.name=***...."),
+        ("-phunter", "***...."),
+        ("me:hunter2@store.example", "***...."),
+        ("https://site.example/?code=hunter2", "***...."),
+        ("aHVudGVyMg==", "***...."),
+    ],
 )  # fmt: skip
-def test_the_work_grows_as_the_text_does(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = [0]
-    for name, value in vars(module).items():
-        if isinstance(value, re.Pattern):
-            monkeypatch.setattr(module, name, _Counted(value, count))
-    places = [_Counted(one, count) for one in vars(module)["_PLACES"]]
-    monkeypatch.setattr(module, "_PLACES", places)
+def test_of_given_words_names_of_options_switches_and_numbers_stay(
+    tmp_path: Path, word: str, shown: str
+) -> None:
+    assert re.fullmatch(shown.replace("***", r"\*{3}"), Digests(tmp_path).of_word(word))
 
-    def rules(text: str) -> list[re.Match[str]]:
-        count[0] += len(text)
-        return []
 
-    monkeypatch.setattr(module, "_rules", lambda: (rules, frozenset()))
+def test_digests_tell_a_change_to_all_who_share_the_folder(tmp_path: Path) -> None:
+    night = Digests(tmp_path / "baselines").of_word("a value")
+    salt = (tmp_path / "baselines" / SALT_FILE).read_text(encoding="ascii")
 
-    def work(times: int) -> int:
-        text = f"token={piece * times} end{times}"
-        before = count[0]
-        for masker in (MASKER, PUBLISHED):
-            masker.script(text)
-            masker.arguments([text, "-c", text])
-            masker.variable("NCCL_ANY", text)
-        return count[0] - before
+    assert night == Digests(tmp_path / "baselines").of_word("a value")
+    assert night != Digests(tmp_path / "baselines").of_word("another")
+    assert night != Digests(tmp_path / "others").of_word("a value")
+    assert len(set(salt)) > 8
+    assert [file.name for file in (tmp_path / "baselines").iterdir()] == [SALT_FILE]
+    # Too few digits to tell which of many guesses was right, even with the salt.
+    guesses = [Digests(tmp_path / "baselines").of_word(f"guess {n}") for n in range(2_000)]
+    assert len(set(guesses)) < len(guesses)
 
-    once, four_times = work(1_000), work(4_000)
-    assert four_times < 5 * once
+
+def test_without_a_place_for_a_salt_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert Digests(tmp_path / "file").of_word("--optimizer=adamw") == f"--optimizer={MASK}"
+
+
+# ------------------------------------------------------------------------------- sessions
+
+
+class Secrets:
+    """More than 200 secrets of a night, as a user gives them."""
+
+    def __init__(self, night: int) -> None:
+        self.all: list[str] = []
+        self._night = night
+        variables = [re.sub(r"\W", "_", name) for name in NAMES]
+        self.cluster = dict(zip(variables, self._some(len(variables)), strict=True))
+        self.literal = [
+            *(word for one in self._some(16) for word in ("--hf-token", one)),
+            *(f"--api_key={one}" for one in self._some(16)),
+        ]
+        set_by_name = [f"env.OWN_{name}={self._some(1)[0]}" for name in variables]
+        self.named = [*self.all]
+        self.inherited = {f"MY_{n}_TOKEN": one for n, one in enumerate(self._some(16))}
+        arguments = [
+            *(word for one in self._some(16) for word in ("--unlock", one)),
+            *(word for one in self._some(16) for word in ("-p", one)),
+            *(f"-p{one}" for one in self._some(16)),
+            *(f"--note={one}" for one in self._some(16)),
+            *(f"https://store.example/?code={one}" for one in self._some(16)),
+            *(f"me:{one}@store.example" for one in self._some(16)),
+        ]
+        self.set = [
+            *set_by_name,
+            *(f"env.SITE{n}={one}" for n, one in enumerate(self._some(16))),
+            *(
+                f"env.NCCL_{n}=https://me:{one}@net.example/"
+                for n, one in enumerate(self._some(16))
+            ),
+            *(f"note{n}={one}" for n, one in enumerate(self._some(16))),
+            f"extra_args={shlex.join(arguments)}",
+        ]
+        self.printed = [f"ghp_{one}{'0aB1' * 8}" for one in self._some(16)]
+        self.printed += [f"amqp://me:{one}@queue.example/" for one in self._some(16)]
+
+    def _some(self, count: int) -> list[str]:
+        begin = len(self.all)
+        self.all += [f"plum{number:03}jam{self._night}" for number in range(begin, begin + count)]
+        return self.all[begin:]
+
+
+class Nights:
+    """Sessions with secrets of their own; ``told`` is what others may read of them, by place."""
+
+    def __init__(self, suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._suite, self._monkeypatch = suite, monkeypatch
+        notes = [f"note{number}" for number in range(16)]
+        declared = [f"{note}: {{meaning: a note}}" for note in notes]
+        used = [f'"{{{note}}}"' for note in (*notes, "open")]
+        self.tiny = TinySystem(
+            suite,
+            topologies=["1n1g"],
+            launch=[
+                f"variables: {{{', '.join(declared)}, open: {{meaning: a name, public: true}}}}",
+                f"arguments: [{', '.join(used)}, literal]",
+            ],
+        )
+        accept(suite, {"1n1g": 1.0}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+        self._declared = suite.path / "bench_tests" / "systems" / "own.yaml"
+        self._cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+        self._template = self._declared.read_text(encoding="utf-8")
+        self.results, self.page = suite.path / "r.json", suite.path / "p.html"
+        self.told: dict[str, bytes] = {}
+
+    def run(self, night: int, *more: str) -> Secrets:
+        """Run a session with the secrets of this night."""
+        secrets, path = Secrets(night), self._suite.path
+        for name, value in secrets.inherited.items():
+            self._monkeypatch.setenv(name, value)
+        self._monkeypatch.setenv("GITLAB_CI", "true")
+        self._monkeypatch.setenv("CI_JOB_URL", f"https://me:{secrets.all[0]}@ci.example/job/1")
+        variables = {"estimator": "steady", "vars": {SYSTEM: {"env": secrets.cluster}}}
+        self._cluster.write_text(json.dumps(variables), encoding="utf-8")
+        literal = ", ".join(map(json.dumps, secrets.literal))
+        self._declared.write_text(
+            self._template.replace("literal]", f"{literal}]"), encoding="utf-8"
+        )
+        given = [*secrets.set, "env.NCCL_DEBUG=INFO", f"open=site{night}", "env.ANY=4096"]
+        result = self._suite.run(
+            *("-vv", "-k", "tiny and throughput", *more),
+            *("--dlperf-json", str(self.results), "--dlperf-history", f"{path}/h.sqlite3"),
+            *("--junitxml", f"{path}/j.xml", "--dlperf-html", str(self.page)),
+            *("--dlperf-markdown", f"{path}/m.md"),
+            *(word for one in given for word in ("--dlperf-set", f"{SYSTEM}.{one}")),
+        )
+        self.told = {
+            str(file): file.read_bytes()
+            for file in path.rglob("*")
+            if file.is_file()
+            and stat.S_IMODE(file.stat().st_mode) & 0o044
+            and file not in (self._cluster, self._declared)  # as the user wrote them
+            and file.suffix not in (".log", ".arrivals", ".py")  # the trainer's own
+        }
+        self.told["terminal"] = f"{result.stdout}{result.stderr}".encode()
+        return secrets
+
+    def leaks(self, *nights: Secrets) -> dict[str, list[bytes]]:
+        """The secrets that were told, by place."""
+        secrets = re.compile("|".join(one for night in nights for one in night.all).encode())
+        return {
+            where: found for where, text in self.told.items() if (found := secrets.findall(text))
+        }
+
+
+@pytest.fixture
+def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    return Nights(suite, monkeypatch)
+
+
+@pytest.mark.in_process
+def test_no_secret_that_was_given_is_in_what_others_may_read(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, suite: Suite
+) -> None:
+    with web_server() as web:
+        monkeypatch.setenv("HOOK", f"{web.url}/hook")
+        first = nights.run(0, "--dlperf-update-baselines")
+        assert nights.leaks(first) == {}
+        nights.tiny.behave("0.1")  # the second one is slower, and says what differs
+        second = nights.run(1, "--dlperf-notify", "json=HOOK")
+        nights.told |= {f"notice {n}": request.body for n, request in enumerate(web.asked)}
+
+    assert len(first.all) > 200
+    assert nights.leaks(first, second) == {}
+    [launch] = [
+        case["runs"] and case["fingerprint"]["launch"]
+        for case in json.loads(nights.results.read_text(encoding="utf-8"))["cases"]
+    ]
+    environment = launch["environment"]
+    assert (environment["NCCL_DEBUG"], environment["ANY"]) == ("INFO", "4096")
+    assert environment["NCCL_0"] == f"https://me:{MASK}@net.example/"
+    # The last night says what it has in the place of the accepted number's.
+    for word in ("site0", "site1", "SITE0", environment["SITE0"], "--note"):
+        assert word in nights.page.read_text(encoding="utf-8")
+    for record in suite.path.rglob("command.json"):
+        text = record.read_text(encoding="utf-8")
+        assert stat.S_IMODE(record.stat().st_mode) == 0o600
+        assert [one for night in (first, second) for one in night.named if one in text] == []
+        assert "--unlock" in text
+
+
+@pytest.mark.in_process
+def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights: Nights) -> None:
+    (nights.tiny.folder / "train.py").write_text(
+        "import os, sys\n"
+        f"given = [*sys.argv[6:], *os.environ.values(), *{Secrets(0).printed!r}]\n"
+        "given = [word for word in given if 'jam' in word]\n"
+        "for at in range(0, len(given), 40): print('no login with', *given[at : at + 40])\n"
+        "raise SystemExit('the last word')\n",
+        encoding="utf-8",
+    )
+
+    secrets = nights.run(0)
+
+    assert nights.leaks(secrets) == {}
+    for place in ("terminal", str(nights.results), str(nights.page)):
+        assert b"the last word" in nights.told[place], place
+        assert b"no login with *** *** ***" in nights.told[place], place
+
+
+@pytest.mark.in_process
+def test_a_dry_run_shows_all_but_what_is_named_as_a_secret(nights: Nights) -> None:
+    secrets = nights.run(0, "--dlperf-dry-run")
+
+    told = nights.told["terminal"].decode()
+    assert [one for one in secrets.named if one in told] == []
+    arguments = next(one for one in secrets.set if one.startswith("extra_args="))
+    assert arguments.removeprefix("extra_args=") in told
+    assert not (nights.page.parent / "baselines" / SALT_FILE).exists()

@@ -195,14 +195,14 @@ def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts)
 
 
 def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path: Path) -> None:
-    python = program(tmp_path / "python", "#!/bin/sh\necho hub: token=hush-Hush >&2\nexit 1\n")
+    python = program(tmp_path / "python", "#!/bin/sh\necho no ftp://me:hush@hub >&2\nexit 1\n")
     [report] = look_at_hosts(
         LocalLauncher(),
         [Host(name="localhost", address="127.0.0.1")],
         Requirements(python=str(python), accelerators=False),
         lock="",
     ).values()
-    assert "hub: token=***" in str(report.fault)
+    assert "no ftp://me:***@hub" in str(report.fault)
 
 
 def test_a_host_that_never_answers_is_passed_over(

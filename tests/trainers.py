@@ -137,7 +137,6 @@ launch:
   command: ["{{python}}", "{trainer}", "{{nodes}}", "{{devices_per_node}}", "{{node_rank}}",
     "{{steps}}", "{{run}}"]
   environment: {{TINY_HOST: "{{node_address}}"}}
-  public_environment: [TINY_HOST]
   time_limit_s: {time_limit_s}
 {more}
 cases:
@@ -210,7 +209,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     return LaunchMeasurer(
         fleet,
         systems,
-        Cluster(name="mine", directory=suite.path, peak_tflops=peak_tflops),
+        Cluster(name="mine", directory=suite.path / "baselines" / "mine", peak_tflops=peak_tflops),
         assignments=(assignments,),
         session_dir=suite.path / "night",
         repeats=repeats,

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.config.systems import doubts_in, system_of_text
+from pytest_dlperf.files.masking import hide
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
@@ -128,7 +128,7 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
             f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
         )
     if basis.command is not None:
-        if MASKER.script(basis.command.text) != basis.command.text:
+        if hide(basis.command.text) != basis.command.text:
             plan.unsure.append(
                 "launch: the command holds what looks like a secret, and others read this file; "
                 "have the trainer read it from a file on the nodes"

@@ -21,8 +21,8 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
 from pytest_dlperf.command.training_log import identify_log, run_once
 from pytest_dlperf.config.extends import is_trainer, shipped_systems
+from pytest_dlperf.files.masking import hide
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.texts import printable
@@ -275,7 +275,7 @@ def _trial(
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
-    shown = MASKER.script(command.text)
+    shown = hide(command.text)
     Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {shown}"])
     sys.stdout.flush()
     steps = base if base in BY_CALLBACK else None

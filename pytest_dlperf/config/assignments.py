@@ -76,6 +76,11 @@ class Assignment(Struct, frozen=True, kw_only=True):
             raise ValueError(f"working_directory must be an absolute path, not {self.text!r}")
 
     @property
+    def stands_in_file(self) -> bool:
+        """Whether it is literally in a system file or a cluster's."""
+        return bool(self.key_path)
+
+    @property
     def engine_option(self) -> str:
         """The option of an engine that it sets, as in ``slurm.srun``."""
         is_other = not self.key or self.name in (ENVIRONMENT, CONTAINER)

@@ -67,7 +67,6 @@ class Cluster(Struct, frozen=True, kw_only=True):
     systems: tuple[str, ...] | None = None
     description: str | None = None
     assignments: tuple[Assignment, ...] = ()
-    public_environment: tuple[str, ...] = ()
     devices_per_node: int | None = None
     share_hosts: bool = False
     python: str | None = None
@@ -111,7 +110,6 @@ ESTIMATOR: Final = Key(
 def cluster_keys() -> tuple[Key, ...]:
     """Return the keys of ``cluster.yaml``; they are not needed where no such file is read."""
     from pytest_dlperf.config.assignments import VARS
-    from pytest_dlperf.config.launch_shapes import PUBLIC_ENVIRONMENT
 
     return (
         ESTIMATOR,
@@ -127,7 +125,6 @@ def cluster_keys() -> tuple[Key, ...]:
             "What is set for launches: by system id, or '*' for every system.",
             argument="assignments",
         ),
-        PUBLIC_ENVIRONMENT,
         Key(
             "control",
             Record(

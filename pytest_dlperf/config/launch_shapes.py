@@ -79,16 +79,6 @@ _PART: Final[ByKind[Any]] = ByKind(
 )
 
 
-PUBLIC_ENVIRONMENT: Final = Key(
-    "public_environment",
-    ListOf(
-        Text("the name of a variable, or how names begin and '*'", pattern=r"^\w+\*?$"),
-        "a list of names",
-    ),
-    "Variables whose values may stand in results, baselines and reports, besides those known to be "
-    "harmless.",
-)
-
 _KEYS: Final = (
     Key(
         "command",
@@ -169,6 +159,12 @@ _KEYS: Final = (
                     "Its value unless the user sets one, taken literally. A path may be relative "
                     "to the system file.",
                 ),
+                Key(
+                    "public",
+                    YesNo(),
+                    "Whether results, baselines and reports show the value that an option sets; "
+                    "default: no, but for paths, numbers and switches.",
+                ),
             ),
             "a mapping of names to what they mean",
             names=NAME_PATTERN,
@@ -192,7 +188,6 @@ _KEYS: Final = (
         "Environment variables: values, or lists of choices. If no choice holds, the variable is "
         "not set.",
     ),
-    PUBLIC_ENVIRONMENT,
     Key(
         "working_directory",
         Text("a folder"),

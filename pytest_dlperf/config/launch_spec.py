@@ -101,6 +101,7 @@ class Variable(Struct, frozen=True, kw_only=True):
     meaning: str
     kind: VariableKind = VariableKind.TEXT
     default: str | None = None
+    public: bool = False
 
     def problem(self, value: str) -> str | None:
         """Return what is wrong with a value, if anything is.
@@ -162,7 +163,6 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     run_to_end: bool = False
     retries: int = 0
     pause_s: float = 0.0
-    public_environment: tuple[str, ...] = ()
     assignments: tuple[Assignment, ...] = ()
     """Options of engines that start runs, and the container, unless users set others."""
 

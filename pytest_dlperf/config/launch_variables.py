@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.config.assignments import ALL_SYSTEMS, parse_pause
 from pytest_dlperf.config.slurm_container import (
@@ -19,11 +21,18 @@ from pytest_dlperf.files.yamlfile import Problem, nearest
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.model.case import Case
+
+
+_READ_BY_LIBRARIES: Final = re.compile(
+    r"(?:NCCL|RCCL|CUDA|HIP|HSA|ROC[A-Z]*|OMP|KMP|MKL|TORCH[A-Z]*|PYTORCH|XLA|JAX|UCX|FI|GLOO)_.*"
+)
+"""Names of variables that tune a library, and hold nothing of the user's."""
+_PATHS: Final = ("python", "working_directory")
 
 
 class LaunchVariables(Struct, frozen=True, kw_only=True):
@@ -82,6 +91,43 @@ def unknown_engine_options(
                 f"there is no option {given.engine_option!r} of a launcher"
                 f"{nearest(given.engine_option, known)}; there are: {', '.join(sorted(known))}"
             )
+
+
+def published(
+    spec: LaunchSpec, given: Iterable[Assignment], word: Callable[[str], str]
+) -> Iterator[Assignment]:
+    """Yield what was set, as others may read it: ``word`` gives what they read of other words."""
+    for one in given:
+        if _is_public(spec, one):
+            yield one
+        elif isinstance(one.value, str):
+            yield replace(one, value=word(one.value))
+        else:
+            yield replace(one, value=tuple(map(word, one.value)))
+
+
+def unpublished(
+    specs: Mapping[str, LaunchSpec | None], given: Iterable[Assignment]
+) -> Iterator[str]:
+    """Yield the words of what was set that others may not read."""
+    for one in given:
+        for name, spec in specs.items():
+            if spec is not None and one.system in (name, ALL_SYSTEMS) and not _is_public(spec, one):
+                yield from one.texts
+
+
+def _is_public(spec: LaunchSpec, given: Assignment) -> bool:
+    """Whether a value stands in a file that others read, names a place, or tunes a library."""
+    variable = spec.variables.get(given.name)
+    if variable is not None:
+        is_open = variable.public or variable.kind.is_path
+    elif given.name == ENVIRONMENT:
+        is_open = _READ_BY_LIBRARIES.fullmatch(given.key) is not None
+    elif given.name == CONTAINER:
+        is_open = given.key != "options"
+    else:
+        is_open = given.name in _PATHS
+    return is_open or given.stands_in_file
 
 
 def resolve(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.options import DIGEST_KEY_VARIABLE, OPTIONS, Settings
+from pytest_dlperf.config.options import OPTIONS, Settings
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
 
@@ -86,7 +86,7 @@ def misspelt_options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
     options = filter(None, (one.variable for one in OPTIONS.values()))
-    known = {DIGEST_KEY_VARIABLE, *_OF_RUNS, *options}
+    known = {*_OF_RUNS, *options}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             from pytest_dlperf.files.yamlfile import nearest

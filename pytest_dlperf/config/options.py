@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
-DIGEST_KEY_VARIABLE: Final = "DLPERF_DIGEST_KEY"
-"""Holds the key of digests (``masking.publishing``): on a command line others would see it."""
 
 
 class Option(NamedTuple):

@@ -133,7 +133,7 @@ def _of_launch(good: LaunchFacts, tonight: LaunchFacts, system: str) -> Iterator
 def _unless_hidden(suspect: Suspect) -> Suspect:
     """Give up what was masked, or differs between folders, in what a fingerprint keeps."""
     if _MASKED in suspect.then:
-        why = "its value of then is not kept; public_environment in the system file keeps it"
+        why = "its value of then is not kept; what stands in the system file or cluster.yaml is"
     elif _PLACEHOLDER.search(suspect.then):
         why = "it names a folder or host that differs from run to run"
     else:

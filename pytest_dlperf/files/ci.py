@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.files.masking import in_message
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -156,7 +158,7 @@ def ci_run_page(environment: Mapping[str, str] = os.environ) -> str | None:
     names = _VARIABLE.findall(engine.run_page) if engine is not None else ()
     if engine is None or not names or not all(map(environment.get, names)):
         return None
-    return engine.run_page.format_map(environment)
+    return in_message(engine.run_page.format_map(environment))
 
 
 def step_summary(environment: Mapping[str, str]) -> str | None:

@@ -18,8 +18,6 @@ PMI: Final = ("PMI_.*", "PMIX_(?!MCA_).*")
 """How a process started by srun or mpirun finds the others of its own step or job."""
 
 _FOREIGN: Final = (
-    # secrets of ours
-    "DLPERF_DIGEST_KEY",
     # pytest and its plugins
     "PYTEST_.*",
     "COV_CORE_.*",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from msgspec.structs import replace
 
 from pytest_dlperf.config.slurm_container import pyxis_image
+from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.inherited import PMI, SLURM
-from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -290,8 +290,8 @@ def _output(command: Sequence[str], *, hint: str) -> str:
     except OSError as error:
         raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}; {hint}") from error
     except subprocess.CalledProcessError as error:
-        printed = IN_REASONS.output((error.stdout + error.stderr).strip())
-        raise BrokenError(f"{shlex.join(command)}: {printed}; {hint}") from error
+        printed = (error.stdout + error.stderr).strip()
+        raise BrokenError(in_message(f"{shlex.join(command)}: {printed}; {hint}")) from error
     except subprocess.TimeoutExpired as error:
         raise BrokenError(
             f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; {hint}"

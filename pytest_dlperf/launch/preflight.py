@@ -12,10 +12,10 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.checkouts import described
+from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
-from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.node import checkouts, containers, probe
@@ -141,7 +141,7 @@ def look_at_hosts(
         for host, answer in fetched.items():
             if isinstance(answer, str) or answer[0] is not None:
                 fault = answer if isinstance(answer, str) else answer[0]
-                reports[host.name] = HostReport(fault=IN_REASONS.output(fault))
+                reports[host.name] = HostReport(fault=in_message(fault))
     orders = {}
     for host in hosts:
         if host.name not in reports:
@@ -184,7 +184,7 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
         digest = found["image"]
         versions[IMAGE] = f"{needed.image} ({digest})" if digest else needed.image
     return HostReport(
-        fault=IN_REASONS.output("; ".join(faults)) or None,
+        fault=in_message("; ".join(faults)) or None,
         devices=len(found["ids"]),
         accelerators=Accelerators(
             kind=found["kind"],

@@ -13,9 +13,9 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.environment import load_average
+from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.launch.plan import run_dir
-from pytest_dlperf.masking.masker import MASKER
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ class Record:
             "node_rank": command.node_rank,
             "host": command.host,
             "address": command.address,
-            "arguments": MASKER.arguments(command.arguments),
+            "arguments": hide_words(command.arguments),
             "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
-            "environment": MASKER.environment(command.environment),
+            "environment": hide_variables(command.environment),
             "python_path": list(command.python_path),
             "log": str(command.log),
             "log_file": command.log_file,

@@ -19,8 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
+from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
-from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def last_words(lines: Sequence[str]) -> str:
     """Return the last line that says something, without secrets; ``Try "srun --help"`` does not."""
     said = (line.strip() for line in reversed(lines))
     last = next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
-    return last and IN_REASONS.output(last)
+    return last and in_message(last)
 
 
 @final

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
+from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.connected_gang import CONNECT_LIMIT_S, ConnectedGang
 from pytest_dlperf.launch.gang import InterruptedRunError, RunOrder, once_all
@@ -26,7 +27,6 @@ from pytest_dlperf.launch.record import (
     at_time_limit,
     sizes_of,
 )
-from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class _Run:
             elapsed_s=elapsed_s,
             stopped=self._stopped,
             # Engines, clients and commands at the end have their last words in it.
-            error=IN_REASONS.output("; ".join(errors)) or None,
+            error=in_message("; ".join(errors)) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
             log_sizes_when_complete=self._log_sizes_when_complete,
             first_failed=self._first_failed,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.config.launch_variables import resolve
+from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
@@ -22,7 +23,6 @@ from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
-from pytest_dlperf.masking.publishing import digest_key, in_reasons, published
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
-    from pytest_dlperf.masking.masker import Masker
     from pytest_dlperf.measure.case_launch import LaunchChange
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
@@ -121,13 +120,12 @@ class LaunchMeasurer:
                 self._launch_of(self.systems[each.system], each, folder=below / case.id / "before")
                 for each in needs
             ]
-            masker = self._masker(launch)
             needed = (launch.needed, *(probe.needed for probe in probes))
             with self.fleet.leased(case, *needed, only=only or None) as leases:
                 for probe in probes:
                     self._check_by(probe, leases)
                 runs = self._runs(launch, leases)
-            return self._measurement(launch, leases, runs, masker)
+            return self._measurement(launch, leases, runs)
 
     def _check_by(self, probe: CaseLaunch, leases: Sequence[Lease]) -> None:
         """Run a probe that a case needs, once; raise if it breaks."""
@@ -160,12 +158,12 @@ class LaunchMeasurer:
                     f"'control' in cluster.yaml sets nothing for {case.system} that differs from "
                     "what is tested"
                 )
-            needed, masker = (candidate.needed, accepted.needed), self._masker(candidate)
+            needed = (candidate.needed, accepted.needed)
             with self.fleet.leased(case, *needed, only=hosts) as leases:
                 runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
-                candidate=self._measurement(candidate, leases, runs[0], masker),
-                control=self._measurement(accepted, leases, runs[1], masker),
+                candidate=self._measurement(candidate, leases, runs[0]),
+                control=self._measurement(accepted, leases, runs[1]),
             )
 
     @contextmanager
@@ -180,17 +178,11 @@ class LaunchMeasurer:
         except OSError as error:
             raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
-    def _masker(self, launch: CaseLaunch) -> Masker:
-        """Return what masks what others may read; a mistake in its key is told before a run."""
-        return published(
-            digest_key(), (*self.cluster.public_environment, *launch.spec.public_environment)
-        )
-
     def _measurement(
-        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run], masker: Masker
+        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
     ) -> Measurement:
         taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
-        facts = launch_facts(launch, self.fleet.engine, masker)
+        facts = launch_facts(launch, self.fleet.engine, Digests(self.cluster.directory.parent))
         return Measurement(
             case_id=launch.case.id,
             metrics=metrics_of_runs(launch.system, runs),
@@ -232,7 +224,8 @@ class LaunchMeasurer:
                 f"{system.file.name} says nothing under 'launch'; leave the system out of this "
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
-        variables = resolve(spec, system.id, (before, *self.assignments), case=case)
+        assignments = (before, *self.assignments)
+        variables = resolve(spec, system.id, assignments, case=case)
         if self.change is not None:
             variables = self.change.of_variables(variables)
         container = None if self.fleet.engine.has_own_files else variables.container
@@ -264,6 +257,7 @@ class LaunchMeasurer:
             folder=folder or self.session_dir,
             scratch=self.cluster.scratch or SCRATCH,
             change=self.change,
+            assignments=assignments,
         )
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
@@ -385,14 +379,7 @@ class LaunchMeasurer:
         taken_on = self.fleet.fingerprint(case, launch.needed, leases)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
-        return with_ending(read, outcome, logs, self._in_reasons(launch, number))
-
-    def _in_reasons(self, launch: CaseLaunch, run: int) -> Masker:
-        """Return what masks, in a run's last words, the secrets that it was given."""
-        nodes = self.fleet.planned_nodes(launch.case, scratch=launch.scratch)
-        commands = launch.commands(nodes, run=run, log=launch.log(run))
-        arguments = [word for command in commands for word in command.arguments]
-        return in_reasons(arguments, commands[0].environment)
+        return with_ending(read, outcome, logs)
 
 
 def _set_aside(log: Path, why: str) -> dict[str, str]:

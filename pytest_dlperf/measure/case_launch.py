@@ -6,7 +6,7 @@ A candidate of a hunt is launched otherwise than files and options say: by a ``L
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 - msgspec reads the type
+from collections.abc import Mapping, Sequence  # noqa: TC003 - msgspec reads the types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
-from pytest_dlperf.config.launch_variables import resolve
+from pytest_dlperf.config.launch_variables import published, resolve
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, node_inside
 from pytest_dlperf.launch.gang import RunOrder
@@ -24,7 +24,7 @@ from pytest_dlperf.launch.step_lines import serving_file, step_files
 from pytest_dlperf.logs.tree import log_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -117,10 +117,18 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     folder: Path
     scratch: str
     change: LaunchChange | None = None
+    assignments: Sequence[Sequence[Assignment]] = ()
+    """What the variables come from, the strongest first."""
 
     def log(self, run: int) -> Path:
         """Name the main log of a run."""
         return log_path(self.folder, self.case, self.system.log_name, run)
+
+    def published_variables(self, word: Callable[[str], str]) -> LaunchVariables:
+        """Resolve the variables as others may read them; ``word`` stands for what they may not."""
+        sources = [[*published(self.spec, each, word)] for each in self.assignments]
+        variables = resolve(self.spec, self.system.id, sources, case=self.case)
+        return variables if self.change is None else self.change.of_variables(variables)
 
     @property
     def row(self) -> int:

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.logs.reader import LogFile, readable
-from pytest_dlperf.masking.publishing import IN_REASONS
 from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.masking.masker import Masker
 
 NODES_SHOWN: Final = 8
 LINES_SHOWN: Final = 20
@@ -29,9 +28,7 @@ LINE_SHOWN: Final = 200
 _NAMES_A_LINE: Final = re.compile(r" line \d+\)|\(line \d+\)")
 
 
-def with_ending(
-    read: Run, outcome: LaunchOutcome, logs: Sequence[Path], masker: Masker = IN_REASONS
-) -> Run:
+def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     """Put what the log says and how the processes ended together.
 
     A trainer that dies after its window is complete has been measured: the death is noted. One
@@ -39,12 +36,12 @@ def with_ending(
     dies at all. The first line of a reason says what
     happened; below it stand the last lines of the log of the node that was the first to fail.
     """
-    run = _ended(read, outcome, logs, masker)
-    missing = {name: masker.without_known(why) for name, why in run.missing.items()}
-    return replace(run, missing=missing, reason=run.reason and masker.without_known(run.reason))
+    run = _ended(read, outcome, logs)
+    missing = {name: in_message(why) for name, why in run.missing.items()}
+    return replace(run, missing=missing, reason=run.reason and in_message(run.reason))
 
 
-def _ended(read: Run, outcome: LaunchOutcome, logs: Sequence[Path], masker: Masker) -> Run:
+def _ended(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     ending = _ending(outcome)
     at_end = outcome.log_sizes_at_failure or outcome.log_sizes_when_complete
     sizes = dict(zip(logs, at_end, strict=False))
@@ -53,7 +50,7 @@ def _ended(read: Run, outcome: LaunchOutcome, logs: Sequence[Path], masker: Mask
     log = Path(read.log) if read.log else logs[0]
     read = replace(read, log_size_at_end=sizes.get(log))
     if ending is None:
-        return with_last_line(read, sizes.get(log), masker)
+        return with_last_line(read, sizes.get(log))
     status, how = ending
     run = replace(read, log=readable(str(log)))
     if read.status is RunStatus.OK and outcome.error is None and read.steps is not None:
@@ -62,7 +59,7 @@ def _ended(read: Run, outcome: LaunchOutcome, logs: Sequence[Path], masker: Mask
     reason = f"{how}; {read.reason}" if read.reason else how
     if any(code is not None for code in outcome.exit_codes):
         told = next((logs[rank] for rank in outcome.first_failed), log)
-        if lines := last_words(told, sizes.get(told), masker=masker):
+        if lines := last_words(told, sizes.get(told)):
             head = f"; the log of node {logs.index(told)}, {readable(str(told))}, ends with:"
             reason += "\n".join([head, *lines])
     return replace(run, metrics={}, missing={}, status=status, reason=reason)
@@ -98,7 +95,7 @@ def _exit_text(exit_code: int | None) -> str:
         return f"signal {-exit_code}"
 
 
-def with_last_line(read: Run, asked_at: int | None = None, masker: Masker = IN_REASONS) -> Run:
+def with_last_line(read: Run, asked_at: int | None = None) -> Run:
     """Add what the log ends with where no step was found: that says most, unless a line is named.
 
     Behind byte ``asked_at`` stands only what the trainer said of being ended.
@@ -108,16 +105,14 @@ def with_last_line(read: Run, asked_at: int | None = None, masker: Masker = IN_R
         return read
     names_a_line = _NAMES_A_LINE.search(reason or "") is not None
     if read.status is RunStatus.INVALID and not read.steps and not names_a_line:
-        for line in last_lines(Path(read.log), 1, end=asked_at, masker=masker):
+        for line in last_lines(Path(read.log), 1, end=asked_at):
             reason = f"{read.reason}; the log ends with {line!r}"
     return replace(read, log=readable(read.log), reason=reason)
 
 
-def last_words(
-    log: Path, asked_at: int | None, count: int = LINES_SHOWN, *, masker: Masker = IN_REASONS
-) -> list[str]:
+def last_words(log: Path, asked_at: int | None, count: int = LINES_SHOWN) -> list[str]:
     """Read the last lines of a log, and of how it ended apart what it said when it was asked to."""
-    lines = partial(last_lines, log, masker=masker)
+    lines = partial(last_lines, log)
     if asked_at is None or not (after := lines(count // 2, begin=asked_at)):
         return lines(count)
     before = lines(count - len(after) - 1, end=asked_at)
@@ -125,12 +120,7 @@ def last_words(
 
 
 def last_lines(
-    log: Path,
-    count: int = LINES_SHOWN,
-    *,
-    begin: int = 0,
-    end: int | None = None,
-    masker: Masker = IN_REASONS,
+    log: Path, count: int = LINES_SHOWN, *, begin: int = 0, end: int | None = None
 ) -> list[str]:
     """Read the last lines of a log that are not empty, between two bytes; long ones are cut.
 
@@ -148,4 +138,4 @@ def last_lines(
         del lines[0]  # its beginning is not here
     text = "\n".join([line.rstrip() for line in lines if line.strip()][-count:])
     # Some secrets have several lines.
-    return [line[:LINE_SHOWN] for line in masker.output(text).split("\n") if line]
+    return [line[:LINE_SHOWN] for line in in_message(text).split("\n") if line]

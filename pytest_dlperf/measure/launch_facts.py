@@ -14,29 +14,37 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.files.masking import hide, hide_variables, hide_words
 from pytest_dlperf.launch.plan import example_nodes, run_dir
-from pytest_dlperf.masking.secret_names import names_secret
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pytest_dlperf.files.masking import Digests
     from pytest_dlperf.launch.launchers import Engine
-    from pytest_dlperf.masking.masker import Masker
     from pytest_dlperf.measure.case_launch import CaseLaunch
 
 _PYTHON: Final = "{python}"
 
 
-def launch_facts(launch: CaseLaunch, engine: Engine, masker: Masker) -> LaunchFacts:
+def launch_facts(launch: CaseLaunch, engine: Engine, digests: Digests) -> LaunchFacts:
     """Write down how a case is launched, as far as others may read it.
 
     A container is among the options; the arguments are the trainer's own.
     """
-    case, variables, log = launch.case, launch.variables, launch.log(1).absolute()
+    case, log = launch.case, launch.log(1).absolute()
+    general = _generalised(
+        (run_dir(log), "{run_directory}"),
+        (launch.folder.absolute(), "{session_directory}"),
+        (launch.system.file.parent.absolute(), "{system_directory}"),
+        *((checkout, "{checkout}") for checkout in _checkouts(launch.system.file.parent)),
+        (Path(sys.executable), _PYTHON),
+    )
+    variables = launch.published_variables(lambda word: digests.of_word(general(word)))
     places = [(f"{{host{rank}}}", f"{{address{rank}}}") for rank in range(case.topology.nodes)]
     nodes = example_nodes(places, case, launch.scratch)
-    bare = replace(launch, container=None, python=variables.python or _PYTHON)
+    bare = replace(launch, container=None, python=variables.python or _PYTHON, variables=variables)
     command = bare.commands(nodes, run=1, log=log)[0]
     window, container = launch.system.window, variables.container
     options = dict(engine.options(variables))
@@ -55,50 +63,33 @@ def launch_facts(launch: CaseLaunch, engine: Engine, masker: Masker) -> LaunchFa
                 f"{mount.source}:{mount.target}{':ro' * mount.read_only}"
                 for mount in container.mounts
             )
-    general = _generalised(
-        (run_dir(log), "{run_directory}"),
-        (launch.folder.absolute(), "{session_directory}"),
-        (launch.system.file.parent.absolute(), "{system_directory}"),
-        *((checkout, "{checkout}") for checkout in _checkouts(launch.system.file.parent)),
-        (Path(sys.executable), _PYTHON),
-    )
     folder = command.working_directory
+    said = {name: " ".join(hide_words([*map(general, v)])) for name, v in options.items() if v}
     return LaunchFacts(
         launcher=engine.name,
-        arguments=tuple(masker.arguments([*map(general, command.arguments)])),
-        environment={
-            name: masker.variable(name, general(value))
-            for name, value in command.environment.items()
-        },
-        working_directory=None if folder is None else masker.script(general(folder)),
-        options=dict(
-            _masked_options({n: [*map(general, v)] for n, v in options.items() if v}, masker)
-        ),
+        arguments=tuple(hide_words([*map(general, command.arguments)])),
+        environment=hide_variables({k: general(v) for k, v in command.environment.items()}),
+        working_directory=None if folder is None else hide(general(folder)),
+        options=dict(_hidden(said)),
     )
 
 
-def _masked_options(options: Mapping[str, list[str]], masker: Masker) -> Iterator[tuple[str, str]]:
-    """Mask options, each by its own name too, which stands behind the last dot of a manifest's.
+def _hidden(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Hide secrets by the names of options, which stand behind the last dot of a manifest's.
 
-    There the arguments of a command are numbered, and its variables are below ``env``.
+    There the arguments of a command are numbered.
     """
-    for parent, named in groupby(options, lambda name: name.rpartition(".")[0]):
-        names = list(named)
-        own = [name.rpartition(".")[2] for name in names]
-        values = [options[name] for name in names]
-        if all(map(str.isdigit, own)):
-            masked = [[one] for one in masker.arguments([" ".join(value) for value in values])]
-        elif parent.endswith(".env"):
-            masked = [
-                [masker.variable(name, " ".join(value))]
-                for name, value in zip(own, values, strict=True)
-            ]
+    for _, named in groupby(options, lambda name: name.rpartition(".")[0]):
+        own = {name: name.rpartition(".")[2] for name in named}
+        values = [options[name] for name in own]
+        if all(map(str.isdigit, own.values())):
+            shown = hide_words(values)
         else:
-            masked = [
-                [masker.mask(" ".join(value))] if names_secret(name) else masker.arguments(value)
-                for name, value in zip(own, values, strict=True)
+            shown = [
+                hide_variables({name: value})[name]
+                for name, value in zip(own.values(), values, strict=True)
             ]
-        yield from zip(names, map(" ".join, masked), strict=True)
+        yield from zip(own, shown, strict=True)
 
 
 def _checkouts(system_directory: Path) -> Iterator[Path]:

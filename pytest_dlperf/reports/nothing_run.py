@@ -7,7 +7,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.masking.masker import MASKER
+from pytest_dlperf.files.masking import hide, hide_variables, hide_words
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
@@ -29,7 +29,7 @@ def dry_run_lines(
     planned: Callable[[Case], Sequence[NodeCommand]],
     shown: Callable[[Case], str],
 ) -> Iterator[str]:
-    """Yield each case, and a line for each of its nodes; what looks like a secret is masked.
+    """Yield each case, and a line for each of its nodes; what is named as a secret is hidden.
 
     Below stands what is ``shown`` of the job that a queue would get.
     """
@@ -37,7 +37,7 @@ def dry_run_lines(
     for case in cases:
         yield case.id
         try:
-            commands, job = planned(case), MASKER.script(shown(case))
+            commands, job = planned(case), hide(shown(case))
         except (CannotMeasureError, BrokenError) as error:
             yield f"  cannot be launched: {error}"
         else:
@@ -52,8 +52,8 @@ def dry_run_lines(
 
 
 def _node_line(command: NodeCommand) -> str:
-    words = MASKER.arguments(command.arguments)
-    environment = MASKER.environment(command.environment)
+    words = hide_words(command.arguments)
+    environment = hide_variables(command.environment)
     if environment:
         words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
     folder = command.working_directory

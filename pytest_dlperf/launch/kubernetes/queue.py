@@ -13,6 +13,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
+from pytest_dlperf.files.masking import hide_variables
 from pytest_dlperf.launch.kubernetes.followed_log import FollowedLog
 from pytest_dlperf.launch.kubernetes.manifests import (
     NODE_NAME,
@@ -199,6 +200,9 @@ def _problems(live: _SubmittedJob) -> list[tuple[int, str]]:
 
 def _cut(value: Any) -> Any:
     if isinstance(value, dict):
+        name, of_variable = value.get("name"), value.get("value")
+        if isinstance(name, str) and isinstance(of_variable, str):
+            value = {**value, "value": hide_variables({name: of_variable})[name]}
         return {key: _cut(one) for key, one in value.items()}
     if isinstance(value, list):
         return [_cut(one) for one in value]

@@ -1,1 +1,0 @@
-"""Masks secrets in commands, environments and the last words of programs."""
