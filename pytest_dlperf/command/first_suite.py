@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
 from pytest_dlperf.survey.machine import is_installed
 
@@ -144,31 +142,13 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
 
 def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:
     machine = basis.machine
-    where = f"{counted(machine.gpus, 'GPU')} here" if machine.gpus else "no GPU here"
-    if basis.gpus_of_hosts:
-        where += f", {basis.gpus_of_hosts} on each host"
     if trains_on_cpus(basis):
-        does = "runs" if basis.probe is not None else "trains"
-        where += f": it {does} on CPUs, whose times are noisy"
-    elif machine.has_slurm:
-        where += "; Slurm"
-        if not machine.in_allocation:
-            nodes = max(case.topology.nodes for case in system.cases)
-            plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
-            if machine.gpus_of_nodes:
-                plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
-    plan.found.append(where)
-    needed = system.launch.requires_modules if system.launch is not None else ()
-    for name, variable in system.launch.variables.items() if system.launch is not None else ():
-        if variable.default is None:
-            plan.unsure.append(f"set --dlperf-set {system.id}.{name}=…: {variable.meaning}")
-    missing = [module for module in needed if not is_installed(module)]
-    if missing:
-        plan.unsure.append(
-            f"the environment of {sys.executable} lacks {', '.join(missing)}; if the training "
-            f"has another Python: --dlperf-set '{system.id}.python=/path/of/python', and "
-            "'requires_modules: ~' below launch"
-        )
+        plan.found.append("no GPU here: it runs on CPUs, whose times are noisy")
+    elif machine.has_slurm and not machine.in_allocation:
+        nodes = max(case.topology.nodes for case in system.cases)
+        plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
+        if machine.gpus_of_nodes:
+            plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
 
 
 def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan: SuitePlan) -> None:

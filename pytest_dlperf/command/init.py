@@ -1,4 +1,4 @@
-"""``pytest-dlperf init``: writes the smallest suite that runs, from a folder and its machine."""
+"""``pytest-dlperf init``: writes the smallest suite that runs, from a training and its machine."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ from pytest_dlperf.survey.drafting import (
 )
 from pytest_dlperf.survey.identifying import Identification, has_flat_loss
 from pytest_dlperf.survey.machine import Machine, look_at_machine
-from pytest_dlperf.survey.own_command import read_command, with_numbers_of
+from pytest_dlperf.survey.own_command import read_command
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
-from pytest_dlperf.survey.repository import (
-    commands_below,
-    draws_random_data,
+from pytest_dlperf.survey.script import (
     is_empty,
     is_program_of,
+    only_script_in,
     prints_steps,
-    requirements_below,
-    scripts_below,
+    start_of,
     system_of_script,
 )
 
@@ -65,8 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Start a suite: write a system file for a training, which extends one that comes with the "
         "package. Describe the training by the command that starts it, by its log, or by its "
-        "trainer; else the folder is searched for it, and an empty one gets an example. A "
-        f"script is run once, for {_MAX_TRIAL_S} s at most, to see what it prints. No "
+        "trainer. Else the one script in the folder that imports a known trainer is taken; an "
+        "empty folder gets an example. "
+        f"A command is run once, for {_MAX_TRIAL_S} s at most, to see what it prints. No "
         "existing file is overwritten."
     )
     parser.add_argument(
@@ -141,7 +140,6 @@ def run(options: argparse.Namespace) -> int:
             gpus_of_hosts=gpus,
             model=_model(options),
             is_program=is_program_of(base, script),
-            draws_random_data=draws_random_data(script, Path.cwd()),
         )
         add_system(basis, log_file, plan)
     add_cluster(options, machine, len(hosts), plan)
@@ -166,15 +164,11 @@ def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnC
         command = read_command(options.training)
     elif options.log is not None or options.trainer is not None:
         return None
-    elif found := commands_below(Path.cwd()):
-        plan.found.append(f"{found[0].text!r} in {found[0].place}")
-        _others([each.place for each in found], plan)
-        command = read_command(found[0].text)
-    elif scripts := scripts_below(Path.cwd()):
-        command = with_numbers_of(scripts[0], devices)
-        _others([each.path for each in scripts], plan)
+    elif (script := only_script_in(Path.cwd())) is not None:
+        command = read_command(start_of(script, Path.cwd(), devices))
+        command.is_guessed = True
         plan.unsure.append(
-            f"the command: nothing says how {scripts[0].path} is started; --command "
+            f"the command: nothing says how {script} is started; --command "
             f"{shlex.quote(command.text)}, with its own arguments, also runs it once and reads "
             "what it prints"
         )
@@ -182,12 +176,6 @@ def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnC
         return None
     plan.unsure += command.notes
     return command
-
-
-def _others(places: list[str], plan: SuitePlan) -> None:
-    if len(places) > 1:
-        others = ", ".join(places[1:4])
-        plan.found.append(f"more of its kind in {others}; --command takes another one")
 
 
 def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
@@ -231,15 +219,11 @@ def _base(
         return command.launcher if command.launcher in shipped else "torchrun"
     if log is not None:
         return "torchrun"
-    for name, why in requirements_below(Path.cwd()).items():
-        plan.found.append(f"{name}: {why}")
-        return name
     raise UsageError(
-        "no training was found here: no command of torchrun, accelerate, deepspeed or Paddle in "
-        "scripts and documents, and no known trainer. Give the command that trains, --command "
-        "'torchrun --nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer "
-        f"NAME, one of {', '.join(filter(is_trainer, shipped))}. 'pytest-dlperf init NEW_FOLDER' "
-        "writes an example that runs here"
+        "no training is described: give the command that trains, --command 'torchrun "
+        "--nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer NAME, one of "
+        f"{', '.join(filter(is_trainer, shipped))}. 'pytest-dlperf init NEW_FOLDER' writes an "
+        "example that runs here"
     )
 
 
@@ -315,6 +299,3 @@ def _add_lines(command: OwnCommand, plan: SuitePlan) -> None:
         plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
     plan.script = command.script or "the script"
     plan.lines = [line.format(facts=batch) for line in _LINES]
-
-
-# ----------------------------------------------------------------------------------- write

@@ -17,7 +17,7 @@ from pytest_dlperf.survey.case import UNSAID_BY_LOG
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
 from pytest_dlperf.survey.identifying import has_flat_loss
 from pytest_dlperf.survey.machine import Machine, is_installed
-from pytest_dlperf.survey.repository import PROGRAMS
+from pytest_dlperf.survey.script import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +75,6 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
     model: str | None = None
     probe: ProbeOutput | None = None
     """What a known program without steps has printed, in place of a log."""
-    draws_random_data: bool = False
-    """Whether the script does: nothing is learned of such."""
 
 
 def draft(basis: DraftBasis) -> FirstSystem:
@@ -94,8 +92,6 @@ def draft(basis: DraftBasis) -> FirstSystem:
     model = basis.model or _model_of(None if basis.is_program else command)
     if basis.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
-    if log is None and "loss" in keys.get("metrics", {}):
-        unsure["metrics.loss"] = "the script draws random data, of which nothing is learned"
     source = command.text if command is not None else log.kind if log is not None else ""
     launch = _launch(basis)
     return FirstSystem(
@@ -115,10 +111,8 @@ def draft(basis: DraftBasis) -> FirstSystem:
 
 
 def _has_flat_loss(basis: DraftBasis) -> bool:
-    """Whether a loss was not seen to fall or, where none was seen, is of random data."""
-    if basis.command is None:
-        return False
-    return basis.draws_random_data if basis.log is None else has_flat_loss(basis.log)
+    """Whether a run of the command has printed a loss that does not fall."""
+    return basis.command is not None and basis.log is not None and has_flat_loss(basis.log)
 
 
 def trains_on_cpus(basis: DraftBasis) -> bool:

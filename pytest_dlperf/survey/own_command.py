@@ -15,7 +15,6 @@ from pytest_dlperf.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.survey.repository import FoundScript
 
 _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -148,23 +147,6 @@ def read_command(text: str) -> OwnCommand:
     _read_own(own, command)
     if any("$" in argument for argument in command.arguments):
         command.notes.append("no shell reads the command: '$' and what follows stays as it is")
-    return command
-
-
-def with_numbers_of(script: FoundScript, devices: int) -> OwnCommand:
-    """Make up a command for a script, with what the script itself says of a step."""
-    command = read_command(script.command(devices))
-    command.is_guessed = True
-    batch = script.number("batch_per_replica")
-    if command.batch is None and batch is not None:
-        _, parts = script.number("accumulation") or ("", 1)
-        command.batch = batch[1] * parts
-        command.batch_is_of_device = "device" in batch[0]
-    if command.steps is None:
-        _, command.steps = script.number("steps") or ("", None)
-    word = script.precision()
-    if command.precision is None and word is not None:
-        command.precision = _PRECISIONS.get(word)
     return command
 
 

@@ -1,0 +1,148 @@
+"""What a training script tells by its name and its imports: which system reads what it prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_LARGEST: Final = 1 << 18
+_MODULES: Final = 50
+
+
+def _imported(modules: str) -> str:
+    """Make the expression for an import, alone on its line or behind others."""
+    return rf"(?:^|;)[ \t]*(?:from\s+|import\s+(?:[^#;\n]*,\s*)?)(?:{modules})\b"
+
+
+_IMPORTS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(expression, re.MULTILINE)
+    for name, expression in {
+        "deepspeed": _imported("deepspeed"),
+        "lightning": _imported("(?:pytorch_)?lightning"),
+        "huggingface": _imported("transformers|trl")
+        + r"[^#]*\b\w*Trainer\b|\btransformers\.\w*Trainer\(",
+        "accelerate": _imported("accelerate"),
+        "paddle": _imported("paddle"),
+        "jax": _imported("jax"),
+        "torchrun": _imported("torch"),
+    }.items()
+}
+"""How scripts tell by which system they are read: the first that fits."""
+_OWN_LOOPS: Final = ("lightning", "huggingface")
+"""Systems with a loop of their own: a script that imports a module which uses one has no other."""
+_FABRIC: Final = re.compile(r"\bFabric\b(?![\s\S]*\b(?:Trainer|LightningCLI)\b)")
+"""Lightning without its loop."""
+_LOCAL_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+(\.?[\w.]+)", re.MULTILINE)
+_IS_SCRIPT: Final = re.compile(r"__main__|argparse|\.fit\(|\.train\(\)")
+_NO_CODE: Final = re.compile(r"(\"\"\"|\'\'\')[\s\S]*?\1|\\\n")
+"""Docstrings, and ends of lines that go on."""
+_DOCUMENTS: Final = (".md", ".rst", "")
+PROGRAMS: Final[Mapping[str, str]] = {
+    "torchtitan": "torchtitan",
+    "pretrain_gpt": "megatron",
+    "litgpt": "litgpt",
+    "nemo_automodel": "nemo_automodel",
+    "maxtext": "maxtext",
+}
+"""The programs of systems that ship, by a part of their names."""
+_STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
+_LAUNCHED: Final[Mapping[str, str]] = {
+    "accelerate": "accelerate launch --num_processes {devices} {script}",
+    "deepspeed": "deepspeed --num_gpus {devices} {script}",
+    "jax": "python {script}",
+    "paddle": "python -m paddle.distributed.launch --nproc_per_node={devices} {script}",
+}
+_TORCHRUN: Final = "torchrun --nproc-per-node {devices} {script}"
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder has no file but hidden ones and documents such as a README."""
+    files = (one for one in folder.iterdir() if not one.name.startswith("."))
+    return all(one.is_file() and one.suffix in _DOCUMENTS for one in files)
+
+
+def only_script_in(folder: Path) -> str | None:
+    """Find the one script in a folder that trains with a known trainer."""
+    names = [file.name for file in folder.glob("*.py") if _IS_SCRIPT.search(_text(file))]
+    found = [name for name in names if system_of_script(name, folder) not in (None, "torchrun")]
+    return found[0] if len(found) == 1 else None
+
+
+def start_of(script: str, folder: Path, devices: int) -> str:
+    """Write the command that starts a script on so many devices."""
+    start = _LAUNCHED.get(system_of_script(script, folder) or "", _TORCHRUN)
+    return start.format(devices=devices, script=shlex.quote(script))
+
+
+def system_of_script(script: str | None, folder: Path) -> str | None:
+    """Say which system that ships reads what a script prints, by its name and its imports."""
+    if script is None:
+        return None
+    for part, system in PROGRAMS.items():
+        if part in script:
+            return system
+    text = _source(script, folder)
+    if text is None:
+        return None
+    found = _system_of_text(text)
+    if found not in (None, "torchrun"):
+        return found
+    below = map(_system_of_text, _local_modules(text, (folder / script).parent, folder))
+    return next((each for each in below if each in _OWN_LOOPS), found)
+
+
+def is_program_of(system: str, script: str | None) -> bool:
+    """Tell whether a script is the program of a system that ships, by its name."""
+    return script is not None and any(
+        part in script and system == name for part, name in PROGRAMS.items()
+    )
+
+
+def prints_steps(script: str | None, folder: Path) -> bool:
+    """Tell whether a script has the package print its steps already."""
+    text = _source(script, folder) if script is not None else None
+    return text is not None and _STEPS_ARE_PRINTED.search(text) is not None
+
+
+def _system_of_text(text: str) -> str | None:
+    text = _NO_CODE.sub(" ", text)
+    found = next((name for name, each in _IMPORTS.items() if each.search(text)), None)
+    return "torchrun" if found == "lightning" and _FABRIC.search(text) else found
+
+
+def _local_modules(text: str, *folders: Path) -> Iterator[str]:
+    """Yield the texts of modules of the repository that a text imports, and of those they do."""
+    left, seen = [text], set[Path]()
+    while left and len(seen) < _MODULES:
+        for name in _LOCAL_IMPORT.findall(left.pop(0)):
+            path = name.lstrip(".").replace(".", "/")
+            ends = (f"{path}.py", f"{path}/__init__.py")
+            files = (folder / end for folder in folders for end in ends)
+            file = next((each for each in files if path and each.is_file()), None)
+            if file is not None and file not in seen:
+                seen.add(file)
+                left.append(_text(file))
+                yield left[-1]
+
+
+def _source(script: str, folder: Path) -> str | None:
+    module = script.replace(".", "/")
+    for name in (script, f"{module}.py", f"{module}/__main__.py"):
+        file = folder / name
+        if file.suffix == ".py" and file.is_file():
+            return _text(file)
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > _LARGEST:
+            return ""
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
