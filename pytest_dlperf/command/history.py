@@ -108,7 +108,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "note",
         help="note a fault as known until a day",
         description="Note of a fault that it is known: failures, pages and notices show it with "
-        "your name, and no second notice is sent. Verdict and exit code stay. From the day of "
+        "your name, and no notice is sent. Verdict and exit code stay. From the day of "
         "--until on it is told again.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,

@@ -292,8 +292,8 @@ class Settings(NamedTuple):
     notify_on: NotifyOn = option(
         "notify-on",
         "WHEN",
-        "send it after a red session (`failure`), if something is newly red, newly green or worse "
-        "(`change`), or `always`",
+        "send it after a red session (`failure`), if other cases, metrics or verdicts fail than in "
+        "the last one (`change`), or `always`",
         read=values.notify_on,
         default="failure",
         environment=True,

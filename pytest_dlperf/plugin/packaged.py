@@ -132,13 +132,6 @@ def arguments_of(config: pytest.Config) -> list[Path]:
     return [here / str(argument).partition("::")[0] for argument in config.args]
 
 
-def folder_to_name(config: pytest.Config) -> str:
-    """Return what to name to pytest, so that it runs the tests that come with the package."""
-    directory = systems_directories(config)[0]
-    # Of a folder in the root the parent means the whole project.
-    return _shown(directory if directory.parent == config.rootpath else directory.parent, config)
-
-
 def why_nothing_ran(config: pytest.Config) -> str | None:
     """Say that there is no system file, where a session without a test was to run theirs."""
     try:
