@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import sqlite3
-import sys
 from contextlib import closing
-from datetime import datetime, timedelta
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from histories import CASE, add, case_result, night, session
@@ -96,17 +91,6 @@ def test_a_row_is_a_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -
     assert exported(capsys)[1]["cluster"] == 'lab, "east"\\n\\x1b[31m'
 
 
-def test_json_lines_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = exported(capsys)
-    main(["history", "export", "--history", "h.sqlite3", "--format", "jsonl"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [
-        {name: "" if cell is None else str(cell) for name, cell in line.items()} for line in lines
-    ] == rows
-    assert lines[0]["value"] == 401.0
-    assert lines[3]["value"] is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [
@@ -123,37 +107,11 @@ def test_rows_are_chosen_as_cases_are_shown(
     assert [row["session"] for row in found] == [f"night-{number}" for number in rows]
 
 
-def test_parquet_has_types(capsys: pytest.CaptureFixture[str]) -> None:
-    parquet = import_module("pyarrow.parquet")
-    arguments = ["--format", "parquet", "--output", "new/h.parquet"]
-    assert exported(capsys, *arguments) == []
-    table: Any = parquet.read_table("new/h.parquet")
-    assert table.column_names == list(ExportedMeasurement._fields)
-    first, *_, gone = table.to_pylist()
-    assert first["started"] == datetime.fromisoformat(night(0))
-    assert first["ended"] - first["started"] == timedelta(0)
-    assert (first["value"], first["runs"], first["verdict"]) == (401.0, 2, "pass")
-    assert (gone["value"], gone["hosts"]) == (None, None)
-    # Types do not depend on the rows.
-    exported(capsys, *arguments, "--metric", "peak_memory", "--cluster", "local")
-    assert parquet.read_schema("new/h.parquet").equals(table.schema)
-
-
 def test_a_file_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
     rows = exported(capsys)
     assert exported(capsys, "--output", "new/h.csv") == []
     with Path("new/h.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.DictReader(file)) == rows
-
-
-def test_without_pyarrow_parquet_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    said = refused(capsys, "--format", "parquet", "--output", "h.parquet")
-    assert "pip install 'pytest-dlperf[parquet]'" in said
-    assert not Path("h.parquet").exists()
 
 
 def test_bad_input_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +120,7 @@ def test_bad_input_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert told in refused(capsys, "--metric", "memory")
     assert "--cluster: the history has no cluster 'west'" in refused(capsys, "--cluster", "west")
     assert "did you mean" in refused(capsys, CASE.replace("1g", "9g"))
-    assert "--output: file/h.csv: Not a directory" in refused(capsys, "--output", "file/h.csv")
+    assert "--output: file/h.csv: " in refused(capsys, "--output", "file/h.csv")
 
 
 def test_a_damaged_database_is_told(capsys: pytest.CaptureFixture[str], database: Path) -> None:

@@ -1,13 +1,12 @@
-"""``pytest-dlperf history export``: the history as CSV, JSON lines or Parquet."""
+"""``pytest-dlperf history export``: the history as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import (
@@ -20,16 +19,12 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.history.series import Finite, Time  # noqa: TC001 - msgspec reads the types
 from pytest_dlperf.history.store import History
-from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.results import Origin, parse_time
+from pytest_dlperf.model.results import Origin
 from pytest_dlperf.night.texts import printable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator, Sequence
-
-_KINDS: Final = {"str": "string", "int": "int64", "float": "double"}
-"""Types of Parquet, by those of Python."""
 
 
 class ExportedMeasurement(NamedTuple):
@@ -113,20 +108,12 @@ def add_export_arguments(parser: ArgumentParser) -> None:
         "--metric", type=text_argument, metavar="NAME", help="export this metric (default: all)"
     )
     parser.add_argument(
-        "--format",
-        choices=("csv", "jsonl", "parquet"),
-        default="csv",
-        help="default: %(default)s; jsonl has an object a line; parquet needs pyarrow and --output",
-    )
-    parser.add_argument(
         "--output", type=file_argument, metavar="FILE", help="where to write (default: stdout)"
     )
 
 
 def export(options: Namespace, file: Path) -> int:
     """Write the chosen measurements and return the exit code."""
-    if options.format == "parquet":
-        _check_parquet(options)
     with History.read(file) as database:
         rows = list(_exported(database))
     check_known("--metric", "metric", options.metric, (row.metric for row in rows))
@@ -137,11 +124,7 @@ def export(options: Namespace, file: Path) -> int:
         if options.metric in (None, row.metric) and options.cluster in (None, row.cluster)
     ]
     ids = chosen_cases((row.case for row in rows), options.cases, "the history has no case")
-    rows = [_printable(row) for row in rows if row.case in ids]
-    if options.format == "parquet":
-        write_report("--output", Path(options.output), _parquet(rows))
-        return FINE
-    text = _csv(rows) if options.format == "csv" else _json_lines(rows)
+    text = _csv([_printable(row) for row in rows if row.case in ids])
     if options.output is None:
         sys.stdout.write(text)
     else:
@@ -181,41 +164,3 @@ def _csv(rows: Sequence[ExportedMeasurement]) -> str:
     writer.writerow(ExportedMeasurement._fields)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _json_lines(rows: Sequence[ExportedMeasurement]) -> str:
-    return "".join(json.dumps(row._asdict()) + "\n" for row in rows)
-
-
-def _check_parquet(options: Namespace) -> None:
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "--format parquet needs pyarrow (pip install 'pytest-dlperf[parquet]'); csv and "
-            "jsonl need nothing"
-        ) from error
-    if options.output is None:
-        raise UsageError("--format parquet is not text; name the file with --output")
-
-
-def _parquet(rows: Sequence[ExportedMeasurement]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {
-        name: pa.type_for_alias(_KINDS[(get_args(hint) or (hint,))[0].__name__])
-        for name, hint in get_type_hints(ExportedMeasurement).items()
-    }
-    for name in ("started", "ended"):
-        columns[name] = pa.timestamp("us", tz="UTC")
-    values: list[dict[str, Any]] = [
-        row._asdict()
-        | {"started": parse_time(row.started), "ended": row.ended and parse_time(row.ended)}
-        for row in rows
-    ]
-    table = pa.Table.from_pylist(values, schema=pa.schema(columns))
-    target = pa.BufferOutputStream()
-    pq.write_table(table, target)
-    content: bytes = target.getvalue().to_pybytes()
-    return content

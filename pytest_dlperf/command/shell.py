@@ -137,7 +137,7 @@ def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str)
 # ------------------------------------------------------------------------------ text
 
 
-def write_report(option: str, file: Path, text: str | bytes) -> None:
+def write_report(option: str, file: Path, text: str) -> None:
     """Write the file that ``option`` names.
 
     Raises:
