@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +47,7 @@ from pytest_dlperf.model.results import (
 )
 
 ROOT: Final = Path(__file__).parent.parent
-TONIGHT: Final = datetime(2026, 11, 20, 2, 0, tzinfo=timezone.utc)
+TONIGHT: Final = datetime(2026, 11, 20, 2, 0, tzinfo=UTC)
 TOLERANCE: Final = 5.0
 MACHINE: Final = {
     "device": "Tesla V100-SXM2-16GB",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -750,7 +750,7 @@ def test_a_night_that_is_red_or_did_not_come_is_told(  # noqa: PLR0913 - a table
     is_told: bool,
     told: list[str],
 ) -> None:
-    began = datetime.now(timezone.utc) - timedelta(hours=hours or 0)
+    began = datetime.now(UTC) - timedelta(hours=hours or 0)
     night = {
         "conclusion": conclusion or "",
         "status": "completed" if conclusion else "in_progress",

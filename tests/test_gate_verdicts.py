@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from gate_values import (
@@ -219,7 +219,7 @@ def test_a_small_loss_passes_where_no_control_arm_would_follow() -> None:
 
 @pytest.mark.parametrize(("days", "is_told"), [(3, False), (31, True)])
 def test_a_loss_after_a_gap_is_told_as_such(days: int, is_told: bool) -> None:
-    last = datetime(2026, 11, 1, 2, tzinfo=timezone.utc)
+    last = datetime(2026, 11, 1, 2, tzinfo=UTC)
     session = AcceptedSession(at=last.isoformat(), runs=EVEN)
     known = replace(accepted(EVEN), sessions=(session,))
 

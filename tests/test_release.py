@@ -95,7 +95,7 @@ def test_a_release_is_prepared_and_its_notes_are_those_of_its_section(tmp_path: 
     )
     cited = yaml.safe_load((tmp_path / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == "9.9.0"
-    assert cited["date-released"] == dt.datetime.now(dt.timezone.utc).date()
+    assert cited["date-released"] == dt.datetime.now(dt.UTC).date()
 
 
 def test_the_pythons_of_the_classifiers_are_those_that_ci_tests() -> None:

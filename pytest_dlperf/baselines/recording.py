@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,7 +54,7 @@ SCHEMA_FOLDER: Final = ".schema"
 _MAX_SHOWN: Final = 3
 
 
-class ChangeKind(str, Enum):
+class ChangeKind(StrEnum):
     """Kinds of change to the accepted number of a metric."""
 
     CREATE = "create"

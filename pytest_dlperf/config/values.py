@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from datetime import datetime
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -30,7 +30,7 @@ _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
 
 
-class ControlArm(str, Enum):
+class ControlArm(StrEnum):
     """When the accepted software is run beside what is tested."""
 
     ALWAYS = "always"
@@ -38,7 +38,7 @@ class ControlArm(str, Enum):
     NEVER = "never"
 
 
-class NotifyOn(str, Enum):
+class NotifyOn(StrEnum):
     """After which sessions a notice is sent."""
 
     FAILURE = "failure"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ _LEVEL_OF_NIGHTS: Final = 0.1
 """Parts of a loss."""
 
 
-class Shape(str, Enum):
+class Shape(StrEnum):
     """How candidates combine."""
 
     ORDERED = "ordered"
@@ -107,7 +107,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     worse: float | None
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How a hunt stands."""
 
     FOUND = "found"
@@ -116,7 +116,7 @@ class Outcome(str, Enum):
     UNDECIDED = "undecided"
 
 
-class Together(str, Enum):
+class Together(StrEnum):
     """How two candidates cause a loss."""
 
     EACH = "each"

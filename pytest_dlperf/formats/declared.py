@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -58,7 +58,7 @@ _KINDS: Final = (_BYTES, {**_JOULES, "kWh": 3.6e6}, _WATTS, _SECONDS, {"%": 0.01
 """What units of one kind are worth in the same one of them."""
 
 
-class Over(str, Enum):
+class Over(StrEnum):
     """The part of a run whose numbers are taken."""
 
     WINDOW = "window"

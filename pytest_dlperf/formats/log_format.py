@@ -10,7 +10,7 @@ Patterns are over bytes. One that begins with a literal keeps the scan of a larg
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 
-class Ranks(str, Enum):
+class Ranks(StrEnum):
     """The ranks that print into a log."""
 
     ONE = "one"
@@ -51,7 +51,7 @@ class Ranks(str, Enum):
         return topology.devices_per_node if self is Ranks.LOCAL else topology.world_size
 
 
-class WhichNode(str, Enum):
+class WhichNode(StrEnum):
     """The nodes whose logs hold a run's steps, or a metric."""
 
     FIRST = "first"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -111,7 +111,7 @@ class Record:
         self._commands = commands
         self.path = run_dir(commands[0].log) / "command.json"
         self._time_limit_s = time_limit_s
-        self._started = datetime.now(timezone.utc).astimezone()
+        self._started = datetime.now(UTC).astimezone()
         self._load_average = load_average()
 
     def begin(self) -> None:

@@ -109,7 +109,7 @@ def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> Lo
     for path, folders in _walk(source.directory, index):
         try:
             case_id, run = matrix.place(path, folders)
-        except _NoPlaceError as error:  # noqa: PERF203 - rare beside what the walk costs
+        except _NoPlaceError as error:
             index.ignored.append(IgnoredLog(path, str(error)))
         else:
             index.logs.setdefault(case_id, {}).setdefault(run, []).append(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from pytest_dlperf.model.commits import CommitRange
 from pytest_dlperf.model.metric import Metric, RuleName
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """What the gate says of one metric of one case.
 
     The first two pass a test. The third passes it too, but not in a strict session.
@@ -195,7 +195,7 @@ SUITE: Final = "suite"
 """The name of the commit of the folder that the suite lies in."""
 
 
-class DifferenceKind(str, Enum):
+class DifferenceKind(StrEnum):
     """What may differ between two nights."""
 
     COMMAND = "command"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Protocol, final
 
 from msgspec import Meta, Struct
@@ -13,7 +13,7 @@ from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.metric import MEMBER, SPEEDUP, THROUGHPUT, Metric
 
 
-class Estimator(str, Enum):
+class Estimator(StrEnum):
     """Definition by which the throughput of a run is taken from its log.
 
     ``published`` is the original benchmark's own definition, rounding included; ``steady`` is
@@ -32,7 +32,7 @@ class Estimator(str, Enum):
         return PUBLISHED_DECIMALS if self is Estimator.PUBLISHED and is_printed else None
 
 
-class RunStatus(str, Enum):
+class RunStatus(StrEnum):
     """Outcome of one run."""
 
     OK = "ok"
@@ -44,7 +44,7 @@ class RunStatus(str, Enum):
     """The log breaks its contract."""
 
 
-class WitnessKind(str, Enum):
+class WitnessKind(StrEnum):
     """What has seen beside the log how long the steps of a run took."""
 
     ARRIVALS = "arrivals"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 
-class Better(str, Enum):
+class Better(StrEnum):
     """The direction in which a metric improves."""
 
     HIGHER = "higher"
@@ -46,7 +46,7 @@ class Better(str, Enum):
         return max(values) if self is Better.HIGHER else min(values)
 
 
-class Source(str, Enum):
+class Source(StrEnum):
     """Where the numbers of a metric come from."""
 
     STEPS = "steps"
@@ -59,7 +59,7 @@ class Source(str, Enum):
     """Two measurements: how many times that of the reference topology it is."""
 
 
-class Statistic(str, Enum):
+class Statistic(StrEnum):
     """What reduces all samples of a run to one number: those of all steps, ranks and nodes."""
 
     MEDIAN = "median"
@@ -71,7 +71,7 @@ class Statistic(str, Enum):
     P99 = "p99"
 
 
-class RuleName(str, Enum):
+class RuleName(StrEnum):
     """The rules that a gate can decide by."""
 
     TOLERANCE = "tolerance"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ _WORK = re.compile(
 _RESERVED = re.compile(rf"(?:g?b|s)[0-9]+|{LAYOUT_PATTERN}")
 
 
-class Scaling(str, Enum):
+class Scaling(StrEnum):
     """What stays the same when devices are added."""
 
     WEAK = "weak"
@@ -237,7 +237,7 @@ class TimeKind(Enum):
     MOMENT = "when a step had ended"
 
 
-class Timing(str, Enum):
+class Timing(StrEnum):
     """The time on a record; the values name the pattern's groups."""
 
     SECONDS = "seconds"
@@ -278,7 +278,7 @@ _KINDS: Final[Mapping[Timing, TimeKind]] = {
 TIMING_GROUPS: Final = tuple(timing.value for timing in Timing if timing is not Timing.ARRIVAL)
 
 
-class Covers(str, Enum):
+class Covers(StrEnum):
     """The steps that a printed duration or speed is of."""
 
     LAST_STEP = "last_step"
@@ -291,14 +291,14 @@ class Covers(str, Enum):
     """The mean of all steps so far; two of them are differenced."""
 
 
-class StepsIn(str, Enum):
+class StepsIn(StrEnum):
     """What a printed step's number counts."""
 
     STEPS = "steps"
     SAMPLES = "samples"
 
 
-class RateScope(str, Enum):
+class RateScope(StrEnum):
     """What a printed speed covers."""
 
     GLOBAL = "global"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model import numbers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOTHING_MEASURED: Final = "nothing was measured"
 
 
-class CaseStatus(str, Enum):
+class CaseStatus(StrEnum):
     """The status of a case, in the word that every report has for it, the worst first."""
 
     FAILED = "failed"

@@ -109,7 +109,7 @@ class Remains:
         for command in self.at_end:
             try:
                 started.append((" ".join(command), _started(command, environment)))
-            except OSError as error:  # noqa: PERF203 - there are few
+            except OSError as error:
                 problems.append(f"{command[0]}: {os.strerror(error.errno or 0)}")
         deadline = time.monotonic() + AT_END_LIMIT_S
         for line, process in started:

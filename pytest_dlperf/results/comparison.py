@@ -7,7 +7,7 @@ do, a quarter of all cases looks better or worse with no change: a gate on it ne
 from __future__ import annotations
 
 import math
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -42,7 +42,7 @@ _MAX_ERROR: Final = 138.0
 """The largest error of a logarithm: a larger one could not be squared."""
 
 
-class Conclusion(str, Enum):
+class Conclusion(StrEnum):
     """The conclusion on a metric of a case. The value is the word that all reports use."""
 
     BETTER = "better"

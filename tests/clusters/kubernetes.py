@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -298,7 +298,7 @@ class Kubernetes:
             for moment, line in pod.lines[position:]:
                 position += 1
                 if moment >= since:
-                    stamp = datetime.fromtimestamp(moment, tz=timezone.utc)
+                    stamp = datetime.fromtimestamp(moment, tz=UTC)
                     yield f"{stamp:%Y-%m-%dT%H:%M:%S.%f}000Z ".encode() + line
             if is_over or not follow or cuts != self._cuts:
                 return

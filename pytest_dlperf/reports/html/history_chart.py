@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -183,7 +183,7 @@ def _seconds(started: str) -> float:
 
     All cases of a session have the same.
     """
-    return parse_time(started).replace(tzinfo=timezone.utc).timestamp()
+    return parse_time(started).replace(tzinfo=UTC).timestamp()
 
 
 def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterator[int]:
@@ -206,7 +206,7 @@ def _date_ticks(first: float, last: float, along: Scale) -> tuple[Tick, ...]:
 
 
 def _date(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, timezone.utc):%Y-%m-%d}"
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
 
 
 def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
