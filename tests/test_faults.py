@@ -56,6 +56,7 @@ CELLS: Final = {
         "pkill -9 pytest",
         "SIGSTOP of a supervisor and its guardian",
         "SIGSTOP of a supervisor, SIGKILL of pytest",
+        "SIGSTOP of pytest",
     ),
     "ssh": (
         "SIGTERM",

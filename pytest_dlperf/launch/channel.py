@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.node_progress import Report
 
 HEARTBEAT_TIMEOUT_S: Final = 3.5
-"""Seconds of silence, where a network lies between, after which each side gives the other up."""
+"""Seconds of silence after which each side gives the other up."""
 EXIT_LIMIT_S: Final = 2.0
 """The launcher's command may take so long to end after what it has brought."""
 LAST_WORDS_BYTES: Final = 2048
@@ -57,8 +57,8 @@ class Channel:
         """Why it is out of reach."""
         self._log = log
         self._received = b""
-        timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
-        program, sent = sent_program(launcher.python, source_of(supervisor), str(timeout_s), marker)
+        timeout_s = str(HEARTBEAT_TIMEOUT_S)
+        program, sent = sent_program(launcher.python, source_of(supervisor), timeout_s, marker)
         self._command = launcher.command(host, program)
         with open_log(log, again=again) as file:
             # A step that cannot be reached would keep srun for ever.
@@ -95,14 +95,13 @@ class Channel:
         return [report for line in lines if (report := read_report(line)) is not None]
 
     def check_heartbeat(self, now: float) -> None:
-        """Cut the connection to a distant supervisor that has been silent for too long."""
-        if (
-            self.remote
-            and not self.closed
-            and now - self._heard_at > HEARTBEAT_TIMEOUT_S
-            and not self._has_news()
-        ):
-            self.cut(f"no sign of life for {HEARTBEAT_TIMEOUT_S:g} s: the connection is lost")
+        """Cut the connection to a supervisor that has been silent for too long."""
+        is_silent = now - self._heard_at > HEARTBEAT_TIMEOUT_S
+        if is_silent and not self.closed and not self._has_news():
+            why = "its supervisor was stopped"
+            if self.remote:
+                why = f"the connection is lost, or {why}"
+            self.cut(f"no sign of life for {HEARTBEAT_TIMEOUT_S:g} s: {why}")
 
     def _has_news(self) -> bool:
         """Say whether something has come in meanwhile: it may be this process that stood still."""

@@ -77,8 +77,7 @@ class ConnectedGang(Gang):
         self._check_life_at = 0.0
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
-        if launcher.remote:
-            self._pulse.start()
+        self._pulse.start()
 
     def start(self, begin: Callable[[Sequence[Node]], Sequence[NodeCommand]]) -> None:
         """Have all nodes ready at once, and then their programs started."""
@@ -211,8 +210,7 @@ class ConnectedGang(Gang):
             all_ended = once_all(self.nodes, lambda client: client.is_gone)
             self.listen(remains.REPORT_LIMIT_S, until=all_ended, patient=True)
             self._over.set()
-            if self._launcher.remote:
-                self._pulse.join()
+            self._pulse.join()
             for client in self.nodes:
                 self._ignore(client)
                 self._note(client, *client.close())
@@ -239,7 +237,7 @@ class ConnectedGang(Gang):
             )
 
     def _beat(self) -> None:
-        """Send distant supervisors a sign of life each second, from a thread of its own.
+        """Send the supervisors a sign of life each second, from a thread of its own.
 
         Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
         own thread up for longer than a supervisor waits.

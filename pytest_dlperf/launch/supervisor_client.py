@@ -164,8 +164,11 @@ class SupervisorClient(NodeProgress):
         return changed
 
     def check_life(self, now: float) -> None:
-        """Give up a distant supervisor that shows no sign of life; connecting has its own limit."""
-        if self.is_connected:
+        """Give up a supervisor that shows no sign of life.
+
+        Connecting has its own limit, and so has the removal of files after all else.
+        """
+        if self.is_connected and self.state is not NodeState.CLEANED_UP:
             self._channel.check_heartbeat(now)
 
     # ------------------------------------------------------------------ what went wrong

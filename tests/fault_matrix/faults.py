@@ -346,8 +346,7 @@ FAULTS: Final = (
     Fault(
         name="SIGSTOP of pytest",
         act=_stop(_pytest),
-        # On this machine alone a run goes on, as a job of a shell does that waits for the terminal.
-        launchers=_OVER_A_CONNECTION,
+        launchers=("local", *_OVER_A_CONNECTION),
         let_go=_let_pytest_go,
         told="failed heard nothing for",
     ),
