@@ -4,10 +4,10 @@
                                 [--only WORDS] [--repeat 1]
 
 In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
-signals, leaves its parents and its session, clears its environment, and keeps forking. Then
-something happens. Counted is what still runs ten seconds later, by its arguments, and what has led
-to it; and how long it took until nothing was left. Afterwards a tame session on the same hosts has
-to wait for nothing, to pass, and to leave nothing.
+signals, leaves its parents and its session, and clears its environment. Then something happens.
+Counted is what still runs ten seconds later, by its arguments, and what has led to it; and how long
+it took until nothing was left. Afterwards a tame session on the same hosts has to wait for nothing,
+to pass, and to leave nothing of either.
 
 The table is Markdown: `docs/faults.md` shows it. With `--repeat`, a cell is the worst of its
 tries; empty is what the launcher does not have. What does not hold is listed below the table, and

@@ -182,11 +182,8 @@ def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
         "if not (here / 'killed.txt').exists():\n"
         "    (here / 'killed.txt').write_text('')\n"
         "    print('dlperf step rank=0 step=1 time=0.5 loss=1.0', flush=True)\n"
-        "    process = os.getppid()\n"
-        "    for _ in ('supervisor', 'guardian'):\n"
-        "        stat = pathlib.Path(f'/proc/{process}/stat').read_text()\n"
-        "        process = int(stat.rpartition(')')[2].split()[1])\n"
-        "    os.kill(process, 9)  # the worker\n"
+        "    supervisor = pathlib.Path(f'/proc/{os.getppid()}/stat').read_text()\n"
+        "    os.kill(int(supervisor.rpartition(')')[2].split()[1]), 9)  # the worker\n"
         "    time.sleep(600)\n"
         "for step in range"
     )

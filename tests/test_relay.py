@@ -34,7 +34,7 @@ class Supervised:
     """A supervisor by itself, whose program's output goes to ``target``."""
 
     def __init__(
-        self, target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
+        self, target: int, code: str, timeout_s: float = LONG_S, limit_bytes: int | None = None
     ) -> None:
         program, sent = sent_program(sys.executable, source_of(supervisor), str(timeout_s), MARKER)
         self.process = subprocess.Popen(
@@ -97,7 +97,7 @@ class Supervised:
 
 @contextmanager
 def supervised(
-    target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
+    target: int, code: str, timeout_s: float = LONG_S, limit_bytes: int | None = None
 ) -> Iterator[Supervised]:
     found = Supervised(target, code, timeout_s, limit_bytes)
     try:

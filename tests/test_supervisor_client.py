@@ -121,7 +121,7 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
     killed = reported({"ready": "3.6"}, PREPARED, {"started": 7})
     assert (killed.failed, killed.is_broken_off) == (True, True)
     [problem] = killed.close()
-    assert "its supervisor and its guardian were killed (" in problem
+    assert "its supervisor was killed (" in problem
     clean = reported({"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}, {"final": {}})
     assert (clean.failed, clean.is_broken_off, clean.close()) == (False, False, [])
     told = reported({"ready": "3.6"}, {"signal": "SIGTERM"}, {"final": {"left": [9]}})
@@ -131,26 +131,14 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
     ]
 
 
-def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
+def test_what_of_an_earlier_run_was_found_is_told_and_what_failed_at_the_end(
     reported: Callable[..., SupervisorClient],
 ) -> None:
     ready = {"ready": "3.6"}
-    by_guardian = reported(
-        ready,
-        {"earlier": [7, 8]},
-        PREPARED,
-        {"started": 7},
-        {"supervisor_killed": "was killed by SIGABRT"},
-        {"final": {}},
-    )
-    assert (by_guardian.killed is not None, by_guardian.needs_sweep) == (True, False)
-    assert "processes 7, 8 of an earlier run" in by_guardian.notes[0]
-    [problem] = by_guardian.close()
-    assert "its supervisor was killed by SIGABRT" in problem
-    alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"final": {}})
-    assert (alone.killed is not None, "guardian" in alone.close()[0]) == (True, True)
+    found = reported(ready, {"earlier": [7, 8]}, PREPARED, {"started": 7}, {"final": {}})
+    assert "processes 7, 8 of an earlier run" in found.notes[0]
     failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"final": {}})
-    assert (failed.killed, failed.notes) == (None, [])
+    assert failed.notes == []
     assert "docker rm x: exit status 1" in failed.close()[0]
 
 
@@ -161,8 +149,8 @@ def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
             "step 7\nConnection to gpu1 closed by remote host.\nbye\n",
             "the connection is lost: Connection to gpu1 closed by remote host.",
         ),
-        ("step 7\n", "its supervisor and its guardian were killed (sh"),
-        ("", "its supervisor and its guardian were killed (sh"),
+        ("step 7\n", "its supervisor was killed (sh"),
+        ("", "its supervisor was killed (sh"),
     ],
     ids=["lost", "killed", "silent"],
 )

@@ -149,7 +149,7 @@ class Channel:
                     return f"the connection is lost: {line}"
             if self._exit_status() < 0:
                 return f"the connection is lost: {how}"
-        return f"its supervisor and its guardian were killed ({how})"
+        return f"its supervisor was killed ({how})"
 
     def _last_lines(self) -> list[str]:
         """Give what the log ends with: a client's own words stand there, too."""

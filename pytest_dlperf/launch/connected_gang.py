@@ -26,7 +26,7 @@ from pytest_dlperf.launch.remote_call import (
     start_remote,
 )
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
-from pytest_dlperf.node import guardian, processes, remains
+from pytest_dlperf.node import processes, remains, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +46,8 @@ _DAEMONS: Final = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_
 """What Open MPI 4 and 5 put before the daemon's arguments, and their default."""
 SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
-LOST_SWEEP_LIMIT_S: Final = 0.6
-"""The same where the host was lost: it is most likely still out of reach."""
+LOST_SWEEP_LIMIT_S: Final = 4.0
+"""The same where the host may be out of reach, and not only its supervisor stopped."""
 SETTLE_S: Final = 0.3
 """A program's last output may arrive so long after the news of its end."""
 POLL_S: Final = 0.05
@@ -103,9 +103,7 @@ class ConnectedGang(Gang):
         sweeps = []
         for rank, client in enumerate(self.nodes):
             command = launcher.command(client.place.host, program, alongside=True)
-            order = client.sweep_order(
-                self._marked(client), self._folder(rank), patience_s=clients.PATIENCE_S
-            )
+            order = client.sweep_order(self._marked(client), self._folder(rank))
             sweeps.append((command, (sent + order).decode("latin-1")))
         return sweeps
 
@@ -242,7 +240,7 @@ class ConnectedGang(Gang):
         Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
         own thread up for longer than a supervisor waits.
         """
-        while not self._over.wait(guardian.HEARTBEAT_INTERVAL_S):
+        while not self._over.wait(supervisor.HEARTBEAT_INTERVAL_S):
             for client in tuple(self.nodes):
                 client.show_life()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, to_builtins
 
+from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
 from pytest_dlperf.launch.queue import Job
 from pytest_dlperf.launch.remote_call import sent_program, source_of
@@ -107,7 +108,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
     """
     commands = order.plan(_nodes_to_be(order, run_id))
     markers = [f"{run_id}.{rank}." for rank in range(len(order.places))]
-    command, sent = sent_program("", source_of(supervisor), "0")
+    command, sent = sent_program("", source_of(supervisor), str(channel.HEARTBEAT_TIMEOUT_S))
     return {
         "nodes": len(order.places),
         "rank_variable": queue.rank_variable,
@@ -117,6 +118,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
         "meeting_limit_s": MEETING_LIMIT_S,
         "logs": [str(place.log) for place in order.places],
         "supervisor": command[1:],
+        "timeout_s": channel.HEARTBEAT_TIMEOUT_S,
         "sent": base64.b64encode(sent).decode("ascii"),
         "markers": markers,
         "prepare": [

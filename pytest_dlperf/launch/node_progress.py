@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct, ValidationError, convert
-from msgspec.structs import replace
 
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.node.remains import numbered, unended
@@ -25,7 +24,7 @@ class FinalReport(Struct, frozen=True, kw_only=True):
     """What a node reports when it has ended all that the run had there.
 
     What a node measures of a whole run is a field here. It has a default: in the place of a
-    supervisor that was killed, a guardian or a second connection reports.
+    supervisor that was killed, a second connection reports.
     """
 
     left: tuple[int, ...] = ()
@@ -59,7 +58,6 @@ class Report(Struct, frozen=True, kw_only=True):
     at_end: str | None = None
     earlier: list[int] | None = None
     supervisor_killed: str | None = None
-    guardian_killed: bool | None = None
     deserted: bool | None = None
     alive: bool | None = None
     host: str | None = None
@@ -71,16 +69,14 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def notes(self) -> list[str]:
         """What it says of an earlier run, and of the folder of this one."""
-        whose = "of an earlier run, whose supervisor and guardian were killed"
+        whose = "of an earlier run, whose supervisor was killed or stopped"
         ended = [f"ended {numbered(self.earlier)} {whose}"] if self.earlier else []
         return [*ended, self.kept] if self.kept is not None else ended
 
     @property
     def killed(self) -> str | None:
-        """Which of the node's watchers was killed."""
-        if self.supervisor_killed is not None:
-            return f"its supervisor {self.supervisor_killed}"
-        return "the guardian of its supervisor was killed" if self.guardian_killed else None
+        """What became of a supervisor that did not end by itself, where others say so."""
+        return self.supervisor_killed and f"its supervisor {self.supervisor_killed}"
 
 
 def read_report(line: bytes) -> Report | None:
@@ -149,7 +145,7 @@ class NodeProgress(ABC):
         self.is_asked = False
         """Whether an engine had asked the node to end before its program did."""
         self.killed: str | None = None
-        """The end of the supervisor, or of its guardian, if one was killed."""
+        """What became of the supervisor, if it was killed and others say so."""
         self.final: FinalReport | None = None
         """What it has reported at its end."""
         self._lost_output: str | None = None
@@ -219,9 +215,14 @@ class NodeProgress(ABC):
         return self.is_gone or self.state in _START_IS_KNOWN
 
     @property
+    def has_remains(self) -> bool:
+        """Whether there is something of the run on the node."""
+        return self.state in _TO_CLEAN_UP
+
+    @property
     def needs_sweep(self) -> bool:
         """Whether its supervisor ended without having cleaned up, so that another one has to."""
-        return self.is_gone and self.state in _TO_CLEAN_UP
+        return self.is_gone and self.has_remains
 
     # ------------------------------------------------------------------ reports
 
@@ -240,9 +241,7 @@ class NodeProgress(ABC):
         self.pid = first_known(report.started, self.pid)
         self.problem = first_known(report.cannot_prepare, report.cannot_start, self.problem)
         self.holder = first_known(report.busy, self.holder)
-        if report.final is not None:
-            # A guardian may find more than its supervisor, which alone has measured.
-            self.final = replace(self.final or report.final, left=report.final.left)
+        self.final = first_known(report.final, self.final)
         if report.asked and self.exit_code is None and self.killed is None:
             self.is_asked = True
         self.exit_code = first_known(report.ended, self.exit_code)

@@ -59,8 +59,8 @@ class SupervisorClient(NodeProgress):
 
     @property
     def is_unattended(self) -> bool:
-        """Whether it is out of reach, or was killed or stopped."""
-        return self.lost is not None or super().is_unattended
+        """Whether it is out of reach, or was stopped."""
+        return self.lost is not None
 
     # ------------------------------------------------------------------ orders
 
@@ -115,24 +115,21 @@ class SupervisorClient(NodeProgress):
     def kill(self) -> None:
         """Have all that the program has started killed."""
         self._channel.send(_order("kill"))
-        # One that was stopped hears nothing, but its guardian sees the end of the orders.
         self._channel.end_orders()
 
     def show_life(self) -> None:
         """Show the supervisor a sign of life."""
         self._channel.send(b"\n")
 
-    def sweep_order(self, sweep: str, folder: str, *, patience_s: float = 1.0) -> bytes:
+    def sweep_order(self, sweep: str, folder: str) -> bytes:
         """Give the order to end what a lost supervisor has left: processes, and the run's folder.
 
-        It is for a program of its own, that comes over another connection. What still watches over
-        the node may take ``patience_s`` seconds to do so itself.
+        It is for a program of its own, that comes over another connection.
         """
         at_end = () if self._command is None else self._command.at_end
         environment = {} if self._command is None else self._command.environment
         order = {
-            "watched_by": self.marker,
-            "patience_s": patience_s,
+            "marker": self.marker,
             "sweep": sweep,
             "folder": _as_text(folder),
             "at_end": [[_as_text(argument) for argument in one] for one in at_end],
@@ -166,9 +163,10 @@ class SupervisorClient(NodeProgress):
     def check_life(self, now: float) -> None:
         """Give up a supervisor that shows no sign of life.
 
-        Connecting has its own limit, and so has the removal of files after all else.
+        Before its node is prepared and after it is cleaned up there are limits of their own: to
+        remove files may take long.
         """
-        if self.is_connected and self.state is not NodeState.CLEANED_UP:
+        if self.has_remains:
             self._channel.check_heartbeat(now)
 
     # ------------------------------------------------------------------ what went wrong
@@ -228,8 +226,6 @@ class SupervisorClient(NodeProgress):
                 problems.append("its supervisor did not end as it should")
         elif self.lost is not None:
             problems.append(self.lost)
-        elif self.killed is not None:
-            problems.append(f"{self.killed}, and the run with it")
         elif self.pid is not None and self.exit_code is None:
             problems.append(self._channel.sudden_end())
         if self._signal is not None:

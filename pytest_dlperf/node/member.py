@@ -18,11 +18,12 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_dlperf.node.locks import held_range
 from pytest_dlperf.node.probe import look
-from pytest_dlperf.node.processes import KILL_LIMIT_S, Descendants, become_reaper, end_all
+from pytest_dlperf.node.processes import KILL_LIMIT_S, become_reaper, descendants, end_all
 from pytest_dlperf.node.remains import clean_up
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ REPORT = b"dlperf-report "
 """Begins a line of output that is a report, not the program's; behind it comes the job's name."""
 
 _POLL_S = 0.1
+_BEAT_S = 1.0
 _TERMINATED = 143
 _ADDRESS = re.compile(ADDRESS.format("([0-9]+)") + "(:?)")
 
@@ -65,6 +67,7 @@ class Member:
         self._held = []  # type: list[socket.socket]
         self._supervisor = None  # type: subprocess.Popen[bytes] | None
         self._asked = 0
+        self._fate = "was killed"
         self._tells_in_lines = order["tells_in_lines"]
         self._reports = 1
         if not self._tells_in_lines:
@@ -186,7 +189,7 @@ class Member:
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        # Below the guardian nothing becomes ours, as long as that lives.
+        # What is below the supervisor becomes ours when that is gone.
         become_reaper()
         self._send(base64.b64decode(order["sent"]))
         # Where this process is killed, its file of reports says so nevertheless.
@@ -203,12 +206,11 @@ class Member:
             self._pass_on(report)
         status = supervisor.wait()
         if status < 0 and not is_known:
-            self._tell(supervisor_killed="and its guardian were killed")
-            end_all(Descendants(os.getpid()), KILL_LIMIT_S)
+            self._tell(supervisor_killed=self._fate)
+            end_all(partial(descendants, os.getpid()), KILL_LIMIT_S)
             prepared = order["prepare"][rank]
             found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
-            watched = {"watched_by": order["markers"][rank], "patience_s": 1.0}
-            clean_up({**watched, **found}, self._tell)
+            clean_up({"marker": order["markers"][rank], **found}, self._tell)
         return status
 
     def _told(self) -> "Iterator[dict[str, Any]]":
@@ -218,8 +220,10 @@ class Member:
         source = self._supervisor.stdout.fileno()
         rest = b""
         passed_on = 0
+        heard_at = time.monotonic()
         while True:
-            ready, _, _ = select.select([source, self._wake_up], [], [])
+            ready, _, _ = select.select([source, self._wake_up], [], [], _BEAT_S)
+            self._send(b"\n")  # a sign of life
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if self._asked > passed_on:
@@ -227,7 +231,9 @@ class Member:
                 self._tell(asked=True)
                 self._send(b"end\n" if passed_on == 1 else b"kill\n")
             if source not in ready:
+                self._give_up(self._supervisor, time.monotonic() - heard_at)
                 continue
+            heard_at = time.monotonic()
             received = os.read(source, 65536)
             if not received:
                 return
@@ -236,6 +242,13 @@ class Member:
             for line in lines:
                 if line.strip():
                     yield json.loads(line.decode("ascii"))
+
+    def _give_up(self, supervisor: "subprocess.Popen[bytes]", silent_s: float) -> None:
+        """End a supervisor that shows no sign of life."""
+        if silent_s > self._order["timeout_s"]:
+            self._fate = "was stopped"
+            end_all(partial(descendants, supervisor.pid), KILL_LIMIT_S)
+            supervisor.kill()
 
     def _send(self, order: bytes) -> None:
         stream = self._supervisor.stdin if self._supervisor is not None else None

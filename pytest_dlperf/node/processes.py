@@ -33,91 +33,31 @@ _RANK_BITS = 14
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _PROC = "/proc"
-_FREEZE_LIMIT_S = 1.0
-_MAX_NEW_PROCESSES = 256
-"""So many new processes are looked at one by one; a look at all is as quick for more."""
-_MAX_ROUNDS = 20
-_EMPTY_LOOKS = 5
 _DEAD = (b"Z", b"X")
 _IS_MARKER = re.compile(r"[0-9a-f]{32}\.[0-9]+\.").fullmatch
 
 
-class Descendants:
-    """The processes below one, whatever their session, group or environment."""
-
-    def __init__(self, process: int) -> None:
-        """Look below this process."""
-        self._process = process
-
-    def look(self) -> "list[int]":
-        """List them; none where the system does not say."""
-        return descendants(self._process)
-
-    def has(self, process: int) -> bool:
-        """Say whether a process is one of them."""
-        while process > 1:
-            stat = _stat(process)
-            if stat is None:
-                return False
-            process = int(stat[1])
-            if process == self._process:
-                return True
-        return False
-
-
-class MarkedProcesses:
-    """The processes of this machine whose marker begins so, but for this one."""
-
-    def __init__(self, prefix: str) -> None:
-        """Look for markers that begin with ``prefix``."""
-        self._start = _shortened(prefix)
-
-    def look(self) -> "list[int]":
-        """List those that live."""
-        return [number for number in _numbers() if self.has(number)]
-
-    def has(self, process: int) -> bool:
-        """Say whether a process is one of them."""
-        if process == os.getpid():
-            return False
-        in_limits = _marker_in_limits(process)
-        return (in_limits or _marker_in_environment(process)).startswith(self._start)
-
-
 def end_all(
-    ours: "Descendants | MarkedProcesses",
+    look: "Callable[[], list[int]]",
     limit_s: float,
     pause: "Callable[[float], object]" = time.sleep,
 ) -> "list[int]":
-    """Kill all processes of a kind, and say which ones are left after ``limit_s`` seconds.
+    """Kill all processes that looks find, and say which ones are left after ``limit_s`` seconds.
 
-    Two looks may miss what one process starts while it is looked at another: whatever was made
-    meanwhile is looked at too, by its number. All are stopped before the first is killed, so that
-    none takes the place of another. On a machine where processes are made all the time, several
-    looks without a find are enough.
+    All are stopped before the first is killed, so that none takes the place of another.
     """
-    now = time.monotonic()
-    deadline, freeze_until = now + limit_s, now + _FREEZE_LIMIT_S
-    frozen = set()  # type: set[int]
-    empty = 0
+    deadline = time.monotonic() + limit_s
+    stopped = set()  # type: set[int]
     while True:
-        found, is_complete = _seize(ours, frozen)
-        now = time.monotonic()
+        found = set(look())
         if not found:
-            empty += 1
-            # What is about to become another program has no environment for a moment.
-            if empty >= (_EMPTY_LOOKS if not is_complete else 2 if frozen else 1):
-                return []
-        elif now >= deadline:
+            return []
+        if time.monotonic() >= deadline:
             return sorted(found)
-        else:
-            empty = 0
-            if found - frozen and now < freeze_until:
-                frozen |= found
-                continue
-            frozen |= found
-            for process in found:
-                send(process, signal.SIGKILL)
+        new = found - stopped
+        for process in new or found:
+            send(process, signal.SIGSTOP if new else signal.SIGKILL)
+        stopped |= found
         pause(POLL_S)
 
 
@@ -127,27 +67,11 @@ def send(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _seize(ours: "Descendants | MarkedProcesses", known: "set[int]") -> "tuple[set[int], bool]":
-    """Stop all that are found, but for those that are known; say whether none can have escaped."""
-    last = newest()
-    found = set(ours.look())
-    for process in found - known:
-        send(process, signal.SIGSTOP)
-    for _ in range(_MAX_ROUNDS):
-        seen, last = last, newest()
-        if seen == last:
-            return found, True
-        if not seen < last <= seen + _MAX_NEW_PROCESSES:
-            break
-        for process in range(seen + 1, last + 1):
-            if process not in found and ours.has(process):
-                send(process, signal.SIGSTOP)
-                found.add(process)
-    return found, False
+def descendants(process: int) -> "list[int]":
+    """List all living processes below one; none where the system does not say.
 
-
-def descendants(*processes: int) -> "list[int]":
-    """List all living processes below these; none where the system does not say."""
+    What they do to leave their session, their group or their environment changes nothing.
+    """
     children = {}  # type: dict[int, list[int]]
     dead = set()
     for number, content in _read_all("stat"):
@@ -156,11 +80,22 @@ def descendants(*processes: int) -> "list[int]":
         if _is_dead(fields):
             dead.add(number)
     found = []  # type: list[int]
-    new = [below for process in processes for below in children.get(process, [])]
+    new = children.get(process, [])
     while new:
         found += new
         new = [below for number in new for below in children.get(number, [])]
     return [number for number in found if number not in dead]
+
+
+def marked(prefix: str) -> "list[int]":
+    """List the living processes whose marker begins with ``prefix``, but for this one."""
+    start = _shortened(prefix)
+    return [
+        number
+        for number in _numbers()
+        if number != os.getpid()
+        and (_marker_in_limits(number) or _marker_in_environment(number)).startswith(start)
+    ]
 
 
 def mark_of(marker: str) -> int:
@@ -189,11 +124,6 @@ def marked_runs() -> "dict[str, list[int]]":
     return found
 
 
-def watched_runs() -> "set[str]":
-    """List the runs, by their first digits, of which this user's watchers are alive."""
-    return {_shortened(marker).partition(".")[0] for _, marker in _all_watchers()}
-
-
 def _marker_in_limits(process: int) -> str:
     limits = _read(process, "limits")
     hard = limits[max(0, limits.find(b"Max file locks")) :].split(None, 5)[4:5]
@@ -214,6 +144,11 @@ def _marker_in_environment(process: int) -> str:
     return _shortened(os.fsdecode(markers[0])) if markers else ""
 
 
+def run_of(marker: str) -> str:
+    """Give the run of a marker, by the digits that ``marked_runs`` has of it."""
+    return _shortened(marker).partition(".")[0]
+
+
 def _shortened(marker: str) -> str:
     """Cut a marker's run to the digits that the number of a mark has place for."""
     run, dot, rest = marker.partition(".")
@@ -226,30 +161,21 @@ def _is_own(process: int) -> bool:
     return False
 
 
-def watchers(marker: str) -> "list[int]":
-    """List the watchers of a node of a run: its supervisor, guardian and sentinel."""
-    return [number for number, theirs in _all_watchers() if theirs == marker]
-
-
-def _all_watchers() -> "Iterator[tuple[int, str]]":
-    """Yield this user's watchers of all runs, each with the marker of its run and node."""
+def supervisors() -> "list[tuple[int, str]]":
+    """List this user's supervisors of all runs, each with the marker of its run and node."""
+    found = []
     for number, command in _read_all("cmdline"):
         arguments = command.split(b"\0")[:-1]
         marker = os.fsdecode(arguments[-1]) if arguments[1:4] == [b"-I", b"-S", b"-c"] else ""
         if _IS_MARKER(marker) and number != os.getpid() and _is_own(number):
-            yield number, marker
+            found.append((number, marker))
+    return found
 
 
-def state(process: int) -> bytes:
-    """Give the letter by which the system tells the state of a process, none where it is gone."""
+def is_stopped(process: int) -> bool:
+    """Say whether a process was stopped by a signal."""
     stat = _stat(process)
-    return b"" if stat is None else stat[0]
-
-
-def newest() -> int:
-    """Give the number of the process that was made last, 0 where the system does not say."""
-    last = _content(f"{_PROC}/loadavg").split()[-1:]
-    return int(last[0]) if last else 0
+    return stat is not None and stat[0] == b"T"
 
 
 def _stat(process: int) -> "list[bytes] | None":
@@ -284,28 +210,12 @@ def _numbers() -> "list[int]":
 
 def _read(process: int, name: str) -> bytes:
     """Read a file of a process; nothing where it is gone by now, or another user's."""
-    return _content(f"{_PROC}/{process}/{name}")
-
-
-def _content(file: str) -> bytes:
     try:
         # To import pathlib takes as long as all of this.
-        with open(file, "rb") as opened:  # noqa: PTH123 - as said
-            return opened.read()
+        with open(f"{_PROC}/{process}/{name}", "rb") as file:  # noqa: PTH123 - as said
+            return file.read()
     except OSError:
         return b""
-
-
-def rename(name: str) -> None:
-    """Give this process a name, of 15 characters at most, by which ``ps`` and ``killall`` go."""
-    with contextlib.suppress(OSError), open(f"{_PROC}/self/comm", "w") as file:  # noqa: PTH123 - as above
-        file.write(name)
-
-
-def wake(marker: str) -> None:
-    """Continue the watchers of a node of a run, which may be stopped."""
-    for process in watchers(marker):
-        send(process, signal.SIGCONT)
 
 
 def become_reaper() -> None:
@@ -316,12 +226,6 @@ def become_reaper() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process with the one that has started it."""
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def import_for_forks() -> None:
-    """Import once what each process that is forked from this one would need to control itself."""
-    with contextlib.suppress(ImportError):
-        import ctypes  # noqa: F401
 
 
 def _control(operation: int, value: int) -> None:

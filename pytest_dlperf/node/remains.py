@@ -1,9 +1,8 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
-While a run lives that is its supervisor; once that is killed, its guardian or sentinel. Where these
-were killed, stopped or cut off as well, it is this program, whose order a second connection brings,
-or the supervisor of the next run on the machine. They find processes by their mark (``processes``),
-so no file is read that others could have written.
+While a run lives that is its supervisor. Where that was killed, stopped or cut off, it is this
+program, whose order a second connection brings, or the supervisor of the next run on the machine.
+They find processes by their mark (``processes``): no file is read that others could have written.
 """
 
 import contextlib
@@ -14,23 +13,24 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 
 from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
-    Descendants,
-    MarkedProcesses,
+    descendants,
     end_all,
+    is_stopped,
+    marked,
     marked_runs,
-    send,
-    watched_runs,
-    watchers,
+    run_of,
+    supervisors,
 )
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 AT_END_LIMIT_S = 5.0
@@ -47,47 +47,38 @@ _files_instead = []  # type: list[str]
 class Remains:
     """What one node has of a run, as far as it is known by now."""
 
-    def __init__(self, tell: "Callable[[bytes], object] | None" = None) -> None:
-        """Begin with nothing; ``tell`` is called with each line of what is noted."""
-        self._tell = tell
-        self.sweep = None  # type: str | None
+    def __init__(
+        self,
+        sweep: "str | None" = None,
+        folder: "str | None" = None,
+        at_end: "Sequence[list[str]]" = (),
+        environment: "Mapping[str, str] | None" = None,
+    ) -> None:
+        """Begin with what is known; nothing is, unless it is said."""
+        self.sweep = sweep
         """What the markers of its processes begin with."""
-        self.folder = None  # type: str | None
-        self.locks = []  # type: list[str]
-        self.at_end = []  # type: list[list[str]]
+        self.folder = folder
+        self.at_end = at_end
         """Commands, as lists of arguments, that are run when its processes are gone."""
-        self.environment = {}  # type: dict[str, str]
+        self.environment = environment or {}
         """What is added to ours for these."""
-        self.reports = None  # type: str | None
-        """The file that reports go into when the program above is gone that passes them on."""
-        self.left = None  # type: list[int] | None
-        """Its processes that could not be ended, once that was tried."""
-
-    def note(self, **facts: object) -> None:
-        """Note what is there by now, or is no longer."""
-        known = vars(self)
-        new = {name: fact for name, fact in facts.items() if known[name] != fact}
-        known.update(new)
-        if self.reports is not None:
-            _files_instead[:] = [self.reports]
-        if new and self._tell is not None:
-            self._tell(json.dumps(new).encode("ascii") + b"\n")
 
     def end(
-        self, *kinds: "Descendants", pause: "Callable[[float], object]" = time.sleep
+        self, *looks: "Callable[[], list[int]]", pause: "Callable[[float], object]" = time.sleep
     ) -> "list[int]":
-        """Kill its processes, these kinds first, then those with its marker; say which are left.
+        """Kill its processes, what these looks find first, then those with its marker.
+
+        Say which are left.
 
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
-        marked = () if self.sweep is None else (MarkedProcesses(self.sweep),)
+        by_mark = () if self.sweep is None else (partial(marked, self.sweep),)
         left = set()  # type: set[int]
         # Descendants first: what they are doing for other nodes ends with them.
-        both = (*kinds, *marked)  # type: tuple[Descendants | MarkedProcesses, ...]
-        for kind in both:
+        for look in (*looks, *by_mark):
             limit_s = max(deadline - time.monotonic(), _MIN_LIMIT_S)
-            left.update(end_all(kind, limit_s, pause))
+            left.update(end_all(look, limit_s, pause))
         for problem in self._run_at_end(pause):
             report(at_end=problem)
         return sorted(left)
@@ -125,6 +116,11 @@ class Remains:
         return problems
 
 
+def report_into(file: "str | None") -> None:
+    """Have reports go into a file when the program above is gone that passes them on."""
+    _files_instead[:] = [] if file is None else [file]
+
+
 def report(**message: object) -> None:
     """Report to the sender of orders, as a line of standard output."""
     line = json.dumps(message).encode("ascii") + b"\n"
@@ -140,41 +136,56 @@ def report(**message: object) -> None:
                 os.close(opened)
 
 
-def end_earlier() -> "tuple[list[int], list[int]]":
-    """End what earlier runs of this user have left on this machine, whose watchers are gone.
+def end_earlier(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
+    """End what earlier runs of this user have left on this machine, of which no supervisor runs.
 
     Gives the processes that were found, and those that are left.
     """
     runs = set(marked_runs())
-    # Watchers outlive what they watch: what is there still after a look for them is left over.
-    dead = runs and runs - watched_runs()
+    stopped = []  # type: list[tuple[int, str]]
+    running = set()  # type: set[str]
+    for number, marker in supervisors():
+        if is_stopped(number):
+            stopped.append((number, run_of(marker)))
+        else:
+            running.add(run_of(marker))
+    dead = runs - running
+    # Supervisors outlive what they watch: what is there still after a look for them is left over.
+    left_over = marked_runs() if dead else {}
     found = set()  # type: set[int]
     left = set()  # type: set[int]
-    for run, numbers in marked_runs().items() if dead else ():
+    for number, run in stopped:
+        if run not in running:
+            found.add(number)
+            left.update(_end_supervisor(number, pause))
+    for run, numbers in left_over.items():
         if run in dead:
             found.update(numbers)
-            left.update(end_all(MarkedProcesses(run + "."), KILL_LIMIT_S))
+            left.update(end_all(partial(marked, run + "."), KILL_LIMIT_S, pause))
     return sorted(found), sorted(left)
 
 
 def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
-    """End all of a run on this node, its watchers too, and report like a supervisor."""
-    marker, patience_s = order.pop("watched_by"), order.pop("patience_s")
-    remains = Remains()
-    remains.note(**order)
-    # A watcher that was stopped ends the run in order by itself, once it is continued.
-    for process in watchers(marker):
-        send(process, signal.SIGCONT)
-    deadline = time.monotonic() + patience_s
-    while watchers(marker) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    """End all of a run on this node, its supervisor too, and report like that."""
+    marker = order.pop("marker")
+    remains = Remains(**order)
     left = set()  # type: set[int]
-    for process in watchers(marker):
-        left.update(end_all(Descendants(process), _BELOW_LIMIT_S))
-        send(process, signal.SIGKILL)
+    for number, theirs in supervisors():
+        if theirs == marker:
+            left.update(_end_supervisor(number))
     left.update(remains.end())
     tell(final={"left": sorted(left)})
     remains.remove_files()
+
+
+def _end_supervisor(process: int, pause: "Callable[[float], object]" = time.sleep) -> "list[int]":
+    """End a supervisor and what is below it, which would be lost from sight after it."""
+    left = end_all(partial(descendants, process), _BELOW_LIMIT_S, pause)
+
+    def itself() -> "list[int]":
+        return [number for number, _ in supervisors() if number == process]
+
+    return left + end_all(itself, _BELOW_LIMIT_S, pause)
 
 
 def unended(numbers: "Sequence[int]") -> str:

@@ -4,17 +4,17 @@ A launcher of distributed training starts its workers in sessions of their own, 
 On Linux the supervisor is therefore the reaper of all processes below it: whose parent ends becomes
 its child. So everything the program has started stays below the supervisor, whatever its session,
 group or environment, unless a service of the machine has been asked to start it. As a second net,
-processes with the run's mark (``processes``) are looked for in the whole machine. Above it is a
-guardian, and beside both a sentinel, which do the same when the supervisor is killed or stopped.
+processes with the run's mark (``processes``) are looked for in the whole machine. What is left of a
+run whose supervisor is killed or stopped itself, others end (``remains``).
 
 Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
 ``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
 is a sign of life. The end of the input is the end of the sender of orders, and means
-``kill``: the next run may begin at once. So do the end of the guardian, and silence, where a
-network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when
-one comes after that; those that were ignored when it started stay so. Reports are JSON objects, one
-on each line of standard output. What the program prints goes through a pipe to the supervisor's
-standard error, and reports say when it came.
+``kill``: the next run may begin at once. So does silence: a network between may be cut, and the
+sender be stopped. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that;
+those that were ignored when it started stay so. Reports are JSON objects, one on each line of
+standard output, one a second at least. What the program prints goes through a pipe to the
+supervisor's standard error, and reports say when it came.
 """
 
 import contextlib
@@ -27,37 +27,38 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 from pytest_dlperf.node.containers import filled
 from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
-from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.locks import acquire_socket_lock, held_port, held_range, holder_of
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
-    Descendants,
+    become_reaper,
     descendants,
     die_with_parent,
     send,
     set_mark,
-    wake,
 )
 from pytest_dlperf.node.relay import Relay
-from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, unended
+from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, report_into, unended
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Sequence
+    import socket  # noqa: F401 - a comment says it
+    from collections.abc import Callable
     from typing import Any
 
+HEARTBEAT_INTERVAL_S = 1.0
+"""Interval between signs of life of each side."""
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _TICK_S = 0.01
 _DRAIN_LIMIT_S = 2.0
 """The reader of the output may take so long to have what was printed before an end."""
-_SAME_SIGNAL_S = 0.3
-"""A signal that comes to the guardian as well is forwarded, and comes twice."""
 
 
 class Stage(enum.IntEnum):
@@ -71,12 +72,13 @@ class Stage(enum.IntEnum):
 class Supervisor:
     """Starts a program, and ends all that came of it."""
 
-    def __init__(self, timeout_s: float, marker: str, watchers: "Sequence[socket.socket]") -> None:
-        """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
+    def __init__(self, timeout_s: float, marker: str) -> None:
+        """Take signals from now on, and orders less than ``timeout_s`` seconds apart."""
+        become_reaper()
         self._timeout_s = timeout_s
         self._marker = marker
-        self._watchers = list(watchers)
-        self._remains = Remains(self._tell_watchers)
+        self._remains = Remains()
+        self._is_submitted = False
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -87,7 +89,6 @@ class Supervisor:
         self._exit_code = None  # type: int | None
         self._untold_end = None  # type: tuple[int, float] | None
         self._grace_s = 0.0
-        self._signalled = 0, 0.0
         self._folder_lock = None  # type: int | None
         self._node_folder = None  # type: bytes | None
         self._held = []  # type: list[socket.socket]
@@ -96,7 +97,7 @@ class Supervisor:
         signal.set_wakeup_fd(wake_up)
         # A signal without a handler would not wake up a waiting process.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        for number in FORWARDED:
+        for number in _ENDING_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         report(ready=sys.version.split()[0])
@@ -108,20 +109,18 @@ class Supervisor:
             self._ask_to_end()
             self._signal_program(signal.SIGKILL)
         # Without a child there is no descendant either: those of a child that ended are children.
-        below = [Descendants(os.getpid())] if self._has_children else []
+        below = [partial(descendants, os.getpid())] if self._has_children else []
         left = self._remains.end(*below, pause=self._pause)
         if not left:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
         self._unlock()
         self._drain()
         # Slurm asks all of a job to end, and while Python exits it has no handlers any more.
-        for number in FORWARDED:
+        for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         # The run is over here; what it has written may take long to remove.
         report(final={"left": left})
-        self._remains.note(left=left)
         self._release()
-        wake(self._marker)  # a watcher that was stopped would stay for ever
         if self._program is None:
             return 0
         code = self._program.returncode = self._exit_code  # it has been waited for here
@@ -149,25 +148,16 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
-            sources += [watcher.fileno() for watcher in self._watchers]
-            limit_s = min(left_s, HEARTBEAT_INTERVAL_S)
-            if self._timeout_s:
-                silent_s = self._heard_at + self._timeout_s - time.monotonic()
-                limit_s = min(limit_s, max(0.0, silent_s) + _TICK_S)
+            silent_s = self._heard_at + self._timeout_s - time.monotonic()
+            limit_s = min(left_s, HEARTBEAT_INTERVAL_S, max(0.0, silent_s) + _TICK_S)
             ready = self._select(sources, limit_s)
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
-            gone = [watcher for watcher in self._watchers if watcher.fileno() in ready]
-            if gone:
-                report(guardian_killed=True)
-                self._watchers = [one for one in self._watchers if one not in gone]
-                self._be_alone()
             self._reap()
             self._tell_end()
-            if self._timeout_s:
-                self._check_heartbeat()
+            self._check_heartbeat()
 
     def _pause(self, seconds: float) -> None:
         self._wait(lambda: False, time.monotonic() + seconds)
@@ -232,8 +222,7 @@ class Supervisor:
     def _take_orders(self) -> None:
         received = os.read(0, 65536)
         if not received:
-            is_submitted = self._remains.reports is not None
-            if is_submitted and self._stage is Stage.SERVING:
+            if self._is_submitted and self._stage is Stage.SERVING:
                 report(supervisor_killed="has lost the program above it, which was killed")
             self._be_alone()
             return
@@ -261,22 +250,24 @@ class Supervisor:
         killed, and ``node_folder`` is removed. Where nothing takes reports any more, they go into
         the file ``reports``, if there is one.
         """
-        self._remains.note(reports=order.get("reports"))
+        self._is_submitted = order.get("reports") is not None
+        report_into(order.get("reports"))
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
                 report(cannot_prepare="another host of this run is the same machine; name it once")
                 return
-            taken = [name for name in order["device_locks"] if not self._lock(name)]
-            if taken:
-                self._unlock()
-                report(busy=holder_of(taken[0]))
-                return
-            ended, left = end_earlier()
+            # One that was stopped has its locks still.
+            ended, left = end_earlier(self._pause)
             if ended:
                 report(earlier=ended)
             if left:
                 self._unlock()
                 report(cannot_prepare=f"{unended(left)}; an earlier run has left them here")
+                return
+            taken = [name for name in order["device_locks"] if not self._lock(name)]
+            if taken:
+                self._unlock()
+                report(busy=holder_of(taken[0]))
                 return
             row = held_range(*order["row"], ipv6=order["ipv6"])
             if row is None:
@@ -288,11 +279,11 @@ class Supervisor:
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock = made_folder(folder, order["files"])
             self._node_folder = os.fsencode(folder)
-            self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
+            self._remains.folder = order["node_folder"]
         except OSError as error:
             report(cannot_prepare=str(error))
             return
-        self._remains.note(sweep=order["sweep"])
+        self._remains.sweep = order["sweep"]
         report(prepared=True, port=holder.getsockname()[1])
 
     def _release(self) -> None:
@@ -301,10 +292,9 @@ class Supervisor:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
-        self._remains.note(sweep=None, folder=None)
+        self._remains.sweep = None
 
     def _unlock(self) -> None:
-        self._remains.note(locks=[])
         while self._held:
             self._held.pop().close()
 
@@ -331,8 +321,8 @@ class Supervisor:
             shorten_temporary(environment, self._node_folder)
         added = order["environment"]
         environment.update({as_bytes(key): as_bytes(value) for key, value in added.items()})
-        unmarked = {key: value for key, value in added.items() if key != MARKER}
-        self._remains.note(at_end=order["at_end"], environment=unmarked)
+        self._remains.at_end = order["at_end"]
+        self._remains.environment = {k: v for k, v in added.items() if k != MARKER}
         for name, (text, default) in order["in_front"].items():
             given = environment.get(as_bytes(name), as_bytes(default))
             environment[as_bytes(name)] = as_bytes(text) + b" " + given
@@ -393,16 +383,7 @@ class Supervisor:
         for process in descendants(os.getpid()):
             send(process, number)
 
-    def _tell_watchers(self, line: bytes) -> None:
-        for watcher in self._watchers:
-            with contextlib.suppress(OSError):
-                watcher.sendall(line)
-
     def _on_signal(self, number: int, _frame: object) -> None:
-        now, last = time.monotonic(), self._signalled
-        self._signalled = number, now
-        if last[0] == number and now - last[1] < _SAME_SIGNAL_S:
-            return
         report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
 
@@ -414,6 +395,5 @@ def _begin(marker: str) -> None:
 
 
 if __name__ == "__main__":
-    limit_s, marker = float(sys.argv[1]), sys.argv[2]
     # Without taking apart what was imported: nothing is left to be written.
-    os._exit(Supervisor(limit_s, marker, guarded(limit_s)).run())
+    os._exit(Supervisor(float(sys.argv[1]), sys.argv[2]).run())

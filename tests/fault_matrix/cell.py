@@ -63,13 +63,16 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
             return None
         due = fault.act(session)
         gone_at, left = session.gone_at(due, LIMIT_S)
+        swept = bool(left) and fault.is_swept
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())
-        next_one, kept = _next(session, fault) if follow and fault.is_followed else ("", ())
+        next_one, kept = (
+            _next(session, fault, swept=swept) if follow and fault.is_followed else ("", ())
+        )
         return Outcome(
             seconds=max(0.0, gone_at - due),
-            left=tuple(left),
+            left=() if swept else tuple(left),
             files=files,
             told=told,
             is_told=is_told,
@@ -112,8 +115,11 @@ def _errors(session: Session) -> list[str]:
     return [line.strip("!E ") for line in lines if line.startswith(("E  ", "!!!", "worker "))]
 
 
-def _next(session: Session, fault: Fault) -> tuple[str, tuple[str, ...]]:
-    """Run a tame trainer; what went wrong, and what is left after it."""
+def _next(session: Session, fault: Fault, *, swept: bool) -> tuple[str, tuple[str, ...]]:
+    """Run a tame trainer; what went wrong, and what is left after it.
+
+    With ``swept`` it has to say what it has ended of the session before.
+    """
     session.process.kill()  # if it has not ended by itself
     begun = time.time()
     # What workers have left, those of the next session remove.
@@ -128,6 +134,8 @@ def _next(session: Session, fault: Fault) -> tuple[str, tuple[str, ...]]:
     problems = []
     if "waiting" in session.output and not session.place.queues:
         problems.append(f"it waited, {took:.1f} s in all")
+    if swept and "of an earlier run" not in session.output:
+        problems.append("it does not say that it has ended what was left")
     if code:
         problems.append(f"exit code {code}: {[*_errors(session), last_line(session.output)][0]}")
     kept = [*session.left_after(LIMIT_S), *session.files_left()]

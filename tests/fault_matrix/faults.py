@@ -44,6 +44,8 @@ class Fault:
     """What follows the ten seconds: a cut is mended, what was stopped continues."""
     is_followed: bool = True
     """Whether the place is there for another session."""
+    is_swept: bool = False
+    """Whether what is left is ended by the next run on the node, which says so."""
 
 
 def _go_on(session: Session) -> float:
@@ -114,15 +116,7 @@ def _worker(session: Session) -> list[int]:
 
 
 def _supervisor(session: Session) -> list[int]:
-    return session.sent(_rank(session))[:1]
-
-
-def _guardian(session: Session) -> list[int]:
-    return session.sent(_rank(session))[1:2]
-
-
-def _sentinel(session: Session) -> list[int]:
-    return session.sentinel(_rank(session))
+    return session.supervisor(_rank(session))
 
 
 def _named_python(session: Session) -> list[int]:
@@ -131,14 +125,8 @@ def _named_python(session: Session) -> list[int]:
     return [pid for pid, name in names.items() if name.startswith("python")]
 
 
-def _named_pytest(session: Session) -> list[int]:
-    """What ``pkill pytest`` ends: pytest, which people start by that name, and all that hold it."""
-    names = {pid: session.name_in_system(pid) for pid in session.noted}
-    return [pid for pid, name in names.items() if "pytest" in name or pid == session.process.pid]
-
-
 def _member(session: Session) -> list[int]:
-    """What stands above supervisor and guardian on a node of a submitted job."""
+    """What stands above the supervisor on a node of a submitted job."""
     return session.member(_rank(session))
 
 
@@ -212,10 +200,6 @@ def _can_be_cut(session: Session) -> bool:
     return session.place.cut is not None
 
 
-def _has_guardian(session: Session) -> bool:
-    return len(session.sent(_rank(session))) > 1
-
-
 def _cancel(session: Session) -> float:
     assert session.place.cancel is not None
     session.place.cancel()
@@ -236,6 +220,7 @@ def _is_root(_: Session) -> bool:
 
 _ENDS: Final = "/launch/clients.py"
 _OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
+_WITHOUT_A_QUEUE: Final = ("local", *_OVER_A_CONNECTION)
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
 FAULTS: Final = (
@@ -285,68 +270,31 @@ FAULTS: Final = (
     ),
     Fault(name="SIGKILL of a supervisor", act=_kill(_supervisor), told="failed supervisor killed"),
     Fault(
-        name="SIGKILL of a guardian",
-        act=_kill(_guardian),
-        needs=_has_guardian,
-        told="failed guardian killed",
-    ),
-    Fault(
-        name="SIGKILL of a supervisor and its guardian",
-        act=_kill(_guardian, _supervisor),
-        needs=_has_guardian,
-        told="failed its supervisor and its guardian were killed",
-    ),
-    Fault(
-        name="SIGKILL of a supervisor, its guardian and pytest",
-        act=_kill(_guardian, _supervisor, _pytest),
-        needs=_has_guardian,
-    ),
-    Fault(
-        name="SIGKILL of all that watches over a node",
-        act=_kill(_sentinel, _guardian, _supervisor),
-        needs=_has_guardian,
-        told="failed its supervisor and its guardian were killed",
-    ),
-    Fault(
-        name="SIGKILL of all that watches over a node, and of pytest",
-        act=_kill(_sentinel, _guardian, _supervisor, _pytest),
-        needs=_has_guardian,
+        name="SIGKILL of a supervisor and of pytest",
+        act=_kill(_supervisor, _pytest),
+        launchers=_WITHOUT_A_QUEUE,
+        is_swept=True,
     ),
     Fault(name="killall -9 python3", act=_kill(_named_python)),
-    Fault(name="pkill -9 pytest", act=_kill(_named_pytest)),
     Fault(
-        name="SIGKILL of the program above a supervisor and its guardian",
+        name="SIGKILL of the program above a supervisor",
         act=_kill(_member),
         launchers=("sbatch",),
         told="failed its supervisor has lost the program above it",
     ),
     Fault(
-        name="SIGKILL of a supervisor, its guardian and the program above them",
-        act=_kill(_member, _guardian, _supervisor),
-        launchers=("sbatch",),
-        told="failed killed",
+        name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed supervisor was stopped"
     ),
-    Fault(
-        name="SIGSTOP of a guardian, SIGKILL of its supervisor",
-        act=_both(_stop(_guardian), _kill(_supervisor)),
-        needs=_has_guardian,
-        told="failed its supervisor and its guardian were stopped",
-    ),
-    Fault(
-        name="SIGSTOP of a supervisor and its guardian",
-        act=_stop(_guardian, _supervisor),
-        needs=_has_guardian,
-        told="failed its supervisor and its guardian were stopped",
-    ),
-    Fault(name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed supervisor stopped"),
     Fault(
         name="SIGSTOP of a supervisor, SIGKILL of pytest",
         act=_both(_stop(_supervisor), _kill(_pytest)),
+        launchers=_WITHOUT_A_QUEUE,
+        is_swept=True,
     ),
     Fault(
         name="SIGSTOP of pytest",
         act=_stop(_pytest),
-        launchers=("local", *_OVER_A_CONNECTION),
+        launchers=_WITHOUT_A_QUEUE,
         let_go=_let_pytest_go,
         told="failed heard nothing for",
     ),

@@ -38,8 +38,8 @@ XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
 _OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/launch/watchdog.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd", "containerd-shim")
 _LOOK_S: Final = 0.2
-_BEAT_S: Final = 0.5
-"""What leaps from process to process shows itself far more often."""
+_QUIET_S: Final = 0.5
+"""Nothing is left that has not been seen for so long."""
 
 _DECLARATION: Final = """\
 framework: stubborn
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def _roles(self) -> tuple[str, ...]:
-        return (*trainer.ROLES, *trainer.LEAPING)
+        return trainer.ROLES
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -216,20 +216,10 @@ class Session:
         """When it has noted it, in seconds since the epoch."""
         return self._note(role, rank).stat().st_mtime
 
-    def sent(self, rank: int) -> list[int]:
-        """The programs of ours above a node's trainer: the supervisor, then the guardian."""
+    def supervisor(self, rank: int) -> list[int]:
+        """The supervisor of a node."""
         above = ancestors_of(self.pid("agent", rank))
-        return [one.pid for one in above if _SENT in one.command]
-
-    def sentinel(self, rank: int) -> list[int]:
-        """What watches over a node besides those, and is above nothing: the third of its name."""
-        above = self.sent(rank)
-        commands = {
-            one.command for one in ancestors_of(self.pid("agent", rank)) if one.pid in above
-        }
-        return [
-            one.pid for one in all_processes() if one.command in commands and one.pid not in above
-        ]
+        return [one.pid for one in above if _SENT in one.command][:1]
 
     def member(self, rank: int) -> list[int]:
         """The program of ours that stands for the connection on a node of a submitted job."""
@@ -266,8 +256,6 @@ class Session:
                 if _program(one) in _DAEMONS or one.pid in ours:
                     break
                 found[one.pid] = one
-            watching = {*self.sent(rank), *self.sentinel(rank)}
-            found |= {one.pid: one for one in all_processes() if one.pid in watching}
         for one in self.place.elsewhere():
             if _program(one) not in _DAEMONS:
                 found[one.pid] = one
@@ -277,10 +265,7 @@ class Session:
 
     def left(self) -> list[str]:
         """Name what still runs, as short as can be: ``hidden of node 1``."""
-        now = time.time()
-        names = [self._name_of(one) for one in self._processes_left()]
-        beating = [name for name, at in self._beats() if now - at < _BEAT_S]
-        return names + [name for name in beating if name not in names]
+        return [self._name_of(one) for one in self._processes_left()]
 
     def gone_at(self, due: float, limit_s: float) -> tuple[float, list[str]]:
         """Wait until nothing is left, or for so long; when something ran last, and what is left.
@@ -294,8 +279,8 @@ class Session:
             left = self.left()
             now = time.time()
             looks += now > due
-            last = max([now if left else last, *(at for _, at in self._beats())])
-            if (left and looks * _LOOK_S > limit_s) or now - last > _BEAT_S:
+            last = now if left else last
+            if (left and looks * _LOOK_S > limit_s) or now - last > _QUIET_S:
                 return last, left
             time.sleep(_LOOK_S)
 
@@ -321,12 +306,6 @@ class Session:
             and not (lives and any(text in one.command for text in _OF_PYTEST))
             and _program(one) not in _DAEMONS
         ]
-
-    def _beats(self) -> list[tuple[str, float]]:
-        """When those processes were there last that a look at all processes may miss."""
-        leaping = [(role, rank) for role in trainer.LEAPING for rank in range(NODES)]
-        notes = [(f"{role} of node {rank}", self._note(role, rank)) for role, rank in leaping]
-        return [(name, note.stat().st_mtime) for name, note in notes if note.exists()]
 
     def _name_of(self, one: Process) -> str:
         words = one.command.split()
@@ -359,10 +338,9 @@ class Session:
     # ------------------------------------------------------------------ afterwards
 
     def stop(self) -> None:
-        """End whatever is left, by its number; what leaps ends by itself."""
+        """End whatever is left, by its number."""
         if self._process is None:
             return
-        (self._home / "over").touch()
         self._process.kill()
         self._process.wait()
         while left := self._processes_left():

@@ -6,13 +6,10 @@ arguments, whatever becomes of environment, session and parents:
 - ``worker``: in a session of its own, as torchrun starts them;
 - ``daemon``: has left its parents, too, and holds on to the log;
 - ``hidden``: another one, with an empty environment and no open file;
-- ``still``: as hidden, and stopped;
-- ``storm`` and ``squall``: never the same process for longer than an instant: each starts the next
-  and ends, the second with an empty environment and each time in a new session. A look at all
-  processes may miss them, so they touch a file as long as they live.
+- ``still``: as hidden, and stopped.
 
 Once all are up it trains, and waits to be told how to go on. With Open MPI each rank is a node.
-All but ``still`` ends by itself after two minutes; what leaps, as soon as there is a file ``over``.
+All but ``still`` ends by itself after some minutes.
 """
 
 from __future__ import annotations
@@ -26,8 +23,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 LIFE_S = 300
 ROLES = ("daemon", "hidden", "still")
-LEAPING = ("storm", "squall")
-LEAP_S = 0.03
 
 
 def note(role: str, rank: str) -> None:
@@ -53,19 +48,6 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def leap(role: str, rank: str, end: float) -> None:
-    """Be followed by a child, again and again."""
-    beat = HERE / "up" / f"{role}{rank}"
-    while time.time() < end and not (HERE / "over").exists():
-        time.sleep(LEAP_S)
-        if os.fork():
-            os._exit(0)
-        if role == "squall":
-            os.setsid()
-        beat.touch()
-    os._exit(0)
-
-
 def play(role: str, rank: str) -> None:
     """Be one of those that the trainer starts, to the end of its life."""
     end = time.time() + LIFE_S
@@ -74,8 +56,6 @@ def play(role: str, rank: str) -> None:
     note(role, rank)
     if role == "still":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if role in LEAPING:
-        leap(role, rank, end)
     time.sleep(max(0.0, end - time.time()))
 
 
@@ -89,8 +69,7 @@ def start_others(arguments: list[str], rank: str) -> None:
             os.setsid()
             if os.fork():
                 os._exit(0)
-            bare = role not in {"daemon", "storm"}
-            environment = {} if bare else dict(os.environ)
+            environment = dict(os.environ) if role == "daemon" else {}
             python = [sys.executable, "-I", "-S", __file__, *arguments, role]
             os.execve(sys.executable, python, environment)  # noqa: S606 - no shell is wanted
         os.wait()

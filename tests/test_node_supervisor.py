@@ -1,4 +1,4 @@
-"""Nothing escapes a supervisor and its guardian, whoever is killed, and however it hides."""
+"""Nothing escapes a supervisor, and what it leaves when it is killed or stopped is swept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import pytest
 from clusters.processes import LONG_S, is_running, wait_until
-from clusters.processes import processes as all_processes
 from launches import run_commands
 
 from pytest_dlperf.launch.hosts import Host
@@ -60,18 +59,18 @@ def apart(source: bytes) -> bytes:
 
 
 class Supervised:
-    """A supervisor and its guardian, as a launcher starts them, and a program below."""
+    """A supervisor, as a launcher starts it, and a program below."""
 
-    def __init__(self, folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> None:
+    def __init__(self, folder: Path, kill_limit_s: float, lock: str | None) -> None:
         self.marker = f"{uuid.uuid4().hex}.0."
         self.folder = folder / f"run-{self.marker}"
         source = apart(source_of(supervisor))
         limit = b"KILL_LIMIT_S = 8.0"
         assert source.count(limit) == 1
         source = source.replace(limit, f"KILL_LIMIT_S = {kill_limit_s}".encode())
-        command, sent = sent_program(PYTHON, source, "0", self.marker)
+        command, sent = sent_program(PYTHON, source, str(LONG_S), self.marker)
         self.process = subprocess.Popen(
-            [*prefix, *command],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -82,7 +81,7 @@ class Supervised:
         self._send_order(
             "prepare",
             run_lock=None,
-            device_locks=[],
+            device_locks=[] if lock is None else [lock],
             sweep=self.marker,
             node_folder=str(self.folder),
             files={},
@@ -106,25 +105,6 @@ class Supervised:
             at_end=at_end or [],
         )
         self.wait_for("started")
-
-    @property
-    def watchers(self) -> dict[str, int]:
-        """Who watches, by name; the guardian first, so that the supervisor does not see its end."""
-        # The sentinel may come up after the first reports.
-        wait_until(lambda: len(processes.watchers(self.marker)) == 3)
-        found = set(processes.watchers(self.marker))
-        parents = {one.pid: one.parent for one in all_processes() if one.pid in found}
-        [supervisor] = [pid for pid, parent in parents.items() if parent in found]
-        guardian = parents[supervisor]
-        [sentinel] = found - {supervisor, guardian}
-        return {"guardian": guardian, "supervisor": supervisor, "sentinel": sentinel}
-
-    def kill(self, *names: str) -> None:
-        """Kill some of those at once: none sees the end of another."""
-        watchers = self.watchers
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for name in names:
-                os.kill(watchers[name], number)
 
     def wait_for(self, word: str) -> Any:
         deadline = time.monotonic() + LONG_S
@@ -162,13 +142,14 @@ class Supervised:
 
 
 @contextmanager
-def supervised(folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> Iterator[Supervised]:
-    found = Supervised(folder, *prefix, kill_limit_s=kill_limit_s)
+def supervised(
+    folder: Path, *, kill_limit_s: float = 8.0, lock: str | None = None
+) -> Iterator[Supervised]:
+    found = Supervised(folder, kill_limit_s, lock)
     try:
         yield found
     finally:
-        below = processes.descendants(found.process.pid)
-        for process in (*processes.watchers(found.marker), *below, found.process.pid):
+        for process in (*processes.descendants(found.process.pid), found.process.pid):
             processes.send(process, signal.SIGKILL)
         found.process.wait(LONG_S)
         for pipe in (found.process.stdin, found.process.stdout):
@@ -192,104 +173,20 @@ def hidden(tmp_path: Path) -> Iterator[Callable[[], int]]:
         processes.send(int(file.read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("signals", "told"),
-    [
-        ({"supervisor": signal.SIGKILL}, {"supervisor_killed": "was killed by SIGKILL"}),
-        ({"supervisor": signal.SIGSTOP}, {"supervisor_killed": "was stopped"}),
-        ({"supervisor": signal.SIGABRT}, {"supervisor_killed": "was killed by SIGABRT"}),
-        ({"guardian": signal.SIGKILL}, {"guardian_killed": True}),
-        ({"sentinel": signal.SIGKILL}, {"guardian_killed": True}),
-        (
-            dict.fromkeys(("guardian", "supervisor"), signal.SIGKILL),
-            {"supervisor_killed": "and its guardian were killed"},
-        ),
-        (
-            dict.fromkeys(("guardian", "supervisor"), signal.SIGSTOP),
-            {"supervisor_killed": "and its guardian were stopped"},
-        ),
-        (
-            {"guardian": signal.SIGSTOP, "supervisor": signal.SIGKILL},
-            {"supervisor_killed": "and its guardian were stopped"},
-        ),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_one_of_them_ends_what_the_other_leaves(
-    tmp_path: Path,
-    hidden: Callable[[], int],
-    signals: dict[str, signal.Signals],
-    told: dict[str, object],
-) -> None:
-    with supervised(tmp_path) as run:
-        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
-        process = hidden()
-        watchers = run.watchers
-        for name in signals if len(signals) > 1 else ():
-            os.kill(watchers[name], signal.SIGSTOP)
-        for name, number in signals.items():
-            os.kill(watchers[name], number)
-        assert run.wait_for("final") == {"left": []}
-        assert not is_running(process)
-        assert {word: run.said(word) for word in told} == {k: [v] for k, v in told.items()}
-        run.finish()
-        assert not run.folder.exists()
-        wait_until(lambda: not processes.watchers(run.marker))
-
-
 def test_a_signal_at_the_very_end_is_no_death(tmp_path: Path) -> None:
     """Slurm asks all processes of a job to end, also those that are about to."""
     with supervised(tmp_path) as run:
         run.start("true")
         run.wait_for("ended")
-        supervisor = run.watchers["supervisor"]
         assert run.process.stdin is not None
         run.process.stdin.close()
         run.wait_for("final")
-        with suppress(ProcessLookupError):
-            while True:
-                os.kill(supervisor, signal.SIGTERM)
-        run.finish()
-        assert run.said("supervisor_killed") == []
+        while run.process.poll() is None:
+            run.process.send_signal(signal.SIGTERM)
+        assert run.process.returncode == 0
 
 
-@pytest.mark.parametrize("stopped", ["supervisor", "guardian", "sentinel"])
-def test_a_stop_does_not_outlast_the_end_of_the_orders(
-    tmp_path: Path, hidden: Callable[[], int], stopped: str
-) -> None:
-    with supervised(tmp_path) as run:
-        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
-        process = hidden()
-        os.kill(run.watchers[stopped], signal.SIGSTOP)
-        run.finish()
-        assert run.said("final") == [{"left": []}]
-        wait_until(lambda: not processes.watchers(run.marker))
-        assert not is_running(process)
-
-
-def test_a_socket_of_which_half_is_closed_is_the_end_of_the_orders(tmp_path: Path) -> None:
-    """As sshd may have it; here in a small program between, since the supervisor is a child."""
-    between = (
-        "import os, socket, subprocess, sys\n"
-        "ours, theirs = socket.socketpair()\n"
-        "child = subprocess.Popen(sys.argv[1:], stdin=theirs)\n"
-        "theirs.close()\n"
-        "while True:\n"
-        "    data = os.read(0, 65536)\n"
-        "    if not data: break\n"
-        "    ours.sendall(data)\n"
-        "ours.shutdown(socket.SHUT_WR)\n"
-        "sys.exit(child.wait())\n"
-    )
-    with supervised(tmp_path, sys.executable, "-c", between) as run:
-        run.start("sleep", "600")
-        os.kill(run.watchers["supervisor"], signal.SIGSTOP)
-        run.finish()
-        assert run.said("supervisor_killed") == ["was stopped"]
-        assert run.said("final") == [{"left": []}]
-
-
-def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> None:
+def test_a_signal_asks_the_program_to_end(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(15, lambda *_: sys.exit(7))\n"
@@ -299,49 +196,43 @@ def test_a_signal_to_the_guardian_is_one_to_the_supervisor(tmp_path: Path) -> No
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", code, str(tmp_path / "up"))
         wait_until((tmp_path / "up").exists)
-        supervisor = run.watchers["supervisor"]
-        os.kill(run.process.pid, signal.SIGTERM)
-        with suppress(ProcessLookupError):
-            os.kill(supervisor, signal.SIGTERM)  # Slurm signals all processes of a step
-        run.wait_for("final")
-        run.finish()
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait_for("final") == {"left": []}
         assert (run.said("signal"), run.said("ended")) == (["SIGTERM"], [7])
-        # The guardian looks once more where anything is left to be waited for.
-        assert not any(report["left"] for report in run.said("final"))
 
 
-def test_what_is_left_of_a_run_without_watchers_is_ended_by_the_next_run_and_told(
-    tmp_path: Path, hidden: Callable[[], int]
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_is_left_is_ended_by_the_next_run_and_told(
+    tmp_path: Path, hidden: Callable[[], int], number: signal.Signals
 ) -> None:
-    with supervised(tmp_path) as first, supervised(tmp_path) as beside:
+    lock = f"\0pytest-dlperf/{uuid.uuid4().hex}"
+    with supervised(tmp_path, lock=lock) as first, supervised(tmp_path) as beside:
         first.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         beside.start("sleep", "600")
         process = hidden()
-        first.kill("guardian", "supervisor", "sentinel")
+        first.process.send_signal(number)
         assert is_running(process)
-        with supervised(tmp_path) as second:
+        with supervised(tmp_path, lock=lock) as second:
             assert process in second.wait_for("earlier")
             assert second.wait_for("prepared")
             assert not is_running(process)
+            assert first.process.wait(LONG_S) == -signal.SIGKILL
             second.finish()
         assert is_running(beside.said("started")[0])
 
 
-@pytest.mark.parametrize("stopped", [(), ("guardian",), ("guardian", "supervisor", "sentinel")])
+@pytest.mark.parametrize("number", [None, signal.SIGKILL, signal.SIGSTOP])
 def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
-    tmp_path: Path, hidden: Callable[[], int], stopped: tuple[str, ...]
+    tmp_path: Path, hidden: Callable[[], int], number: signal.Signals | None
 ) -> None:
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
-        watchers = run.watchers
-        for name in stopped:
-            os.kill(watchers[name], signal.SIGSTOP)
-        run.kill(*(name for name in watchers if name not in stopped))
+        if number is not None:
+            run.process.send_signal(number)
         command, sent = sent_program(sys.executable, apart(source_of(remains)))
         order: dict[str, object] = {
-            "watched_by": run.marker,
-            "patience_s": 1.0,
+            "marker": run.marker,
             "sweep": run.marker,
             "folder": str(run.folder),
             "at_end": [["touch", str(tmp_path / "at_end")]],
@@ -358,15 +249,6 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
         assert not is_running(process)
         wait_until(lambda: not run.folder.exists())
         wait_until((tmp_path / "at_end").exists)
-
-
-def test_no_name_that_is_ended_by_pattern_is_that_of_all_watchers(tmp_path: Path) -> None:
-    """``killall python3`` and ``pkill pytest`` go by it."""
-    with supervised(tmp_path) as run:
-        run.start("sleep", "600")
-        names = [Path(f"/proc/{pid}/comm").read_text() for pid in run.watchers.values()]
-        assert names == ["pytest-dlperf\n", "pytest-dlperf\n", "dlperf-sentinel\n"]
-        run.finish()
 
 
 FREEZER: Final = Path("/sys/fs/cgroup/freezer")
@@ -404,44 +286,6 @@ def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next
         with supervised(tmp_path) as fit:
             assert fit.wait_for("prepared")
             fit.finish()
-
-
-# Never the same process for longer than it takes to fork.
-STORM: Final = """
-import os, sys, time
-end = time.time() + 20
-if os.fork(): os._exit(0)
-while time.time() < end:
-    if os.fork(): os._exit(0)
-    os.setsid()
-"""
-
-
-@pytest.mark.parametrize("kind", ["environment", "limits", "below"])
-def test_what_forks_all_the_time_does_not_escape(kind: str) -> None:
-    program = [sys.executable, "-I", "-S", "-c", STORM]
-    guard = (
-        "import json, os, subprocess, sys\n"
-        "from pytest_dlperf.node import processes\n"
-        "program, kind, marker = json.loads(sys.argv[1])\n"
-        "if kind == 'below': processes.become_reaper()\n"
-        "mark = (lambda: processes.set_mark(marker)) if kind == 'limits' else None\n"
-        "environment = {processes.MARKER: marker} if kind == 'environment' else {}\n"
-        "subprocess.run(program, env=environment, preexec_fn=mark)\n"
-        "below = processes.Descendants(os.getpid())\n"
-        "ours = below if kind == 'below' else processes.MarkedProcesses(marker)\n"
-        "print(processes.end_all(ours, 5.0), ours.look())\n"
-    )
-    for _ in range(3):
-        order = json.dumps([program, kind, f"{uuid.uuid4().hex}.0."])
-        done = subprocess.run(
-            [sys.executable, "-c", guard, order],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=LONG_S,
-        )
-        assert done.stdout == "[] []\n"
 
 
 def command(folder: Path, *arguments: str, at_end: tuple[tuple[str, ...], ...]) -> NodeCommand:
