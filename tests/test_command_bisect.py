@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -21,9 +20,7 @@ from hunted_repository import (
     HuntedRepository,
     QuickRepository,
 )
-from other_users import in_child
 
-from pytest_dlperf.culprit import checkouts
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
 from pytest_dlperf.culprit.trial import measuring
 
@@ -229,26 +226,6 @@ def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int)
     else:
         assert program.returncode == 128, output
         assert "aborted: it was interrupted. The same command goes on from here" in output
-    ended = Path("/proc", file.read_text(encoding="utf-8").strip())
-    wait_until(lambda: not ended.exists(), what="the build ended")
-
-
-def test_a_build_ends_with_a_hunt_that_is_killed_as_it_starts(
-    repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repository.fill(1, slow=1)
-    file = repository.folder.with_name("build")
-    build = f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 1000"
-
-    def die(_: int) -> None:
-        wait_until(file.exists, what="the build")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(checkouts, "end_with_this_process", die)
-    built = repository.folder.with_name("built")
-    shop = Workshop(Checkout(repository.folder), built, build, limit_s=60)
-    hunt = in_child(lambda: shop.tree(repository.commits[0]))
-    assert os.waitstatus_to_exitcode(os.waitpid(hunt, 0)[1]) == -signal.SIGKILL
     ended = Path("/proc", file.read_text(encoding="utf-8").strip())
     wait_until(lambda: not ended.exists(), what="the build ended")
 

@@ -25,7 +25,6 @@ from pythons import old_python
 
 from pytest_dlperf.launch import (
     channel,
-    clients,
     connected_gang,
     remote_call,
     run,
@@ -74,7 +73,7 @@ CELLS: Final = {
         "SIGKILL of an ssh, srun, mpirun",
         "SIGKILL of all ssh, srun, mpirun and of pytest",
         "SIGKILL of a supervisor",
-        "network cut, SIGKILL of pytest and of what would end its clients",
+        "network cut, SIGKILL of pytest",
         "scancel",
     ),
     "sbatch": (
@@ -124,7 +123,6 @@ def test_all_limits_fit_into_the_promise() -> None:
     for seconds in (
         supervisor_client.TERMINATION_GRACE_S,
         workers.END_LIMIT_S + workers.LOOK_S,
-        clients.GRACE_S + clients.KILL_GRACE_S,
         run.DEATH_LIMIT_S,
         connected_gang.SETTLE_S + run.PEER_GRACE_S,
     ):

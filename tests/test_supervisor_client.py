@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from clusters.processes import Process, end, processes_with, wait_until
+from clusters.processes import processes_with, wait_until
 from launches import places
 
 from pytest_dlperf.launch.hosts import Host
@@ -162,91 +161,27 @@ def test_a_sudden_end_is_a_lost_connection_only_where_the_client_says_so(
     assert said in problem
 
 
-# ----------------------------------------------------------------------- clients that nobody ends
-
-
-# Starts clients as a launcher does, which do not care for the end of their input.
-PROGRAM = """\
-import signal, subprocess, sys, time
-from pytest_dlperf.launch import clients
-def start(program, through=list):
-    command = through([sys.executable, "-S", "-c", program, sys.argv[1]])
-    client = subprocess.Popen(command, start_new_session=True)
-    clients.end_with_this_process(client.pid)
-    return client
-start("import time; time.sleep(600)")
-start("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-forgotten = start("import time; time.sleep(600)")
-clients.has_ended(forgotten.pid)
-print(forgotten.pid, flush=True)
-{end}
-"""
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Iterator[str]:
-    """What the clients of a test are found by."""
+def test_the_kernel_ends_a_client_with_the_process_that_has_started_it(tmp_path: Path) -> None:
+    """``srun`` would stay for ever where pytest is killed and the network cut."""
     text = str(tmp_path / "client")
-    yield text
-    end(processes_with(text))
-
-
-def clients(text: str) -> list[Process]:
-    return [process for process in processes_with(text) if "sleep" in process.command]
-
-
-@pytest.mark.parametrize("last", ["time.sleep(600)", "sys.exit()"])
-def test_clients_end_after_the_process_that_has_started_them(text: str, last: str) -> None:
+    program = """\
+import subprocess, sys, time
+from pytest_dlperf.launch.remote_call import dying_with_parent
+command = [sys.executable, "-S", "-c", "import time; time.sleep(600)", sys.argv[1]]
+print(subprocess.Popen(dying_with_parent(command), start_new_session=True).pid, flush=True)
+time.sleep(600)
+"""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(end=last), text],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "WHOSE": text},
+        [sys.executable, "-c", program, text], stdout=subprocess.PIPE, env={**os.environ}
     ) as process:
-        assert process.stdout is not None
-        forgotten = int(process.stdout.readline())
-        watches = processes_with(text, "launch/clients.py")
-        assert len(watches) == 1
-        if "sleep" in last:
-            process.send_signal(signal.SIGKILL)
-    wait_until(lambda: len(clients(text)) == 1, what="the end of the clients")
-    assert [client.pid for client in clients(text)] == [forgotten]
-    wait_until(lambda: not watches[0].lives(), what="the end of what has watched them")
+        try:
+            assert process.stdout is not None
+            client = int(process.stdout.readline())
 
+            def lives() -> bool:
+                return any(one.pid == client for one in processes_with(text))
 
-def test_hosts_are_swept_after_the_process_that_has_started_their_run(tmp_path: Path) -> None:
-    """Each command gets its input whole, in the folder of the process; a run that is over, none."""
-    program = (
-        "import sys; from pytest_dlperf.launch import clients\n"
-        "def sweep(file): return ['sh', '-c', f'cat > {file}.new; mv {file}.new {file}']\n"
-        "clients.sweep_after_this_process('over', [(sweep('never'), '')])\n"
-        "order = '\\0\\xff' * 100_000\n"
-        "sweeps = [(['/no/such/ssh'], ''), (sweep('done'), order)]\n"
-        "clients.sweep_after_this_process('run', sweeps)\n"
-        "clients.is_over('over')\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    wait_until((tmp_path / "done").exists, what="the sweep")
-    assert (tmp_path / "done").read_bytes() == b"\0\xff" * 100_000
-    assert not (tmp_path / "never").exists()
-
-
-def test_the_kernel_ends_a_client_of_which_nothing_is_left_that_would(text: str) -> None:
-    """``srun`` would stay for ever where pytest and the small program are killed."""
-    program = PROGRAM.replace('start("import time; time.sleep(600)")', "", 1)
-    program = program.replace(
-        "forgotten = start(", "forgotten = start(through=clients.dying_with_parent, program="
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program.format(end="time.sleep(600)"), text],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "WHOSE": text},
-    ) as process:
-        assert process.stdout is not None
-        client = int(process.stdout.readline())
-        wait_until(lambda: any(one.pid == client for one in clients(text)), what="the client")
-        # It has become itself then.
-        wait_until(lambda: len(processes_with(text, "launch/clients.py")) == 1)
-        [watch] = processes_with(text, "launch/clients.py")
-        os.kill(watch.pid, signal.SIGKILL)
-        process.send_signal(signal.SIGKILL)
-    wait_until(lambda: all(one.pid != client for one in clients(text)), what="its end")
+            wait_until(lives, what="the client")
+        finally:
+            process.kill()
+    wait_until(lambda: not lives(), what="its end")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from pytest_dlperf.culprit.trial import AbortedError
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import make_folder, write_whole
-from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
+from pytest_dlperf.launch.remote_call import dying_with_parent
 from pytest_dlperf.model.errors import UsageError
 
 SHORT: Final = 12
@@ -243,7 +243,6 @@ class Workshop:
                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
-                end_with_this_process(program.pid)  # and with it all of its group
                 code = program.wait(self._limit_s)
             except subprocess.TimeoutExpired:
                 _end(program)
@@ -251,8 +250,6 @@ class Workshop:
             except BaseException:
                 _end(program)
                 raise
-            finally:
-                has_ended(program.pid)
         if code < 0 or code >= 128:  # noqa: PLR2004 - as `git bisect run` takes it
             raise AbortedError(f"the build ended the hunt with exit code {code}; see {log}")
         if code == 0:

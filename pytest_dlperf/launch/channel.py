@@ -13,9 +13,14 @@ from typing import IO, TYPE_CHECKING, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.launch.node_progress import read_report
-from pytest_dlperf.launch.remote_call import describe_exit, last_words, sent_program, source_of
+from pytest_dlperf.launch.remote_call import (
+    describe_exit,
+    dying_with_parent,
+    last_words,
+    sent_program,
+    source_of,
+)
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import supervisor
 
@@ -65,8 +70,6 @@ class Channel:
             outlives_us = launcher.queues
             command = dying_with_parent(self._command) if outlives_us else self._command
             self._process = _started(command, file)
-        if self.remote:
-            end_with_this_process(self._process.pid)
         self._orders_lock = threading.Lock()
         self._heard_at = time.monotonic()
         _WITH_INPUT.add(self._process)
@@ -160,15 +163,12 @@ class Channel:
         return []
 
     def _exit_status(self) -> int:
-        is_news = self._process.returncode is None
         try:
             self._process.wait(EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:
             # Its output has ended, but the command itself goes on.
             self._process.kill()
             self._process.wait()
-        if is_news and self.remote:
-            has_ended(self._process.pid)
         return self._process.returncode
 
 

@@ -11,7 +11,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch import clients, supervisor_client
+from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.inherited import SLURM
@@ -19,12 +19,7 @@ from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import how_to_go_on, waited_in_vain
 from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
 from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder
-from pytest_dlperf.launch.remote_call import (
-    allow_connections,
-    sent_program,
-    source_of,
-    start_remote,
-)
+from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
 from pytest_dlperf.node import processes, remains, supervisor
 
@@ -91,21 +86,9 @@ class ConnectedGang(Gang):
             client.start(
                 command, inherits=(*inherits, *self._launcher.sets), in_front=self._in_front
             )
-        clients.sweep_after_this_process(self._id, self._last_sweeps())
         self.listen(CONNECT_LIMIT_S, until=once_all(started, lambda client: client.start_is_known))
         for client in started:
             client.check_started(CONNECT_LIMIT_S)
-
-    def _last_sweeps(self) -> list[tuple[list[str], str]]:
-        """Give the commands that end the run where this process and its watchers are gone."""
-        launcher = self._launcher.outside
-        program, sent = sent_program(launcher.python, source_of(remains))
-        sweeps = []
-        for rank, client in enumerate(self.nodes):
-            command = launcher.command(client.place.host, program, alongside=True)
-            order = client.sweep_order(self._marked(client), self._folder(rank))
-            sweeps.append((command, (sent + order).decode("latin-1")))
-        return sweeps
 
     def _nodes(self) -> list[Node]:
         return [
@@ -215,7 +198,6 @@ class ConnectedGang(Gang):
                 self.tell(client)
             self._sweep()
             self._end_sweeps()
-            clients.is_over(self._id)
             self._reports.close()
         return self._problems_by_host()
 

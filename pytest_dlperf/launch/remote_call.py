@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import zlib
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.files.masking import in_message
-from pytest_dlperf.launch.clients import dying_with_parent, end_with_this_process, has_ended
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -67,6 +67,23 @@ def _be_watched(orders):
     threading.Thread(target=watch, daemon=True).start()
 _be_watched({orders!r})
 """
+
+
+# Becomes a command that the kernel kills with the thread that has started it.
+_DYING: Final = (
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"  # PR_SET_PDEATHSIG, SIGKILL
+    "os.getppid()==int(sys.argv[1])and os.execvp(sys.argv[2],sys.argv[2:])"
+)
+
+
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """Give a command that the kernel kills when this thread ends, where it can.
+
+    It is for what does not end with its input, as ``srun`` where the network is cut.
+    """
+    if not sys.platform.startswith("linux"):
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _DYING, str(os.getpid()), *command]
 
 
 def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str], bytes]:
@@ -167,8 +184,6 @@ class RemoteCall:
     _process: subprocess.Popen[bytes]
     _output: IO[bytes]
     _errors: IO[bytes]
-    _is_client: bool
-    """It leads to another host, and has to be ended if this process cannot."""
     _started_at: float = field(default_factory=time.monotonic)
     _let_go_at: float | None = None
 
@@ -228,9 +243,6 @@ class RemoteCall:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._is_client:
-            self._is_client = False
-            has_ended(self._process.pid)
 
 
 def start_remote(
@@ -254,14 +266,12 @@ def start_remote(
             start_new_session=True,
         )
         files.pop_all()  # the call closes them
-    if launcher.remote:
-        end_with_this_process(process.pid)
     if process.stdin is not None:
         # If it is not read, the exit status tells.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(sent)
             process.stdin.flush()
-    return RemoteCall(host, command, process, output, errors, launcher.remote)
+    return RemoteCall(host, command, process, output, errors)
 
 
 def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name

@@ -161,13 +161,6 @@ def _mend(session: Session) -> None:
     session.place.mend(session.place.hosts[1])
 
 
-def _small_program(session: Session) -> list[int]:
-    """What ends the clients of a pytest that is gone."""
-    return [
-        one.pid for one in processes() if one.parent == session.process.pid and _ENDS in one.command
-    ]
-
-
 def _far_daemons(session: Session) -> list[int]:
     """What of Slurm leads to the second node."""
     above = ancestors_of(session.pid("agent", 1))
@@ -218,7 +211,6 @@ def _is_root(_: Session) -> bool:
     return os.geteuid() == 0
 
 
-_ENDS: Final = "/launch/clients.py"
 _OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
 _WITHOUT_A_QUEUE: Final = ("local", *_OVER_A_CONNECTION)
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
@@ -314,14 +306,7 @@ FAULTS: Final = (
     ),
     Fault(
         name="network cut, SIGKILL of pytest",
-        act=_both(_cut, _kill(_pytest)),
-        launchers=_OVER_A_NETWORK,
-        needs=_can_be_cut,
-        let_go=_mend,
-    ),
-    Fault(
-        name="network cut, SIGKILL of pytest and of what would end its clients",
-        act=_both(_cut_off, _kill(_small_program, _pytest)),
+        act=_both(_cut_off, _kill(_pytest)),
         launchers=_OVER_A_CONNECTION,
         needs=lambda session: _can_be_cut(session) or session.place.launcher == "slurm",
         let_go=_mend_all,

@@ -35,7 +35,7 @@ _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
 _MEMBER: Final = " -I -S "
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
-_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/launch/watchdog.py")
+_OF_PYTEST: Final = (XDIST_WORKER, "/launch/watchdog.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd", "containerd-shim")
 _LOOK_S: Final = 0.2
 _QUIET_S: Final = 0.5
