@@ -149,6 +149,8 @@ def text_of(outcomes: Sequence[Outcome]) -> str:
     """Write a cell: the seconds until nothing was left, or in bold how much was."""
     if not outcomes:
         return ""
+    if any(outcome.swept for outcome in outcomes):
+        return "next run"
     left = max(len(outcome.left) for outcome in outcomes)
     seconds = max(outcome.seconds for outcome in outcomes)
     return f"**{left}**" if left else f"{seconds:.1f}"

@@ -35,6 +35,8 @@ class Outcome:
     files: tuple[str, ...] = ()
     next_one: str = ""
     kept: tuple[str, ...] = ()
+    swept: bool = False
+    """Whether the next session had to end what was left."""
 
     def problems(self) -> list[str]:
         """What is not as it should be."""
@@ -73,6 +75,7 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
         return Outcome(
             seconds=max(0.0, gone_at - due),
             left=() if swept else tuple(left),
+            swept=swept,
             files=files,
             told=told,
             is_told=is_told,
