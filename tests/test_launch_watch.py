@@ -215,7 +215,7 @@ def test_where_one_process_prints_quiet_nodes_are_not_waited_for(
     assert run.look() is Stop.COMPLETE
     measured = run.watch.finish()
     assert measured.metrics == run.measured().metrics
-    assert measured.reason == (None if content else "nothing was printed on node 1")
+    assert measured.reason is None
 
 
 @pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
@@ -236,7 +236,7 @@ def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(
     assert ("is not there" if content is None else "shows no step") in measured.reason
 
 
-def test_where_one_process_prints_a_node_whose_log_is_broken_is_told(watched: Watching) -> None:
+def test_where_one_process_prints_a_node_may_print_anything(watched: Watching) -> None:
     run = watched("2n1g", "tf_models_bert")
     lines = make.tf_models_bert([0.5] * 11).splitlines(keepends=True)
     run.write(lines[3] + lines[1], node=1)
@@ -244,9 +244,7 @@ def test_where_one_process_prints_a_node_whose_log_is_broken_is_told(watched: Wa
     assert run.look() is Stop.COMPLETE
     measured = run.watch.finish()
     assert measured.metrics == run.measured().metrics
-    assert measured.reason is not None
-    assert "log of node 1" in measured.reason
-    assert "step 2 follows step 4" in measured.reason
+    assert measured.reason is None
 
 
 def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched: Watching) -> None:

@@ -216,23 +216,20 @@ def test_where_each_has_to_print_one_that_does_not_is_named(
     assert (run.status, run.log) == (RunStatus.INVALID, str(logs.paths[1]))
 
 
-@pytest.mark.parametrize("node", ["first", "last", "any", "each"])
 @pytest.mark.parametrize(("other", "agree"), [(549, True), (551, False), (455, True), (454, False)])
-def test_two_that_print_have_to_agree(nodes: Nodes, node: str, other: float, agree: bool) -> None:
-    logs = nodes(steps(), steps(other), node=node)
+def test_two_that_count_have_to_agree(nodes: Nodes, other: float, agree: bool) -> None:
+    logs = nodes(steps(), steps(other), node="each")
     if agree:
-        throughput = logs.throughput()
-        by_each = [AT_500_MS, AT_500_MS * 500 / other]
-        expected = {
-            "first": by_each[0],
-            "any": by_each[0],
-            "last": by_each[1],
-            "each": sum(by_each) / 2,
-        }
-        assert throughput == pytest.approx(expected[node])
+        assert logs.throughput() == pytest.approx((AT_500_MS + AT_500_MS * 500 / other) / 2)
     else:
         reason = logs.why_invalid()
         assert all(shown in reason for shown in ("512", *map(str, logs.paths), "10%"))
+
+
+@pytest.mark.parametrize(("node", "expected"), [("first", 500), ("last", 900)])
+def test_one_that_does_not_count_has_no_say(nodes: Nodes, node: str, expected: float) -> None:
+    logs = nodes(steps(), steps(900), node=node)
+    assert logs.throughput() == pytest.approx(AT_500_MS * 500 / expected)
 
 
 def test_each_node_s_own_speed_is_summed(nodes: Nodes) -> None:
@@ -246,13 +243,13 @@ def test_each_node_s_own_speed_is_summed(nodes: Nodes) -> None:
         return "".join(f"step {step}: {rate}/s\n" for step in range(1, 13))
 
     assert nodes(printed(300), printed(100), node="each", log_format=own).throughput() == 400
-    assert "disagree" in nodes(printed(300), printed(100), log_format=own).why_invalid()
 
 
 def test_nodes_may_be_a_step_apart(nodes: Nodes) -> None:
     short = Window(warmup_steps=2, measured_steps=4)
-    assert nodes(steps(), steps(620), window=short).throughput() == AT_500_MS
-    assert "25%" in nodes(steps(), steps(630), window=short).why_invalid()
+    mean = (AT_500_MS + AT_500_MS * 500 / 620) / 2
+    assert nodes(steps(), steps(620), node="each", window=short).throughput() == pytest.approx(mean)
+    assert "25%" in nodes(steps(), steps(630), node="each", window=short).why_invalid()
 
 
 def test_what_the_original_published_is_of_one_log(nodes: Nodes) -> None:
@@ -269,12 +266,6 @@ def test_the_slowest_of_each_node_s_step_times_counts(nodes: Nodes) -> None:
 
 
 # ---------------------------------------------------------------------------- the other logs
-
-
-@pytest.mark.parametrize("content", ["", None])
-def test_a_node_that_has_printed_nothing_is_told(nodes: Nodes, content: str | None) -> None:
-    run = nodes(steps(), content, "x\n", content).run()
-    assert (run.status, run.reason) == (RunStatus.OK, "nothing was printed on nodes 1, 3")
 
 
 @pytest.mark.parametrize("content", ["x\n", "", None])
@@ -299,18 +290,6 @@ def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes: N
     assert "steps of more ranks than 1" in run.reason
 
 
-def test_where_one_prints_another_log_that_is_broken_is_told(nodes: Nodes) -> None:
-    run = nodes(steps(), "step 4 took 5 ms\nstep 2 took 5 ms\n").run()
-    assert run.status is RunStatus.OK
-    assert run.reason is not None
-    assert "step 2 follows step 4" in run.reason
-
-
-def test_another_log_that_has_not_come_so_far_does_not_count(nodes: Nodes) -> None:
-    run = nodes(steps(), steps(900, last=5)).run()
-    assert (run.status, run.reason) == (RunStatus.OK, None)
-
-
 def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes: Nodes) -> None:
     noise = "NCCL INFO " * 5 + "\n"
     count = 3 * REACH // len(noise)
@@ -318,8 +297,6 @@ def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes: Nodes) -> 
     logs = nodes(steps(), far)
     assert logs.run().reason is None
     assert logs.run_logs.readings[1].position <= REACH + len(steps())
-    near = noise * 10 + steps(900)
-    assert "disagree" in nodes(steps(), near).why_invalid()
 
 
 def test_only_what_was_there_at_the_failure_counts(nodes: Nodes) -> None:
@@ -355,8 +332,6 @@ def test_of_any_that_print_one_may_be_broken(nodes: Nodes) -> None:
     assert logs.run_logs.state is LogState.COMPLETE
     run = logs.run()
     assert (run.status, run.log) == (RunStatus.OK, str(logs.paths[1]))
-    assert run.reason is not None
-    assert "step 2 follows step 4" in run.reason
     both = nodes(broken, broken, node="any")
     both.run_logs.advance(1000)
     assert both.run_logs.state is LogState.BROKEN

@@ -1,8 +1,8 @@
 """The logs of one run, one of each node: whose steps count, and what they say together.
 
-The number is taken of the logs that ``log.node`` of the system names. The others are a second
-opinion, as far as they show steps: of two that disagree, either may be right. Where every
-rank prints, a node whose log shows no step has not trained.
+The number is taken of the logs that ``log.node`` of the system names. What the others say of the
+run must not contradict its case. Where every rank prints, a node whose log shows no step has not
+trained.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.throughput import LogState
-from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.work import RateScope
@@ -33,7 +32,6 @@ REACH: Final = 1024 * 1024
 """Bytes by which a log that need not show steps is read further than the one that does."""
 AGREEMENT_PERCENT: Final = 10
 """By so much the throughput by one node's log may exceed that by another's."""
-_NODES_SHOWN: Final = 8
 
 
 @final
@@ -193,16 +191,12 @@ def _measured(
     for other in others:
         if main.log_format.ranks is Ranks.LOCAL and other.state is LogState.BROKEN:
             return results.of(other)
-    complete = [each for each in others if each.state is LogState.COMPLETE]
-    opinions = [*zip(counting, runs, strict=True), *((each, results.of(each)) for each in complete)]
-    if (problem := _disagreement(opinions, which)) is not None:
+    if (problem := _disagreement(counting, runs)) is not None:
         return invalid(run, problem)
     if main.declared:
         logs = [results.numbers(each) for each in readings]
         run = with_declared(run, main.declared, logs, main.window_in_steps)
-    if run.status is not RunStatus.OK:
-        return run
-    return replace(run, reason="; ".join(filter(None, [run.reason, *_notes(others)])) or None)
+    return run
 
 
 class _Results:
@@ -283,19 +277,20 @@ def _mean(runs: Sequence[Run]) -> Run:
     )
 
 
-def _disagreement(opinions: Sequence[tuple[LogReading, Run]], which: WhichNode) -> str | None:
-    """Find two logs that say different things of one run."""
-    reading = opinions[0][0]
+def _disagreement(readings: Sequence[LogReading], runs: Sequence[Run]) -> str | None:
+    """Find two logs that count and say different things of one run."""
+    reading = readings[0]
     if reading.estimator is Estimator.PUBLISHED:
         return None  # the original's own arithmetic, which looked at one log
-    if which is WhichNode.EACH and reading.log_format.rate_scope is RateScope.NODE:
+    if reading.log_format.rate_scope is RateScope.NODE:
         return None  # each speaks of itself
-    sound = [(each, run) for each, run in opinions if run.status is RunStatus.OK]
-    found = sorted(sound, key=lambda opinion: opinion[1].metrics[THROUGHPUT])
-    (slow, slowest), (fast, fastest) = found[0], found[-1]
+    by_speed = sorted(
+        zip(readings, runs, strict=True), key=lambda each: each[1].metrics[THROUGHPUT]
+    )
+    (slow, slowest), (fast, fastest) = by_speed[0], by_speed[-1]
     least, most = slowest.metrics[THROUGHPUT], fastest.metrics[THROUGHPUT]
     # The nodes of a sound run may be a step apart.
-    steps = min(run.steps or 1 for _, run in sound)
+    steps = min(run.steps or 1 for run in runs)
     allowed = max(AGREEMENT_PERCENT / 100, 1 / steps)
     if most <= least * (1 + allowed):
         return None
@@ -318,19 +313,6 @@ def _whereabouts(
     if others and which is WhichNode.ANY:
         return "; no other node's log shows a step either"
     return ""
-
-
-def _notes(others: Sequence[LogReading]) -> list[str]:
-    """Tell what is odd about logs that do not count."""
-    notes = [
-        f"{_named(each)} does not count: {each.reason}"
-        for each in others
-        if each.state is LogState.BROKEN and each.steps.furthest
-    ]
-    if silent := [str(each.node) for each in others if not each.position]:
-        nodes = f"node{'s' * (len(silent) > 1)} {numbers.named(silent, _NODES_SHOWN)}"
-        notes.append(f"nothing was printed on {nodes}")
-    return notes
 
 
 def _silence(reading: LogReading) -> str:
