@@ -49,6 +49,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+TWO_GPUS = "<nvidia_smi_log><gpu></gpu><gpu></gpu></nvidia_smi_log>"
+
+
 def program(name: str, prints: str) -> None:
     """Put a program on the path that prints some text."""
     file = Path.cwd().parent / "programs" / name
@@ -203,7 +206,7 @@ Trainer(args=TrainingArguments("out", per_device_train_batch_size=4, max_steps=6
 def test_the_one_script_of_a_known_trainer_is_taken_for_this_machine_s_devices(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program("nvidia-smi", "GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)")
+    program("nvidia-smi", TWO_GPUS)
     (project / "data.py").write_text("import torch\nprint('__main__')\n", encoding="utf-8")
     (project / "finetune.py").write_text(FINETUNE, encoding="utf-8")
     assert main(["init"]) == 0
@@ -503,7 +506,7 @@ def test_gpus_and_slurm_are_asked_by_their_own_tools(
 
 
 def test_gpus_of_this_machine_count(project: Path) -> None:
-    program("nvidia-smi", "GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)")
+    program("nvidia-smi", TWO_GPUS)
     assert main(["init", "--no-run", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
     system = written(project)
     assert [str(case.topology) for case in system.cases] == ["1n2g"]

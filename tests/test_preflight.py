@@ -257,12 +257,23 @@ def test_all_hosts_have_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch)
     assert faults == {"never": told, "never too": told, "late": told, "in time": None}
 
 
-def accelerators(folder: Path, count: int, *, used_by: str = "") -> None:
-    """A stand-in for NVIDIA's tool that shows so many devices."""
-    shown = "".join(f"echo 'GPU {number}: Tesla (UUID: GPU-{number})'; " for number in range(count))
+def accelerators(folder: Path, count: int, **used_by: str) -> None:
+    """A stand-in for NVIDIA's tool that shows so many devices; ``gpu1`` is who uses the second."""
+    shown = "".join(
+        f"<gpu><product_name>Tesla</product_name><uuid>GPU-{number}</uuid><processes>"
+        f"{used_by.get(f'gpu{number}', '')}</processes></gpu>"
+        for number in range(count)
+    )
     program(
         folder / "nvidia-smi",
-        f"#!/bin/sh\ncase $1 in -L) {shown}: ;; *) printf '{used_by}' ;; esac\n",
+        f"#!/bin/sh\necho '<nvidia_smi_log>{shown}</nvidia_smi_log>'\n",
+    )
+
+
+def process(number: int, name: str) -> str:
+    return (
+        f"<process_info><pid>{number}</pid><type>C</type><process_name>{name}</process_name>"
+        "</process_info>"
     )
 
 
@@ -271,13 +282,13 @@ def test_devices_are_counted_and_have_to_be_free(
 ) -> None:
     tiny = TinySystem(suite, devices="gpu", topologies=["1n2g"])
     monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
-    other = "GPU-2, 4712, python\\nGPU-0, 1, nvidia-cuda-mps-server\\n"
-    accelerators(suite.path, 3, used_by=other)
+    others = {"gpu0": process(1, "nvidia-cuda-mps-server"), "gpu2": process(4712, "python")}
+    accelerators(suite.path, 3, **others)
     select = ["-k", "throughput and tiny", "--dlperf-launcher", "local", *ONCE]
     hosts = ["--dlperf-hosts", "127.1.0.1:4,127.1.0.2:2"]
 
     fewer = suite.run(*select, *hosts)
-    accelerators(suite.path, 3, used_by=f"GPU-1, 4711, python\\n{other}")
+    accelerators(suite.path, 3, gpu1=process(4711, "python"), **others)
     busy = suite.run(*select, *hosts)
 
     assert fewer.ret == 0
@@ -312,7 +323,7 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
 
     explained()
     lacking = explained("--dlperf-set", f"{SYSTEM}.python=/no/python")
-    accelerators(suite.path, 2, used_by="GPU-1, 4711, python\\n")
+    accelerators(suite.path, 2, gpu1=process(4711, "python"))
     busy = explained()
 
     assert [one["name"] for one in lacking["differences"]] == ["suite"]

@@ -20,6 +20,7 @@ from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.node import checkouts, containers, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
+from pytest_dlperf.node.nvidia import SLICED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -38,7 +39,7 @@ FETCH_LIMIT_S: Final = 1800.0
 IMAGE: Final = "image"
 """The name under which an image is a version of software."""
 
-_OF_DEVICES: Final = ("driver", "cuda", "rocm", "cann", "nccl", "vbios")
+_OF_DEVICES: Final = ("driver", "cuda", "rocm", "nccl", "vbios")
 _OF_HOSTS: Final = ("nic_firmware", "kernel", "bios")
 
 _ANSWER: Final = "dlperf-probe "
@@ -51,7 +52,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
     are paths by what the user calls them, ``checkouts`` those of folders that the trainer may run
     from, whose commits are asked for. ``accelerators`` says whether devices are looked for,
-    those of one ``kind`` or of any. ``engine`` are options of the launcher, and ``image`` what the
+    those of one ``kind`` or of any, and ``device`` is how ``cluster.yaml`` calls them: it counts
+    where a host does not say it. ``engine`` are options of the launcher, and ``image`` what the
     trainer runs in, by its name; ``inside`` says how to look into it from the host. Then ``python``
     and the paths are those that it has.
     """
@@ -63,6 +65,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     accelerators: bool = True
     kind: str | None = None
+    device: str | None = None
     engine: Mapping[str, tuple[str, ...]] = {}
     image: str | None = None
     inside: ImageProbe | None = None
@@ -82,10 +85,10 @@ class HostReport(Struct, frozen=True, kw_only=True):
     behind the place of the device that each uses, ``None`` where that may be any. ``versions`` are
     those of the modules that are needed, ``packages`` those of the distributions that the trainer's
     Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``, ``rocm``,
-    ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``, ``kernel``,
-    ``bios``, ``vbios`` and ``nic_firmware``, as far as they could be found out; those of
-    ``accelerators`` go before. ``commits`` are those of the checkouts, by what the user calls them,
-    and ``checkouts`` what else is known of these.
+    ``nccl``, ``network``, ``processor`` and ``processors``, ``kernel``, ``bios``, ``vbios`` and
+    ``nic_firmware``, as far as they could be found out; those of ``accelerators`` go before.
+    ``commits`` are those of the checkouts, by what the user calls them, and ``checkouts`` what else
+    is known of these.
     """
 
     fault: str | None
@@ -220,15 +223,22 @@ def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Itera
     if missing:
         yield f"{needed.python!r} there has no module {', '.join(missing)}; {_OTHER}"
     if needed.accelerators:
-        shown, declared = len(found["ids"]), host.devices
-        # A host that shows none may have devices of a kind that is not known here.
-        if declared is not None and found["kind"] is not None and shown < declared:
-            hidden = f" ({found['hidden']} is set there)" if found["hidden"] else ""
-            yield f"{declared} devices were declared, and it shows {shown}{hidden}"
-        if found["refused"] is not None:
-            yield found["refused"]
-        if declared and not shown and found["failed"] is not None:
-            yield f"{found['failed']}; {declared} devices were declared, and none is found"
+        yield from _device_faults(host, needed, found)
+
+
+def _device_faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
+    shown, declared = len(found["ids"]), host.devices
+    said = _short({name: found[name] or "" for name in ("refused", "failed")})
+    # A host that shows none may have devices of a kind that is not known here.
+    if declared is not None and found["kind"] is not None and shown < declared:
+        hidden = f" ({found['hidden']} is set there)" if found["hidden"] else ""
+        yield f"{declared} devices were declared, and it shows {shown}{hidden}"
+    if said["refused"]:
+        yield said["refused"]
+    if found["slices"] and needed.device is None:
+        yield SLICED
+    if declared and not shown and said["failed"]:
+        yield f"{said['failed']}; {declared} devices were declared, and none is found"
 
 
 def _with_one_version(
@@ -268,8 +278,6 @@ def fingerprint_of(
         machines.append(_machine(host, report, facts, needed))
         software.append(_software(report, facts, needed))
     machine = _agreed(machines)
-    if topology.devices_per_node == 1:
-        machine.pop("interconnect", None)
     if topology.nodes == 1:
         machine.pop("network", None)
     elif len(hosts) == 1 or on_one_machine:
@@ -298,8 +306,8 @@ def _machine(
     # A host that shows no devices may have some of a kind that is not known here.
     devices = report.devices or host.devices
     count = {"devices_per_node": str(devices)} if devices else {}
-    known = {name: facts[name] for name in ("device", "interconnect") if name in facts}
-    return known | count | network
+    device = facts.get("device", needed.device)
+    return ({"device": device} if device else {}) | count | network
 
 
 def _software(report: HostReport, facts: Mapping[str, str], needed: Requirements) -> dict[str, str]:

@@ -256,6 +256,7 @@ class LaunchMeasurer:
             python=python,
             folder=folder or self.session_dir,
             scratch=self.cluster.scratch or SCRATCH,
+            device=self.cluster.machine.get("device"),
             change=self.change,
             assignments=assignments,
         )

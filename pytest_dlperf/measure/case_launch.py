@@ -104,8 +104,8 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     """One case with all that the user has set for it; logs go below ``folder``.
 
     ``scratch`` is the folder on each host in which its runs make their own. ``container`` is what
-    its commands are put into, unless that is left to a queue. A ``change`` is made
-    to what is planned.
+    its commands are put into, unless that is left to a queue. ``device`` is how the cluster calls
+    its devices. A ``change`` is made to what is planned.
     """
 
     system: System
@@ -116,6 +116,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     python: str
     folder: Path
     scratch: str
+    device: str | None = None
     change: LaunchChange | None = None
     assignments: Sequence[Sequence[Assignment]] = ()
     """What the variables come from, the strongest first."""
@@ -170,6 +171,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             modules=self.spec.requires_modules,
             accelerators=self.spec.devices is not Devices.CPU,
             kind=self.spec.devices.kind,
+            device=self.device,
         )
 
     def order(

@@ -29,9 +29,9 @@ _KINDS: Final = (
     DifferenceKind.HOSTS,
 )
 _STACK: Final = re.compile(
-    r"image|driver|cuda|rocm|cann|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
+    r"image|driver|cuda|rocm|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
-    r"|power_limit|application_clock|compute_mode|ecc|persistence|mig"
+    r"|power_limit|application_clock|compute_mode|ecc|persistence"
 )
 """What nearly every training goes through."""
 _FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")

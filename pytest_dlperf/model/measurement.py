@@ -58,7 +58,7 @@ class WitnessKind(StrEnum):
 MACHINE_FACTS: Final = {
     "device": "model of the accelerators, or of the processors where a system needs none",
     "devices_per_node": "how many of them a node has",
-    "interconnect": "what joins the devices of a node: nvlink, xgmi, hccs, xelink, pcie",
+    "interconnect": "what joins the devices of a node, such as nvlink; only cluster.yaml says it",
     "network": "what joins the nodes: infiniband, ethernet",
 }
 """Facts that must be equal for two numbers to be compared, beside those that the case names."""

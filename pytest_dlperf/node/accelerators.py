@@ -1,8 +1,7 @@
 """The accelerators of this host: which kind it has, how many, and who uses them.
 
-What files of the system say is known at once, and what the vendor's tool says goes before it. A
-tool may hang, fail, print anything, or be another program of that name: then it has said nothing.
-Sent to hosts with ``probe``.
+NVIDIA's tool may hang, fail, print anything, or be another program of that name: then files of the
+system say how many there are. Sent to hosts with ``probe``.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import re
 import threading
 import time
 
-from pytest_dlperf.node.host_tools import DeviceError, NoDeviceError, first_ids
+from pytest_dlperf.node.host_tools import Found, first_ids
 from pytest_dlperf.node.vendors import KINDS
 
 TYPE_CHECKING = False  # typing's own would cost its import
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.node.vendors import Kind
 
-_MAX_MESSAGE = 200  # characters: a tool may print anything
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """How so many chips of one host lie."""
 
@@ -33,6 +31,7 @@ NOTHING = {
     "facts": {},
     "each": [],
     "mixed": False,
+    "slices": False,
     "used_by": [],
     "refused": None,
     "failed": None,
@@ -41,14 +40,15 @@ NOTHING = {
 
 
 class AcceleratorQuery:
-    """A look at this host's accelerators, in a thread for each kind: some tool may hang."""
+    """A look at this host's accelerators, in a thread for each kind: a tool may hang."""
 
     def __init__(self, only: "str | None" = None) -> None:
         """Begin, for ``only`` one kind or for all."""
-        self._found = [(kind, {}) for kind in KINDS if only in (None, kind.name)]  # type: list[tuple[Kind, dict[str, Any]]]
+        self._kinds = [kind for kind in KINDS if only in (None, kind.name)]
+        self._found = {}  # type: dict[str, Found]
         self._threads = [
-            threading.Thread(target=_look_at, args=(kind, found), daemon=True)
-            for kind, found in self._found
+            threading.Thread(target=_look_at, args=(kind, self._found), daemon=True)
+            for kind in self._kinds
         ]
         for thread in self._threads:
             thread.start()
@@ -57,44 +57,35 @@ class AcceleratorQuery:
         """Say what was found by then.
 
         ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
-        whether all, hidden ones too, are ``mixed``: of several models;
+        whether all, hidden ones too, are ``mixed``: of several models; whether they are ``slices``;
         ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
-        what a tool says of devices that cannot be used. Of two kinds that of which there are more
-        is meant, or which comes first in the table. ``failed`` is what a tool says that finds none.
+        why devices cannot be used. Of two kinds that of which there are more is meant, or which
+        comes first in the table. ``failed`` is what a tool says that finds none.
         """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         best = NOTHING
-        refused = None
-        for kind, found in self._found:
-            refused = refused or found.get("refused")
-            ids = found.get("ids")
-            if not ids or found.get("refused"):
+        refused = failed = None
+        for kind in self._kinds:
+            found = self._found.get(kind.name, Found())
+            refused, failed = refused or found.refused, failed or found.failed
+            if not found.ids or found.refused:
                 continue
-            by_id = {n: fact for n, fact in found["facts"].items() if not isinstance(fact, str)}
-            uuids = dict(by_id.pop("uuid", {}))
-            names = dict(by_id.pop("names", {}))
-            visible, origins, hidden = _visible(kind, ids, uuids, names)
-            if visible and visible[0].startswith("MIG-"):
-                visible = visible[:1]  # CUDA shows a process one slice
+            visible, origins, hidden = _visible(kind, found)
             if best["kind"] is None or len(visible) > len(best["ids"]):
-                each = [
-                    {name: fact[one] for name, fact in by_id.items() if fact.get(one)}
-                    for one in origins[: len(visible)]
-                ]
-                facts = {n: f for n, f in found["facts"].items() if f and isinstance(f, str)}
+                names = {facts.get("device") for facts in found.each.values()}
                 best = {
                     "kind": kind.name,
                     "ids": visible,
                     "hidden": hidden,
-                    "facts": facts,
-                    "each": each,
-                    "mixed": len(set(by_id.get("device", {}).values())) > 1,
-                    "used_by": _used(found.get("used_by", []), origins[: len(visible)], ids, uuids),
+                    "facts": found.facts,
+                    "each": [found.each.get(one, {}) for one in origins],
+                    "mixed": len(names) > 1,
+                    "slices": found.is_slice,
+                    "used_by": _used(found.users, origins),
                     "refused": None,
                     "failed": None,
                 }
-        failed = next((found["failed"] for _, found in self._found if "failed" in found), None)
         if best["ids"]:
             return best
         return dict(NOTHING if refused else best, refused=refused, failed=failed)
@@ -123,70 +114,38 @@ def confined(
     return found
 
 
-def _look_at(kind: "Kind", found: "dict[str, Any]") -> None:
-    # No fact is worth a host: a tool may fail in unforeseen ways.
-    with contextlib.suppress(Exception):
-        found["facts"] = {}
-        ids, facts = kind.from_files()
-        found["facts"], found["ids"] = facts, ids
-    with contextlib.suppress(Exception):
-        try:
-            listed, facts = kind.from_tool()
-        except DeviceError as error:
-            found["refused"] = str(error)[:_MAX_MESSAGE]
-            return
-        except NoDeviceError as error:
-            found["failed"] = str(error)[:_MAX_MESSAGE]
-            return
-        found["facts"] = dict(found["facts"], **{n: fact for n, fact in facts.items() if fact})
-        if listed is not None:
-            found["ids"] = listed
-    with contextlib.suppress(Exception):
-        if found.get("ids"):
-            found["used_by"] = kind.users()
-
-
 def _used(
-    users: "Sequence[Any]",
-    visible: "Sequence[str]",
-    ids: "Sequence[str]",
-    uuids: "Mapping[str, str]",
+    users: "Sequence[tuple[str | None, str]]", visible: "Sequence[str]"
 ) -> "list[tuple[int | None, str]]":
-    """Keep the processes that use what is visible, or something that is not said."""
+    """Keep the processes that use what is visible, or something that is not known."""
     found = []  # type: list[tuple[int | None, str]]
-    for user in users:
-        if isinstance(user, str):
-            found.append((None, user))
-            continue
-        for place, one in enumerate(visible):
-            whole = one if one in ids else one.partition(".")[0]  # a tile's card
-            if user[0] in (one, whole, uuids.get(one)):
-                found.append((place, user[1]))
-            elif whole not in ids and whole not in uuids:
-                found.append((None, user[1]))  # it may be named in another way
+    for one, user in users:
+        if one is None or one in visible:
+            found.append((None if one is None else visible.index(one), user))
     return list(dict.fromkeys(found))
 
 
-def _visible(
-    kind: "Kind", ids: "list[str]", uuids: "Mapping[str, str]", names: "Mapping[str, str]"
-) -> "tuple[list[str], list[str], str]":
-    """Leave out what the environment hides; say which these are among all, and what hides.
+def _look_at(kind: "Kind", found: "dict[str, Found]") -> None:
+    # No fact is worth a host: a tool may print anything.
+    with contextlib.suppress(Exception):
+        found[kind.name] = kind.find()
 
-    ``names`` are others of ids.
-    """
+
+def _visible(kind: "Kind", found: "Found") -> "tuple[list[str], list[str], str]":
+    """Leave out what the environment hides; say which these are among all, and what hides."""
     hidden = []
+    ids, origins = found.ids, {}  # type: list[str], dict[str, str]
     variables = kind.variables
-    origins = {}  # type: dict[str, str]
     if kind.outer in os.environ:
         hidden.append(kind.outer)
-        left = _named(ids, os.environ[kind.outer], uuids, names)
+        left = _named(ids, os.environ[kind.outer], {})
         ids = first_ids(len(left))
-        origins = {str(number): one for number, one in enumerate(left)}
+        origins = {str(place): one for place, one in enumerate(left)}
         variables = variables[:1]
     for variable in variables:
         if variable in os.environ:
             said = os.environ[variable]
-            ids = _named(ids, _listed(said) if kind.ranges else said, uuids, names)
+            ids = _named(ids, _listed(said) if kind.ranges else said, found.names)
             hidden.append(variable)
             break
     by = ", ".join(f"{name}={os.environ[name]}" for name in hidden)
@@ -199,23 +158,14 @@ def _listed(said: str) -> str:
     return ranges.sub(lambda at: ",".join(map(str, range(int(at[1]), int(at[2]) + 1))), said)
 
 
-def _named(
-    ids: "list[str]", said: str, uuids: "Mapping[str, str]", names: "Mapping[str, str]"
-) -> "list[str]":
+def _named(ids: "list[str]", said: str, names: "Mapping[str, str]") -> "list[str]":
     """Keep what a list names, up to what is no device or there twice, as the libraries do."""
     if said.strip().lower() == "all":
         return ids
     found = []  # type: list[str]
     for word in (part.strip() for part in said.split(",")):
         one = names.get(word, word)
-        if one not in ids and one not in uuids:
-            # The beginning of a UUID does, as far as it is one device's.
-            meant = [one for one, uuid in uuids.items() if uuid.startswith(word)]
-            is_name = re.match(r"(GPU-|MIG-|\d+\.)", word) is not None
-            if not is_name or (uuids and len(meant) != 1):
-                break
-            one = meant[0] if meant else word
-        if one in found:
+        if one not in ids or one in found:
             break
         found.append(one)
     return found

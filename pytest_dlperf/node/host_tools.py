@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import json
 import os
 import re
 import select
@@ -12,10 +11,7 @@ import time
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    Fact = str | Mapping[str, str]
+    from collections.abc import Sequence
 
 TOOL_LIMIT_S = 8.0
 NO_ANSWER = -signal.SIGKILL
@@ -25,12 +21,25 @@ ROOT = ""
 DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
 
 
-class DeviceError(Exception):
-    """Devices of this host cannot be used; the message is what the vendor's tool says of them."""
+class Found:
+    """The devices of one kind that a host shows.
 
+    ``ids`` are what the kind's variable calls them, and ``names`` other names of an id. ``facts``
+    are those of all, ``each`` those of an id. ``users`` are processes behind the id that each uses,
+    ``None`` where that is not known. ``refused`` is why the devices cannot be used, and ``failed``
+    why a tool finds none. A device that ``is_slice`` has no name of its own.
+    """
 
-class NoDeviceError(Exception):
-    """A vendor's tool is there and fails, and so do its devices if this host has some."""
+    def __init__(self, ids: "Sequence[str]" = ()) -> None:
+        """Take the ids."""
+        self.ids = list(ids)
+        self.names = {}  # type: dict[str, str]
+        self.facts = {}  # type: dict[str, str]
+        self.each = {}  # type: dict[str, dict[str, str]]
+        self.users = []  # type: list[tuple[str | None, str]]
+        self.refused = None  # type: str | None
+        self.failed = None  # type: str | None
+        self.is_slice = False
 
 
 def output(*command: str) -> "list[str] | None":
@@ -111,15 +120,6 @@ def first_ids(count: int) -> "list[str]":
 def joined_names(names: "Sequence[str]") -> str:
     """Name all that differ."""
     return " + ".join(sorted(set(names)))
-
-
-def json_of(*command: str) -> "Any":
-    """Read what a tool prints as JSON; warnings around it, also in brackets, are left out."""
-    text = "\n".join(output(*command) or [])
-    for start in re.finditer(r"^[\[{]", text, re.MULTILINE):
-        with contextlib.suppress(ValueError):
-            return json.JSONDecoder().raw_decode(text, start.start())[0]
-    raise ValueError("no JSON")
 
 
 def holders(pattern: str) -> "list[str]":
