@@ -968,19 +968,7 @@ def test_the_size_of_something_else_is_no_fact(other: str) -> None:
         assert compiled(each.record).search(other.encode()) is None
 
 
-def test_a_log_that_is_too_short_is_measured_as_far_as_it_goes(tmp_path: Path) -> None:
-    systems = tmp_path / "bench_tests" / "systems"
-    systems.mkdir(parents=True)
-    (systems / "own.yaml").write_text(
-        OWN.replace("measured_steps: 4", "measured_steps: 50"), encoding="utf-8"
-    )
-    (tmp_path / "a.out").write_text(OWN_LOG, encoding="utf-8")
-    throughput = rows(read(tmp_path, "a.out").stdout)["throughput"]
-    assert throughput.startswith("none: too few steps")
-    assert "32.00 samples/s" in throughput
-
-
-def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: Path) -> None:
+def test_of_an_unknown_log_is_said_what_was_tried(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("Epoch: [0] begins\n" * 20, encoding="utf-8")
 
     done = read(tmp_path, "a.log")
@@ -988,7 +976,6 @@ def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: 
     assert done.returncode == 1
     found = rows(done.stdout)
     assert "dllogger" in found["tried"]
-    assert found["nearest"].startswith("pytorch_imagenet: 'Epoch:")
     assert "dlperf step rank=" in found["next"]
 
 

@@ -8,9 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from pytest_dlperf.command.training_log import measure
 from pytest_dlperf.formats.meanings import known_trainers
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -21,10 +19,6 @@ from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.first_system import ShippedSystem, written
 from pytest_dlperf.survey.found_expressions import lines_of
-from pytest_dlperf.survey.identifying import (
-    Identification,
-    window_of,
-)
 from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
@@ -38,11 +32,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.case import CaseHints
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
+    from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _LABEL_WIDTH: Final = 14
 _CASES_NAMED: Final = 3
-_MIN_TEXT: Final = 4
 _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
@@ -76,7 +70,7 @@ class LogReport(Struct, frozen=True):
         yield from self._rows("time", _meaning(system.log_format))
         doubts = list(found.unsure)
         yield from self._rows("window", _window_text(system))
-        yield from self._metrics(head, found, run)
+        yield from self._metrics(found, run)
         facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
@@ -110,12 +104,6 @@ class LogReport(Struct, frozen=True):
         )
         if trainer is not None and trainer.advice:
             yield from self._rows("known", trainer.advice)
-        closest = self._nearest(head)
-        if closest is not None:
-            name, there, missing = closest
-            yield from self._rows(
-                "nearest", f"{name}: {_quoted(there)} is there, {_quoted(missing)} is not"
-            )
         for kind in head.clusters.repeated[:1]:
             line = kind.lines[0].decode(errors="replace").strip()
             text = f"{kind.count} times: {cut(printable(line), 200)}"
@@ -179,45 +167,17 @@ class LogReport(Struct, frozen=True):
             "a record", cut(printable(kind.lines[0].decode(errors="replace")), 300)
         )
 
-    def _nearest(self, head: HeadOfLog) -> tuple[str, list[str], list[str]] | None:
-        best: tuple[float, str, list[str], list[str]] | None = None
-        every = [*self.formats.values(), *(s.log_format for s in self.systems.values())]
-        for log_format in every:
-            found = (text.decode().strip() for text in log_format.texts)
-            texts = [text for text in found if len(text) >= _MIN_TEXT]
-            there = [text for text in texts if text.encode() in head.clusters.examples]
-            share = len(there) / len(texts) if texts else 0
-            if there and (best is None or share > best[0]):
-                missing = [text for text in texts if text not in there]
-                best = share, log_format.name, there, missing
-        return None if best is None or not best[3] else best[1:]
-
-    def _metrics(self, head: HeadOfLog, found: Identification, run: Run | None) -> Iterator[str]:
+    def _metrics(self, found: Identification, run: Run | None) -> Iterator[str]:
         """Describe the metrics of the window."""
         if run is None:
             text = "none: no time is printed; of launches it is measured by when lines arrive"
             yield from self._rows("throughput", text)
             return
         yield from self._rows("throughput", _throughput_text(run, found))
-        if run.status is not RunStatus.OK:
-            yield from self._shorter(head, found)
         units = {metric.name: metric.unit for metric in found.system.metrics}
         for name, value in run.metrics.items():
             if name != THROUGHPUT:
                 yield from self._rows("metric", f"{name} {quantity(value, units.get(name, ''))}")
-
-    def _shorter(self, head: HeadOfLog, found: Identification) -> Iterator[str]:
-        """Measure a log that has too few steps for its system in a shorter window."""
-        system = found.system
-        window = window_of(found.steps, system.log_format.of(found.case))
-        if window.measured_steps >= system.window.measured_steps:
-            return
-        shorter = replace(system, window=window)
-        _, run = measure(head, replace(found, system=shorter, starter=None), self.wanted)
-        if run is None:
-            return
-        if run.status is RunStatus.OK:
-            yield from self._rows("", f"{_window_text(shorter)}: {_throughput_text(run, found)}")
 
     def _next(self, head: HeadOfLog, found: Identification) -> Iterator[str]:
         shown = shlex.quote(os.fspath(head.path))
@@ -346,10 +306,6 @@ def _caveats(head: HeadOfLog, found: Identification) -> Iterator[str]:
             continue
         text = printable(line[begin:end].decode(errors="replace").strip(", "))
         yield f"{text} is {number.meaning_in_words}; for the time of a step take {number.remedy}"
-
-
-def _quoted(texts: Sequence[str]) -> str:
-    return ", ".join(f"'{printable(text)}'" for text in texts[:_VALUES_SHOWN])
 
 
 def _some(values: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
-from pytest_dlperf.formats.expressions import Expression, compiled, texts_of
+from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import Fact, declared_facts
 from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn, TimeKind, Timing
@@ -235,11 +235,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     def has_one_order(self) -> bool:
         """Whether each record is known to follow the one before it of the same process."""
         return self.ranks is Ranks.ONE or self.labels_ranks
-
-    @property
-    def texts(self) -> tuple[bytes, ...]:
-        """Texts that stand in each record, as far as its pattern shows them."""
-        return texts_of(self.record.pattern.decode()) if isinstance(self.record, re.Pattern) else ()
 
     @property
     def whole_lines(self) -> bool:

@@ -260,7 +260,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         model=case.model,
         unit=unit,
         format=declared,
-        window=window_of(steps, system.log_format.of(case)),
+        window=_window_of(steps, system.log_format.of(case)),
         precision=case.precision,
         work=case.work,
         topology=case.topology,
@@ -373,7 +373,7 @@ def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None
         return None
 
 
-def window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
+def _window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
     """Choose which steps to measure of those that a log shows: from one record to another."""
     counted_per_step = log_format.counted_per_step if steps.interval > 1 else 1
     interval = max(steps.interval // counted_per_step, 1)
