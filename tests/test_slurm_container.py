@@ -95,7 +95,7 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "office").mkdir()
     (tmp_path / "office" / "cluster.yaml").write_text(
         "estimator: steady\nvars:\n  '*':\n    container: {runtime: podmann, image: x}\n"
-        "    slurm: {srun: [-l]}\n"
+        "    slurm: {srn: [-l]}\n"
     )
     with pytest.raises(YamlError) as caught:
         find_cluster(tmp_path, "office", local="local")
@@ -103,42 +103,31 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
     assert "cluster.yaml:4" in first
     assert "did you mean 'podman'" in first
     assert "cluster.yaml:5" in second
-    assert "vars.*.slurm.srun" in second
+    assert "did you mean 'srun'" in second
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slurm.srun=--mpi=pmix --label", "--label cannot be set for srun: the supervisor's"),
-        ("slurm.srun=-o file", "-o cannot be set for srun"),
-        ("slurm.srun=python", "'python' is not an option"),
-        ("slurm.srun=-- python", "'--' would end the options"),
-        ("slurm.sbatch=--array=1-3", "--array cannot be set for sbatch: a run is one job"),
-        (
-            "slurm.sbatch=--wait",
-            "--wait cannot be set for sbatch: it would answer at the run's end",
-        ),
-        ("slurm.sbatch=-W", "-W cannot be set for sbatch"),
-        ("slurm.sbatch=-M all", "-M cannot be set for sbatch"),
         ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.sbatch=…"),
         ("container.runtime=dokcer", "did you mean 'docker'?"),
         ("container.imag=x", "did you mean 'image'?"),
         ("container=x", "write one of container.runtime=…"),
-        ("container.image=", "'' is not a valid image"),
-        ("container.mounts=a:b", "'a:b' is not a valid mount"),
-        ("container.mounts=/a:/b:/c", "'/a:/b:/c' is not a valid mount"),
-        ("container.mounts=/a,b", "'/a,b' is not a valid mount"),
-        ("container.devices=nvidai", "'nvidai' is not a device; did you mean 'nvidia'?"),
-        ("container.options=x", "'x' is not an option"),
+        ("container.mounts=a:b", "container.mounts: a mount is SOURCE[:TARGET][:ro]"),
+        ("container.mounts=/a:/b:/c", "container.mounts: a mount is"),
+        ("container.mounts=/a,b", "container.mounts: a mount is"),
+        ("pause_s=hunter2", "mine.pause_s: pause_s must be a number of seconds"),
+        ("working_directory=hunter2", "mine.working_directory: working_directory must be an abs"),
     ],
 )
 def test_what_cannot_be_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
         parse_assignment(f"mine.{text}")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "option", ["--container-image=a", "--mpi=pmix", "--exclusive", "-c4", "--cpu-bind=cores", "-uX"]
+    "option", ["--container-image=a", "--mpi=pmix", "--exclusive", "-c4", "--cpu-bind=cores", "-l"]
 )
-def test_other_options_of_srun_are_the_users(option: str) -> None:
+def test_all_options_of_srun_are_the_users(option: str) -> None:
     assert resolved(said(f"*.slurm.srun={option}")).engine["slurm.srun"] == (option,)

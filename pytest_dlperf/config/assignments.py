@@ -47,7 +47,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     ``name`` is a variable's, one of ``EVERY_SYSTEM_TAKES``, or an engine's. ``key`` is the variable
     of ``env``, the part of ``container``, or an option of the engine. Messages name ``place`` and
-    ``key_path``, never the value: it may be a secret.
+    ``key_path``, and no value but a path: it may be a secret.
     """
 
     system: str
@@ -73,7 +73,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
         if self.name == "python" and not self.value:
             raise ValueError("python is empty; it is the path or name of an interpreter")
         if self.name == "working_directory" and not self.text.startswith("/"):
-            raise ValueError(f"working_directory must be an absolute path, not {self.text!r}")
+            raise ValueError("working_directory must be an absolute path")
 
     @property
     def stands_in_file(self) -> bool:
@@ -136,7 +136,7 @@ def parse_pause(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"pause_s must be a number of seconds ≥ 0, not {text!r}")
+        raise ValueError("pause_s must be a number of seconds ≥ 0")
     return seconds
 
 

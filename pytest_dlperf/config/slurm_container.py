@@ -6,7 +6,6 @@ a weaker one's part, a list as a whole.
 
 from __future__ import annotations
 
-import re
 import shlex
 from enum import Enum
 from functools import partial
@@ -71,8 +70,7 @@ class Mount(Struct, frozen=True, kw_only=True):
         *paths, mode = text.split(":") if text.endswith((":ro", ":rw")) else [*text.split(":"), ""]
         if not 1 <= len(paths) <= 2 or not all(map(_is_path, paths)):  # noqa: PLR2004 - from, to
             raise ValueError(
-                f"{text!r} is not a valid mount; write SOURCE[:TARGET][:ro], absolute paths that "
-                "hold neither ':' nor ','"
+                "a mount is SOURCE[:TARGET][:ro], absolute paths that hold neither ':' nor ','"
             )
         return cls(source=paths[0], target=paths[-1], read_only=mode == "ro")
 
@@ -139,18 +137,25 @@ def is_list(name: str, key: str) -> bool:
 
 
 def checked_part(name: str, key: str, value: Part) -> Part:
-    """Return a part; raise a ``ValueError`` if it is malformed.
+    """Return a part; raise a ``ValueError`` if there is no such part, or it cannot be read.
 
     Those of engines that plugins add are the engine's to check.
     """
-    parts = _CHECKS.get(name)
+    parts = _PARTS.get(name)
     if parts is None:
         return value
     if key not in parts:
         written = ", ".join(f"{name}.{part}=…" for part in parts)
         said = f"has no {key!r}{nearest(key, parts)}" if key else "has parts"
         raise ValueError(f"{name} {said}; write one of {written}")
-    parts[key](value)
+    if key == "runtime":
+        known = [runtime.value for runtime in Runtime]
+        if value not in known:
+            hint = nearest(str(value), known)
+            raise ValueError(f"no such container runtime{hint}; there are {', '.join(known)}")
+    elif key == "mounts":
+        for text in _list(value):
+            Mount.parse(text)
     return value
 
 
@@ -158,86 +163,10 @@ def _list(part: Part) -> tuple[str, ...]:
     return (part,) if isinstance(part, str) else part
 
 
-# ---------------------------------------------------------------------- malformed parts
-
-
 def _is_path(text: str) -> bool:
     return text.startswith("/") and "," not in text
 
 
-def _check_runtime(text: str) -> None:
-    known = [runtime.value for runtime in Runtime]
-    if text not in known:
-        raise ValueError(
-            f"{text!r} is not a container runtime{nearest(text, known)}; "
-            f"there are {', '.join(known)}"
-        )
-
-
-def _check_image(text: str) -> None:
-    if not text.strip() or text.startswith("-"):
-        raise ValueError(
-            f"{text!r} is not a valid image; write its name, or its file's absolute path"
-        )
-
-
-def _check_mounts(mounts: Sequence[str]) -> None:
-    for text in mounts:
-        Mount.parse(text)
-
-
-def _check_devices(devices: Sequence[str]) -> None:
-    vendors = [vendor.value for vendor in Vendor]
-    for text in devices:
-        if text not in vendors and not re.fullmatch(r"/dev/\S+|[\w.-]+/[\w.-]+=\S+", text):
-            raise ValueError(
-                f"{text!r} is not a device{nearest(text, vendors)}; write {', '.join(vendors)}, a "
-                "path as in /dev/infiniband, or a name as in nvidia.com/gpu=all"
-            )
-
-
-_REFUSED: Final = {
-    "srun": {
-        r"--(input|output|error|label|pty|multi-prog)|-[ieol].*": (
-            "the supervisor's orders, reports and logs go through its streams"
-        ),
-    },
-    "sbatch": {
-        r"--(array|clusters?)|-[aM].*": (
-            "a run is one job, which commands without it find; SLURM_CLUSTERS names a cluster"
-        ),
-        r"--wait|-W.*": "it would answer at the run's end only, which pytest waits for by itself",
-    },
-}
-"""Options that Slurm takes without a word, and with which a run would never end."""
-
-
-def _check_slurm(command: str, options: Sequence[str]) -> None:
-    _check_options(command, options)
-    for option in (option.partition("=")[0] for option in options):
-        for refused, why in _REFUSED[command].items():
-            if re.fullmatch(refused, option):
-                raise ValueError(f"{option} cannot be set for {command}: {why}")
-
-
-def _check_options(command: str, options: Sequence[str]) -> None:
-    if options and not options[0].startswith("-"):
-        raise ValueError(f"{options[0]!r} is not an option of {command}; options begin with '-'")
-    if "--" in options:
-        raise ValueError(f"'--' would end the options of {command}; leave it out")
-
-
-_CHECKS: Final[Mapping[str, Mapping[str, Callable[[Any], None]]]] = {
-    SLURM: {command: partial(_check_slurm, command) for command in _REFUSED},
-    CONTAINER: {
-        "runtime": _check_runtime,
-        "image": _check_image,
-        "mounts": _check_mounts,
-        "devices": _check_devices,
-        "options": partial(_check_options, "the runtime"),
-    },
-}
-"""The parts and their checks."""
 _WORDS: Final = ("runtime", "image")
 """The parts that are single values."""
 
