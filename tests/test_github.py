@@ -136,7 +136,7 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
 
     text = file.read_text(encoding="utf-8")
     assert 900_000 < len(text.encode()) < MIB
-    assert "**There is no room here for all. Left out: " in text
+    assert "**There is no room here for the whole page: " in text
     assert text.endswith("\n")
 
 

@@ -145,7 +145,7 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
         assert "came with the loss" not in text
         assert "commits of suite" not in text
     assert "came with the loss" in second
-    assert "- commit `3f2a91c`: Fuse &lt;b&gt; (A. `@all`, " in markdown_page(night_of(results))
+    assert "- commit 3f2a91c: `Fuse <b> (A. @all, " in markdown_page(night_of(results))
     assert [str(line) for line in CaseText(case, make.STARTED).found] == told
 
 
@@ -286,7 +286,7 @@ def test_a_string_without_a_role_is_untrusted() -> None:
     assert [piece.role for piece in text.pieces] == [
         Role.NUMBER, Role.WORD, Role.STRONG, Role.WORD, Role.UNTRUSTED,
     ]  # fmt: skip
-    assert rendered(text) == "6 of **all** says &lt;b&gt;"
+    assert rendered(text) == "6 of **all** says `<b>`"
 
 
 def test_what_says_nothing_is_not_joined() -> None:
@@ -306,4 +306,4 @@ def test_cases_and_code_and_links_are_marked_in_markdown() -> None:
     linked = phrase(
         "by {}, {}", Piece("the [new] loader", address="https://x.example/1"), code("-x")
     )
-    assert rendered(linked) == r"by [the \[new\] loader](https://x.example/1), `-x`"
+    assert rendered(linked) == "by [`the [new] loader`](https://x.example/1), `-x`"

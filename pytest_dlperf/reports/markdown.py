@@ -5,8 +5,9 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Final
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import RunStatus
@@ -34,8 +35,7 @@ from pytest_dlperf.night.pieces import join
 from pytest_dlperf.night.remarks import absences
 from pytest_dlperf.night.runs import interleaved_arms, runs_text
 from pytest_dlperf.reports.markdown_text import (
-    Part,
-    assembled,
+    FOLDED,
     bullets,
     code,
     details,
@@ -80,36 +80,47 @@ _MATRIX_CELLS: Final = (
 _RECORDED_CELLS: Final = ("runs", "median", "mean", "spread")
 
 
-_ALARMS: Final = "regressions and failures"
-_RUNS: Final = "runs and logs of a case"
-_TABLES: Final = "tables of the matrix"
-_FAMILIES: Final = "tables of families"
-_RECORDED: Final = "metrics that no test judges"
-_UNMEASURED: Final = "trainings of which nothing was measured"
-_BY_WEIGHT: Final = (
-    "verdicts",
-    _ALARMS,
-    "not measured or not judged",
-    _UNMEASURED,
-    "accepted",
-    _TABLES,
-    _FAMILIES,
-    "worth knowing",
-    _RUNS,
-    _RECORDED,
-    "logs that were left out",
-    "environment",
+_NO_ROOM: Final = (
+    "**There is no room here for the whole page: folded parts are left out, and its end.**"
 )
-"""Kinds of parts; where there is no room, the last ones are left out first."""
 
 
 def markdown_page(night: Night, *, max_bytes: int | None = None) -> str:
     """Write the page, in UTF-8 at most so many bytes long.
 
-    Where that is too little, what matters least is left out as a whole, and the page says so. It
-    is empty where not even its head has room.
+    Where that is too little, it goes without what is folded, and ends early. It is empty where not
+    even the head has room.
     """
-    return assembled(_head(night), _parts(night), _BY_WEIGHT, max_bytes=max_bytes)
+    head, blocks = _head(night), list(_blocks(night))
+    page = _joined(head, blocks)
+    if max_bytes is None or _size(page) <= max_bytes:
+        return page
+    head, kept = f"{head}\n\n{_NO_ROOM}", []
+    room = max_bytes - _size(head) - 1
+    for block in blocks:
+        if not block.text.startswith(FOLDED):
+            room -= _size(f"\n\n## {block.section}\n\n{block.text}")
+            if room < 0:
+                break
+            kept.append(block)
+    page = _joined(head, kept)
+    return page if _size(page) <= max_bytes else ""
+
+
+class _Block(NamedTuple):
+    section: str
+    text: str
+
+
+def _joined(head: str, blocks: Iterable[_Block]) -> str:
+    pieces = [head]
+    for section, members in groupby(blocks, key=attrgetter("section")):
+        pieces += [f"## {section}", *(block.text for block in members)]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
 
 
 def _head(night: Night) -> str:
@@ -132,7 +143,7 @@ def _in_short(entry: Entry) -> Text:
     return join("; ", [entry.title, entry.reason, *entry.causes[:1]])
 
 
-def _parts(night: Night) -> Iterator[Part]:
+def _blocks(night: Night) -> Iterator[_Block]:
     results = night.told
     for result in worst_first(results.cases):
         status = status_of(result)
@@ -153,9 +164,9 @@ def _parts(night: Night) -> Iterator[Part]:
     yield from _section("Environment", _environment(results))
 
 
-def _section(title: str, text: str) -> Iterator[Part]:
+def _section(title: str, text: str) -> Iterator[_Block]:
     if text:
-        yield Part(text=text, section=title, kind=title.lower())
+        yield _Block(title, text)
 
 
 # ------------------------------------------------------------------------------- sections
@@ -197,8 +208,8 @@ def _some(lines: Sequence[str]) -> str:
 # ---------------------------------------------------------------- a case with an alarm
 
 
-def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Part]:
-    """Make two parts: what is wrong, and the runs with the places of their logs."""
+def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[_Block]:
+    """Make two blocks: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
     said = CaseText(result, results.started)
@@ -210,11 +221,10 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Part]
         bullets(map(rendered, lines)),
         *chain(*map(_difference_table, said.differences)),
     )
-    yield Part(text="\n\n".join(filter(None, blocks)), section=section, kind=_ALARMS)
+    yield _Block(section, "\n\n".join(filter(None, blocks)))
     runs = "\n\n".join(_runs_and_logs(result, judgements))
     if runs:
-        text = details(f"Runs and logs of {result.case.id}", runs)
-        yield Part(text=text, section=section, kind=_RUNS)
+        yield _Block(section, details(f"Runs and logs of {result.case.id}", runs))
 
 
 def _difference_table(found: DifferenceTable) -> Iterator[str]:
@@ -283,8 +293,8 @@ def _emphasized(word: str, status: CaseStatus) -> str:
 # ---------------------------------------------------------------------------- the matrix
 
 
-def _matrix(results: Results) -> Iterator[Part]:
-    """Make one part for each training, in the order in which they were selected.
+def _matrix(results: Results) -> Iterator[_Block]:
+    """Make one block for each training, in the order in which they were selected.
 
     Those of which nothing was measured share one that is folded.
     """
@@ -299,20 +309,18 @@ def _matrix(results: Results) -> Iterator[Part]:
             continue
         judged, recorded = _matrix_rows([*_reference(members), *members])
         text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
-        yield Part(text=text, section="Matrix", kind=_TABLES)
+        yield _Block("Matrix", text)
         for result in members:
             for family in families_of(result):
                 title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
-                text = details(title, _family_table(family))
-                yield Part(text=text, section="Matrix", kind=_FAMILIES)
+                yield _Block("Matrix", details(title, _family_table(family)))
         if recorded:
             shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
-            text = details("Recorded, judged by no test", shown)
-            yield Part(text=text, section="Matrix", kind=_RECORDED)
+            yield _Block("Matrix", details("Recorded, judged by no test", shown))
     if unmeasured:
         trainings = numbers.counted(len(unmeasured), "training")
         text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
-        yield Part(text=text, section="Matrix", kind=_UNMEASURED)
+        yield _Block("Matrix", text)
 
 
 def _family_table(family: Family) -> str:
