@@ -59,13 +59,6 @@ def test_a_list_breaks_between_its_pieces() -> None:
     assert listed("runs", [], 30) == []
 
 
-def test_no_piece_of_a_list_is_left_alone_where_there_is_room() -> None:
-    pieces = ["aaaa", "bbbb", "cccc", "dddd"]
-    assert listed("head", pieces, 20) == ["head aaaa bbbb", "        cccc dddd"]
-    assert listed("a long head", pieces[:2], 17) == ["a long head", "        aaaa bbbb"]
-    assert listed("a long head", pieces[:1], 12) == ["a long head", "        aaaa"]
-
-
 def test_of_many_things_the_first_are_named() -> None:
     assert named(["a", "b", "c"], 2) == "a, b and 1 more"
     assert named(["a", "b"], 2) == "a, b"

@@ -85,26 +85,10 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
 
 
 def listed(head: str, pieces: Iterable[str], width: int) -> list[str]:
-    """Break a head and what belongs to it before the pieces; no line of one piece, if possible."""
-    pieces = list(pieces)
-    lines = _packed(head, pieces, width)
-    if len(lines) > 1 and lines[-1][1] == 1:
-        narrower = [_packed(head, pieces, room) for room in range(width - 1, width // 2, -1)]
-        below = [(head, 0), *_packed(_BELOW, pieces, width)]
-        for others in (*narrower, below):
-            if len(others) == len(lines) and others[-1][1] > 1:
-                lines = others
-                break
-    return [line for line, _ in lines] if pieces else []
-
-
-def _packed(head: str, pieces: Sequence[str], width: int) -> list[tuple[str, int]]:
-    """Fill lines with pieces, and count those of each."""
-    lines = [(head, 0)]
-    for piece in pieces:
-        line, count = lines[-1]
-        if len(line) + 1 + len(piece) > width and line != _BELOW:
-            line, count = _BELOW, 0
-            lines.append((line, count))
-        lines[-1] = (f"{line} {piece}", count + 1)
-    return lines
+    """Break a head and what belongs to it before the pieces; empty without any."""
+    lines = [head]
+    for piece in (pieces := list(pieces)):
+        if len(lines[-1]) + 1 + len(piece) > width:
+            lines.append(_BELOW)
+        lines[-1] += f" {piece}"
+    return lines if pieces else []

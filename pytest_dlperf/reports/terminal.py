@@ -267,18 +267,14 @@ def _fitting(
     rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Leave out columns until a row is a line; if none is left to go, give the case its own."""
-    lines: list[tuple[str, ...]] = []
-    kept: list[str] = []
-    for room in (width, 0):
-        kept = ["case", *shown, "verdict"]
-        for name in ("", *_LEAVE_OUT):
-            kept = [other for other in kept if other != name]
-            align = "".join("l" if column in _LEFT else "r" for column in kept)
-            cells = [kept, *([row[column] for column in kept] for row in rows)]
-            lines = stacked(cells, align, names=1, width=room)
-            widest = max(texts.columns(line) for of_row in lines for line in of_row)
-            if widest <= width and (room == 0 or len(lines[0]) == 1):
-                return lines, kept
+    kept = ["case", *shown, "verdict"]
+    for name in ("", *_LEAVE_OUT):
+        kept = [other for other in kept if other != name]
+        align = "".join("l" if column in _LEFT else "r" for column in kept)
+        cells = [kept, *([row[column] for column in kept] for row in rows)]
+        lines = stacked(cells, align, names=1, width=width)
+        if len(lines[0]) == 1:
+            break
     return lines, kept
 
 
