@@ -24,8 +24,6 @@ from pytest_dlperf.reports.benchmark_tables import write_tables
 
 pytestmark = pytest.mark.in_process
 
-pytestmark = pytest.mark.in_process
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"
 PUBLISHED: Final[Any] = yaml.safe_load(
@@ -223,7 +221,6 @@ def test_a_broken_case_is_no_number(tmp_path: Path) -> None:
     assert set(found) == {"1n1g"}
     _, _, *rows = cells(page, "fp32, batch size per device 128")
     assert rows == [["1", "1", "350.00", "1"], ["1", "8", "-", "-"]]
-    assert "- `1n8g`: run 3 failed" in page
 
 
 @pytest.mark.parametrize("broken", [[], [RunStatus.HUNG]], ids=["absent", "broken"])
@@ -243,10 +240,9 @@ def test_without_one_device_there_is_no_speedup(tmp_path: Path, broken: list[Run
         }
     }
     assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "8", "2600.00", "-"]
-    assert "- without a measurement of 1n1g there is no speedup" in page
 
 
-def test_what_was_not_measured_has_no_row_but_is_named(tmp_path: Path) -> None:
+def test_what_was_not_measured_has_no_row(tmp_path: Path) -> None:
     page, found = tables_of(
         tmp_path,
         make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, speedup=1.0),
@@ -255,7 +251,6 @@ def test_what_was_not_measured_has_no_row_but_is_named(tmp_path: Path) -> None:
 
     assert set(found) == {"1n1g"}
     assert len(cells(page, "fp32, batch size per device 128")) == 3
-    assert "- not measured: 4n8g" in page
 
 
 def test_one_device_that_was_measured_for_a_speedup_alone_has_its_row(suite: Suite) -> None:
@@ -298,16 +293,7 @@ def read(file: Path) -> Mapping[str, Any]:
     return found
 
 
-def test_a_slow_training_is_not_rounded_to_nothing(tmp_path: Path) -> None:
-    page, found = tables_of(
-        tmp_path, make.measured_case("paddle-resnet50-fp32-b128-1n1g", 0.0012345, speedup=1.0)
-    )
-
-    assert found["1n1g"]["median_speed"] == 0.001234
-    assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "1", "0.001234", "1"]
-
-
-def test_another_reference_than_one_device_is_named_and_a_global_batch_shared(
+def test_speedups_are_over_any_reference_and_a_global_batch_is_shared(
     tmp_path: Path,
 ) -> None:
     over, case = (
@@ -327,7 +313,6 @@ def test_another_reference_than_one_device_is_named_and_a_global_batch_shared(
     assert cells(page, "fp32, gb256-s512")[2:] == [
         ["1", "8", "2600.00", "1"], ["4", "32", "9100.00", "3.50"]
     ]  # fmt: skip
-    assert "- speedups are over 1n8g" in page
     file = tmp_path / "paddle-resnet50" / "fp32-gb256-s512_result.json"
     found = read(file)["paddle-resnet50"]
     assert [entry["batch_size_per_device"] for entry in found.values()] == [32, 8]
