@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise
@@ -19,7 +20,7 @@ from pytest_dlperf.history.series import (
     OtherMachine,
 )
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+from pytest_dlperf.reports.html.history_chart import FRAME, HistoryChart, history_chart
 
 DATE_WIDTH: Final = 200
 """Units of the drawing that a date takes on a telephone."""
@@ -110,6 +111,16 @@ def test_short_histories_have_a_chart(count: int) -> None:
 
 def test_no_night_is_no_chart() -> None:
     assert history_chart(history(())) is None
+
+
+def test_an_odd_run_does_not_press_the_nights_into_a_line() -> None:
+    usual = nights(*[100.0, 102.0] * 14)
+    odd = (usual[0]._replace(lowest=1.0, highest=400.0), *usual[1:])
+    assert path(chart(odd), "medians") == path(chart(usual), "medians")
+    [top, bottom] = [
+        int(y) for y in re.findall(r"^m\d+ (\d+)v(\d+)", path(chart(odd), "ranges"))[0]
+    ]
+    assert FRAME.top <= top < top + bottom <= FRAME.bottom
 
 
 # --------------------------------------------------------------------------- the axis

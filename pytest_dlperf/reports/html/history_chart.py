@@ -81,7 +81,7 @@ def history_chart(
     last = max([*times, *lacking])
     air = (last - first) * 0.015 or _DAY
     along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
-    values = [value for point in points for value in (point.lowest, point.highest)]
+    values = [point.median for point in points]
     values += [point.accepted for point in points if point.accepted is not None]
     low, high = limits(values)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
@@ -130,8 +130,9 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
     levels = _steps(points, xs, up)
     # A ratio has no runs, and some metrics are alike in all of them.
     if any(point.lowest != point.highest for point in points):
-        highest = up.places([point.highest for point in points])
-        lowest = up.places([point.lowest for point in points])
+        # A single odd run ends at the edge: it would press all nights into a line.
+        highest = up.places([min(point.highest, up.high) for point in points])
+        lowest = up.places([max(point.lowest, up.low) for point in points])
         yield Shape(
             style="ranges",
             path=bars(list(zip(xs, highest, strict=True)), lowest),
