@@ -94,8 +94,6 @@ class MetricView(Struct, frozen=True, kw_only=True):
     name: str
     direction: str
     """Which direction is better, in words."""
-    head: str
-    """The ratio and what to conclude from it, in a few words: ``0.43 x, too few runs``."""
     found: str
     mean: str | None
     worse: tuple[CaseRow, ...]
@@ -166,7 +164,6 @@ def _metric_view(metric: ComparedMetric) -> MetricView:
     return MetricView(
         name=metric.name,
         direction=f"{metric.better.value} is better" if metric.better else "neither is better",
-        head=_head(metric),
         found=f"{numbers.counted(len(metric.cases), 'case')} compared: {_found(metric)}",
         mean=_mean(metric),
         worse=tuple(rows[case.case_id] for case in metric.worse_cases),

@@ -40,7 +40,7 @@ _SIGNS: Final = {
 
 
 class Tick(Struct, frozen=True):
-    """A mark of an axis: its place in the drawing and its label, which may be empty.
+    """A mark of an axis: its place in the drawing and its label.
 
     The label stands around the mark (``m``), or ends there (``e``).
     """
@@ -81,7 +81,7 @@ class Scale(Struct, frozen=True, kw_only=True):
         """Make about so many marks, at round values."""
         if self.logarithmic:
             return tuple(Tick(self.at(value), _plain(value)) for value in self._round_logarithms())
-        step = round_step((self.high - self.low) / count)
+        step = _round_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         values = [number * step for number in range(first, last + 1)]
@@ -100,7 +100,7 @@ class Scale(Struct, frozen=True, kw_only=True):
         return inside
 
 
-def round_step(wanted: float) -> float:
+def _round_step(wanted: float) -> float:
     """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(wanted))
     return power * next(step for step in _ROUND_STEPS if step * power >= wanted * 0.999)
