@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import fields
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.store import History
 
-_Facts = TypeVar("_Facts")
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""
 
@@ -112,8 +111,8 @@ _LAST_VERDICTS: Final = """
     )
     GROUP BY measurements.case_id, metric
 """
-_FACTS: Final = """
-    SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = {part}
+_MACHINES: Final = """
+    SELECT fingerprints.id, content FROM fingerprints JOIN facts ON facts.id = machine
 """
 _SERIES: Final = """
     SELECT DISTINCT cases.name, metric, unit, better, reference_topology, cluster, estimator
@@ -234,21 +233,16 @@ def machines_of(history: History, fingerprints: Iterable[int | None] | None = No
 
     Fingerprints without facts of a machine are left out.
     """
-    return _facts_of(history, "machine", dict[str, str], fingerprints)
-
-
-def _facts_of(
-    history: History, part: str, kind: type[_Facts], fingerprints: Iterable[int | None] | None
-) -> dict[int | None, _Facts]:
-    query = _FACTS.format(part=part)
+    query = _MACHINES
     if fingerprints is not None:
         # Ids, written into the query: there may be more than a statement takes values.
         chosen = ", ".join(str(int(key)) for key in fingerprints if key is not None)
         query += f"WHERE fingerprints.id IN ({chosen})"
     rows = history.tuples(query, tuple[int, str])
     # Thousands of fingerprints are of a few machines.
-    facts = {content: history.decoded(content, kind) for content in {one for _, one in rows}}
-    return {key: facts[content] for key, content in rows}
+    texts = {content for _, content in rows}
+    machines = {content: history.decoded(content, dict[str, str]) for content in texts}
+    return {key: machines[content] for key, content in rows}
 
 
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
