@@ -263,7 +263,7 @@ def read_launch(
 ) -> LaunchSpec | None:
     """Read a system's ``launch`` and check it, with its ``log.file``, against its cases.
 
-    ``cases`` are ``None`` where not all of them could be read: then conditions go unchecked.
+    ``cases`` are ``None`` where not all of them could be read.
     """
     value = root.at("launch")
     spec = LAUNCH.read(value)
