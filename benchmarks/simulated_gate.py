@@ -414,10 +414,10 @@ def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
         measurement(gate.metric, islice(noise.runs(level, gate.better.sign, choose), pairs))
         for level in levels
     )
-    runs = ControlRuns(interleaved=(InterleavedRuns(candidate=candidate, control=control),))
+    runs = ControlRuns(interleaved=InterleavedRuns(candidate=candidate, control=control))
     # Both arms are whole, so what would be said without them is not asked for.
     return confirm(
-        judgement, runs, [baseline], min_loss_percent=gate.floor, without_control=judgement
+        judgement, runs, baseline, min_loss_percent=gate.floor, without_control=judgement
     )
 
 

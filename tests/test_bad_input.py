@@ -61,7 +61,6 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
             "ini key dlperf_history: *notes.txt is not a database*",
         ),
         (["--dlperf-run-dir", "logs"], "--dlperf-run-dir: *logs is not empty*"),
-        (["--dlperf-control", "always"], "*--dlperf-control always*no accepted software*"),
         (
             ["--dlperf-metric", "loss,peak_memry"],
             "--dlperf-metric peak_memry: *loss, peak_memory, *did you mean 'peak_memory'*",

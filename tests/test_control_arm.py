@@ -98,18 +98,6 @@ def test_never_leaves_the_regression_as_it_is(suite: Suite) -> None:
     assert len(tiny.slower()) == 3
 
 
-def test_always_finds_a_loss_that_a_good_night_hides(suite: Suite) -> None:
-    tiny = with_control(suite)
-    tiny.behave("0.0082")
-
-    assert suite.run(*ONE_DEVICE, *SLOWER).ret == 0
-    found = suite.run(*ONE_DEVICE, *SLOWER, "--dlperf-control", "always")
-
-    assert found.ret == 1
-    # Its difference from the baseline is no loss, and would say the contrary.
-    found.stdout.fnmatch_lines(["regressed*: throughput; *the control arm shows a loss*"])
-
-
 def test_a_control_that_changes_nothing_takes_nothing_back(suite: Suite) -> None:
     tiny = with_control(suite)
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
@@ -140,18 +128,14 @@ def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
 def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> None:
     tiny = with_control(suite)
     breaks = (tiny.folder / "train.py").read_text(encoding="utf-8")
-    in_the_arm = "slower == '0.999' and 'control-arm' in os.readlink(f'/proc/{os.getppid()}/fd/2')"
+    in_the_arm = "slower == '1.2' and 'control-arm' in os.readlink(f'/proc/{os.getppid()}/fd/2')"
     (tiny.folder / "train.py").write_text(
         breaks.replace(
             "for step in range(", f"if {in_the_arm}:\n    sys.exit(5)\nfor step in range("
         ),
         encoding="utf-8",
     )
-    candidate = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=0.999"]
-
-    result, results = suite.judge(
-        *ONE_DEVICE, *candidate, "--dlperf-control", "always", cluster="local"
-    )
+    result, results = suite.judge(*ONE_DEVICE, *SLOWER, cluster="local")
 
     assert result.ret == 1
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
@@ -174,18 +158,20 @@ def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> No
 
 
 @pytest.mark.ci
-def test_a_speedup_asks_the_control_at_both_ends(suite: Suite) -> None:
+def test_a_speedup_asks_the_control_of_its_case(suite: Suite) -> None:
     tiny = with_control(suite)
     file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
-    text = file.read_text(encoding="utf-8").replace("1131.37", "1131.37, speedup: 2.82843")
+    # Of 2.8: the night seems to scale by a third less.
+    text = file.read_text(encoding="utf-8").replace("1131.37", "1131.37, speedup: 4.2")
     file.write_text(text, encoding="utf-8")
-    tiny.behave("0.012")
 
-    result = suite.run("-k", "tiny", "--dlperf-control", "always")
+    result, results = suite.judge("-k", "tiny and speedup", cluster="local")
 
     assert result.ret == 0
+    [shift] = [one for one in results["cases"] if one["metrics"]["speedup"]["verdict"]]
+    assert shift["metrics"]["speedup"]["verdict"] == "environment_shift"
     runs = [line.split()[0] for line in tiny.slower()]
-    assert runs.count("1n1g") == runs.count("1n2g") == 3 + 8
+    assert (runs.count("1n1g"), runs.count("1n2g")) == (3, 3 + 8)
 
 
 def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> None:

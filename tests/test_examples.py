@@ -693,7 +693,6 @@ def test_a_pull_request_that_costs_nothing_is_green(
     assert checkout.installed == [f"pytest-dlperf -r {side}/requirements.txt" for side in SIDES]
     [case] = json.loads((checkout.path / "results" / "head.json").read_text())["cases"]
     assert case["metrics"]["throughput"]["verdict"] == "pass"
-    assert len(case["interleaved"]["control"]["runs"]) == 4
 
 
 def test_its_comment_goes_to_the_pull_request_of_that_commit(

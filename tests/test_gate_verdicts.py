@@ -105,13 +105,13 @@ def test_a_speedup_over_a_device_that_has_become_slower_is_not_accepted() -> Non
     assert not found.recorded
 
 
-def test_the_control_arm_runs_after_the_verdicts_that_were_named() -> None:
-    options = GateOptions(control_after=frozenset({Verdict.REGRESSED}))
+def test_the_control_arm_runs_after_a_regression() -> None:
+    options = GateOptions(has_control=True)
     taken: list[GateInput] = []
 
     def run_control(gate_input: GateInput) -> ControlRuns:
         taken.append(gate_input)
-        return ControlRuns(interleaved=(interleaved(900, 900),))
+        return ControlRuns(interleaved=interleaved(900, 900))
 
     def settled(level: float) -> GateResult:
         return run_gate(about([level] * 3, accepted([1000.0] * 3)), options, run_control)
@@ -170,7 +170,7 @@ def test_a_larger_number_is_accepted_with_a_reason_where_lower_is_better() -> No
 
 
 def test_what_is_checked_and_not_compared_asks_for_no_control_and_is_not_recorded() -> None:
-    options = GateOptions(control_after=frozenset(Verdict), creates=True, updates=True)
+    options = GateOptions(has_control=True, creates=True, updates=True)
     loss = replace(TIME, better=None)
     found = run_gate(about((2.0, 2.5), None, loss), options, no_control)
     assert (found.judgement.verdict, found.judgement.recorded) == (Verdict.PASS, False)
@@ -178,7 +178,7 @@ def test_what_is_checked_and_not_compared_asks_for_no_control_and_is_not_recorde
 
 # ---------------------------------------------------------------- losses that need confirming
 
-AFTER_FAIL = GateOptions(control_after=frozenset({Verdict.REGRESSED}))
+AFTER_FAIL = GateOptions(has_control=True)
 SMALL = Terms(tolerance_percent=5.0, min_loss_percent=1.2)
 QUIET = accepted(*[[1000 + (run - 1000) / 3 for run in EVEN]] * 6)
 
@@ -192,16 +192,14 @@ def small_loss(
 
 
 def test_a_small_loss_is_an_alarm_once_the_control_arm_confirms_it() -> None:
-    lost, shifted = (
-        ControlRuns(interleaved=(interleaved(983, control),)) for control in (1000, 983)
-    )
+    lost, shifted = (ControlRuns(interleaved=interleaved(983, one)) for one in (1000, 983))
     assert small_loss(AFTER_FAIL, lost).verdict is Verdict.REGRESSED
     assert small_loss(AFTER_FAIL, shifted).verdict is Verdict.ENVIRONMENT_SHIFT
 
 
 @pytest.mark.parametrize(
     "silent",
-    [ControlRuns(problem="no host is free"), ControlRuns(interleaved=(interleaved(0, 1000),))],
+    [ControlRuns(problem="no host is free"), ControlRuns(interleaved=interleaved(0, 1000))],
 )
 def test_a_small_loss_that_nothing_could_confirm_is_no_alarm(silent: ControlRuns) -> None:
     found = small_loss(AFTER_FAIL, silent)

@@ -196,7 +196,6 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "has unprintable characters"),
         (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
-        (["--dlperf-control=always", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is launch"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )

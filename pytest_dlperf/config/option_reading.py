@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.options import OPTIONS, Settings
-from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,10 +124,5 @@ def _check_launching(settings: Settings) -> None:
     if settings.dry_run:
         raise UsageError(
             "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
-            "leave one of them out"
-        )
-    if settings.control is ControlArm.ALWAYS:
-        raise UsageError(
-            "--dlperf-control always launches runs, and with --dlperf-logs nothing is launched; "
             "leave one of them out"
         )

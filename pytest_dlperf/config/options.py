@@ -218,7 +218,7 @@ class Settings(NamedTuple):
         "control",
         "WHEN",
         "interleave runs of the accepted software, which `cluster.yaml` names: "
-        "`always`, `on-regression` or `never`",
+        "`on-regression` or `never`",
         read=values.control_arm,
         default="on-regression",
     )

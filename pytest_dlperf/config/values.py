@@ -33,7 +33,6 @@ _FALSE: Final = ("0", "false", "no", "off")
 class ControlArm(StrEnum):
     """When the accepted software is run beside what is tested."""
 
-    ALWAYS = "always"
     ON_REGRESSION = "on-regression"
     NEVER = "never"
 

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import THRESHOLD_ERRORS, location, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
 from pytest_dlperf.gate.reference import Reference
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, difference_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.measurement import InterleavedRuns, Samples
-    from pytest_dlperf.model.metric import Better
 
 _MAX_CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_SHARE: Final = 0.75
@@ -29,69 +25,65 @@ _CONFIRMING_ERRORS: Final = 1.645
 
 
 class ControlRuns(Struct, frozen=True, kw_only=True):
-    """Runs interleaved with the accepted software: of the case, then of a ratio's reference."""
+    """Runs of a case, interleaved with the accepted software."""
 
-    interleaved: tuple[InterleavedRuns, ...] = ()
+    interleaved: InterleavedRuns | None = None
     problem: str | None = None
-    """Why they are fewer than they should be."""
+    """Why there are none."""
 
 
 def confirm(
     judgement: Judgement,
     runs: ControlRuns,
-    baselines: Sequence[Baseline | None],
+    baseline: Baseline | None,
     *,
     min_loss_percent: float,
     without_control: Judgement,
 ) -> Judgement:
-    """Confirm or change a verdict by candidate and control, run interleaved.
+    """Confirm a regression by candidate and control, run interleaved, or take it back.
 
-    ``regressed`` stands if the candidate is worse than the control, else it becomes
-    ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
-    worse: the night hides a loss. If the two cannot be compared, these become ``inconclusive``, and
-    ``regressed`` becomes ``without_control``, the judgement of a gate without control arm: a
-    smaller loss counts only if it is confirmed. Other verdicts stand. ``baselines`` are those of
-    the case and of a ratio's reference, ``min_loss_percent`` is the smallest loss that counts.
+    It stands if the candidate is worse than the control, else it becomes ``environment_shift``.
+    If the two cannot be compared, it becomes ``without_control``, the judgement of a gate without
+    control arm: a smaller loss counts only if it is confirmed. A ratio is confirmed by the runs of
+    its case. ``baseline`` is that of the compared metric, ``min_loss_percent`` the smallest loss
+    that counts.
     """
-    for both in runs.interleaved:
-        for run in both.candidate.broken_runs:
-            # The tested software has broken: these runs count like the others.
-            where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
-            return replace(
-                judgement, verdict=Verdict(run.status.value), reason=f"{where}: {run.reason}"
-            )
+    both = runs.interleaved
+    if both is None:
+        return _with_note(without_control, runs.problem or "the control arm has not run")
+    for run in both.candidate.broken_runs:
+        # The tested software has broken: these runs count like the others.
+        where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
+        return replace(
+            judgement, verdict=Verdict(run.status.value), reason=f"{where}: {run.reason}"
+        )
     name = judgement.metric.ratio_of or judgement.metric.name
-    problem = _why_incomparable(runs, name)
+    problem = _why_incomparable(both, name)
     if problem is not None:
-        if judgement.verdict.passes:
-            return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
         return _with_note(without_control, problem)
-    ends = []
-    for both, baseline in zip(runs.interleaved, baselines, strict=True):
-        arms = both.candidate.samples(name), both.control.samples(name)
-        known = _noise(arms, baseline)
-        if known is None:
-            return _with_note(
-                without_control,
-                "the control arm is inconclusive: too few runs of each to estimate their noise",
-            )
-        ends.append(_Arms.of(both.candidate.case_id, arms, baseline, *known))
-    return _decide(judgement, tuple(ends), min_loss_percent)
+    arms = both.candidate.samples(name), both.control.samples(name)
+    known = _noise(arms, baseline)
+    if known is None:
+        return _with_note(
+            without_control,
+            "the control arm is inconclusive: too few runs of each to estimate their noise",
+        )
+    found = _Arms.of(both.candidate.case_id, arms, baseline, *known)
+    return _decide(judgement, found, min_loss_percent)
 
 
-def _why_incomparable(runs: ControlRuns, name: str) -> str | None:
+def _why_incomparable(both: InterleavedRuns, name: str) -> str | None:
     """Return why the arms cannot be compared; ``None`` if both are whole."""
-    for both in runs.interleaved:
-        for run in both.control.broken_runs:
-            return (
-                f"the control arm is inconclusive: run {run.run} of the accepted software is "
-                f"{run.status.value} ({run.reason})"
-            )
-        for arm, measurement in (("candidate", both.candidate), ("control", both.control)):
-            values = measurement.samples(name).values
-            if not values or min(values) <= 0:
-                return f"the control arm is inconclusive: no run of the {arm} has a {name} above 0"
-    return runs.problem
+    for run in both.control.broken_runs:
+        return (
+            f"the control arm is inconclusive: run {run.run} of the accepted software is "
+            f"{run.status.value} ({run.reason})"
+        )
+    for arm, measurement in (("candidate", both.candidate), ("control", both.control)):
+        values = measurement.samples(name).values
+        if not values or min(values) <= 0:
+            return f"the control arm is inconclusive: no run of the {arm} has a {name} above 0"
+    return None
 
 
 class _Arms(Struct, frozen=True, kw_only=True):
@@ -135,6 +127,13 @@ class _Arms(Struct, frozen=True, kw_only=True):
             accepted=baseline.accepted if baseline else None,
         )
 
+    @property
+    def confirming_errors(self) -> float:
+        """Standard errors that confirm a loss; more where the noise is that of few runs."""
+        if self.dof is None:
+            return _CONFIRMING_ERRORS
+        return t_quantile(_CONFIRMING_ERRORS, self.dof)
+
     def describe(self) -> str:
         beside = ""
         if self.accepted is not None:
@@ -158,82 +157,26 @@ def _noise(
     return None if pooled is None else (pooled.deviation, pooled.dof)
 
 
-def _decide(judgement: Judgement, ends: tuple[_Arms, ...], min_loss_percent: float) -> Judgement:
-    """Decide by the arms of a case, or by those of both ends of a ratio."""
-    case, *over = ends
-    ratio = case.ratio
-    for end in over:
-        ratio /= end.ratio
-    loss = _better(judgement).loss(ratio, 1.0)
-    least = min_loss_percent / 100
-    # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
-    confirming = max(
-        min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * least), _error(ends, _CONFIRMING_ERRORS)
-    )
-    if judgement.verdict is Verdict.REGRESSED:
-        comparison = _comparison(loss, confirming, ends)
-        if loss > confirming:
-            reason = f"confirmed by the control arm: {comparison}"
-            return replace(judgement, reason=_joined(judgement.reason, reason))
-        reason = f"not confirmed by the control arm: {_why_gone(judgement, ends)}; {comparison}"
-        return replace(
-            judgement,
-            verdict=Verdict.ENVIRONMENT_SHIFT,
-            reason=_joined(judgement.reason, reason),
-        )
-    if judgement.rule is RuleName.TOLERANCE and judgement.tolerance_percent is not None:
-        least = judgement.tolerance_percent / 100
-    # Without a first alarm the ratio alone has to reach the threshold of one: 1.645 errors would
-    # be an alarm every twentieth night.
-    needed = max(least, _error(ends, THRESHOLD_ERRORS))
-    comparison = _comparison(loss, needed, ends)
-    if judgement.verdict in {Verdict.PASS, Verdict.IMPROVED} and loss > needed:
-        reason = f"the baseline is reached, but the control arm shows a loss: {comparison}"
-        return replace(judgement, verdict=Verdict.REGRESSED, reason=reason)
-    return _with_note(judgement, f"control arm: {comparison}")
-
-
-def _error(ends: tuple[_Arms, ...], errors: float) -> float:
-    """So many standard errors of all ends together; more where the noise is that of few runs."""
-    return math.hypot(
-        *(end.error * (errors if end.dof is None else t_quantile(errors, end.dof)) for end in ends)
-    )
-
-
-def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
-    """Say whether the accepted software is worse tonight too, or the loss did not come again."""
-    case, *over = ends
-    control = case.control
-    for end in over:
-        control /= end.control
-    reference, lost = judgement.reference, judgement.loss_percent
-    if reference is None or lost is None:
-        return "tonight the accepted software is no better"
-    if 100 * _better(judgement).loss(control, reference) < lost / 2:
-        return "the loss was gone when both were run again"
-    shown = numbers.signed_percent(difference_percent(control, reference))
-    return f"tonight the accepted software is no better: {shown} from its reference"
-
-
-def _better(judgement: Judgement) -> Better:
+def _decide(judgement: Judgement, arms: _Arms, min_loss_percent: float) -> Judgement:
     if judgement.metric.better is None:
         raise AssertionError(f"{judgement.metric.name} has no direction")
-    return judgement.metric.better
-
-
-def _comparison(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:
-    what = f"{numbers.percent(100 * abs(loss))} {'worse' if loss > 0 else 'better'}"
-    pairs = min(end.pairs for end in ends)
-    described = "; ".join(end.describe() for end in ends)
-    return (
-        f"interleaved, the candidate is {what}, a loss counts from "
+    loss = judgement.metric.better.loss(arms.ratio, 1.0)
+    # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
+    least = min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * min_loss_percent / 100)
+    threshold = max(least, arms.error * arms.confirming_errors)
+    comparison = (
+        f"interleaved, the candidate is {numbers.percent(100 * abs(loss))} "
+        f"{'worse' if loss > 0 else 'better'}, a loss counts from "
         f"{numbers.percent(100 * threshold)} on, "
-        f"{numbers.counted(pairs, 'run')} each: {described}"
+        f"{numbers.counted(arms.pairs, 'run')} each: {arms.describe()}"
     )
-
-
-def _joined(first: str | None, second: str) -> str:
-    return f"{first}; {second}" if first else second
+    is_confirmed = loss > threshold
+    told = f"{'' if is_confirmed else 'not '}confirmed by the control arm: {comparison}"
+    return replace(
+        judgement,
+        verdict=judgement.verdict if is_confirmed else Verdict.ENVIRONMENT_SHIFT,
+        reason=f"{judgement.reason}; {told}" if judgement.reason else told,
+    )
 
 
 def _with_note(judgement: Judgement, note: str) -> Judgement:

@@ -148,8 +148,8 @@ class GateInput(Struct, frozen=True):
 class GateOptions(Struct, frozen=True, kw_only=True):
     """What a session does after a verdict, for all cases alike."""
 
-    control_after: frozenset[Verdict] = frozenset()
-    """Verdicts after which the control arm runs."""
+    has_control: bool = False
+    """Whether the control arm runs after a regression."""
     creates: bool = False
     """Whether a number is recorded where there is none (``--dlperf-create-baselines``)."""
     updates: bool = False
@@ -170,19 +170,19 @@ class GateResult(Struct, frozen=True, kw_only=True):
 def run_gate(
     gate_input: GateInput, options: GateOptions, run_control: Callable[[GateInput], ControlRuns]
 ) -> GateResult:
-    """Decide, let the control arm confirm the verdicts that ask for it, and accept.
+    """Decide, let the control arm confirm a regression, and accept.
 
     ``run_control`` runs the tested and the accepted software, interleaved.
     """
-    if Verdict.REGRESSED not in options.control_after:
+    if not options.has_control:
         gate_input = gate_input.without_control
     judgement, control = decide(gate_input), None
-    if judgement.verdict in options.control_after and judgement.decision is not None:
+    if options.has_control and judgement.verdict is Verdict.REGRESSED:
         control = run_control(gate_input)
         judgement = confirm(
             judgement,
             control,
-            [end.baselines.get(gate_input.base.name) for end in gate_input.ends],
+            gate_input.case.baselines.get(gate_input.base.name),
             min_loss_percent=gate_input.min_loss_percent,
             without_control=decide(gate_input.without_control),
         )

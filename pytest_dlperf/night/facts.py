@@ -75,16 +75,15 @@ def failure_of(
     head = headline(judgement, explanation, tonight, case_id=case_id)
     reason = judgement.reason or ""
     metric = judgement.metric
-    interleaved = {
-        both.candidate.case_id: both
-        for both in (result.control.interleaved if result.control else ())
-    }
+    interleaved = result.control.interleaved if result.control else None
     of_runs = metric.ratio_of or metric.name
     runs = []
     for measured in (end.measurement for end in gate_input.ends):
         runs.append(_runs(measured, measured.case_id, of_runs, told=reason))
-        for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
-            runs.append(_runs(arm, name, of_runs, told=""))
+        if interleaved is not None and interleaved.candidate.case_id == measured.case_id:
+            runs += [
+                _runs(arm, name, of_runs, told="") for name, arm in interleaved_arms(interleaved)
+            ]
     return Failure(
         head=head,
         facts=(

@@ -23,7 +23,7 @@ from pytest_dlperf.model.errors import (
     DlperfError,
     UsageError,
 )
-from pytest_dlperf.model.judgement import Companion, Companions, Verdict
+from pytest_dlperf.model.judgement import Companion, Companions
 from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
@@ -49,12 +49,6 @@ T = TypeVar("T")
 MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
 even: then what gets slower and slower in A B B A weighs on both alike."""
-
-_CONTROL_AFTER: Final = {
-    ControlArm.ALWAYS: frozenset({Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED}),
-    ControlArm.ON_REGRESSION: frozenset({Verdict.REGRESSED}),
-    ControlArm.NEVER: frozenset[Verdict](),
-}
 
 
 class Selection:
@@ -148,7 +142,7 @@ class Measuring:
             creates=settings.create_baselines,
             updates=settings.update_baselines,
             reason=settings.reason,
-            control_after=_CONTROL_AFTER[self.suite.control],
+            has_control=self.suite.control is not ControlArm.NEVER,
         )
 
     def measure(self, case: Case) -> Measurement:
@@ -292,13 +286,12 @@ class Launching(Measuring):
         control = self.suite.cluster.control
         if control is None:
             return super().control_runs(gate_input)
-        taken: list[InterleavedRuns] = []
-        problem = None
         try:
-            taken += (self._interleaved(end.measurement, control) for end in gate_input.ends)
+            taken = self._interleaved(gate_input.case.measurement, control)
         except (CannotMeasureError, BrokenError) as error:
             problem = f"the accepted software could not be run beside it: {error}"
-        return ControlRuns(interleaved=tuple(taken), problem=problem)
+            return ControlRuns(problem=problem)
+        return ControlRuns(interleaved=taken)
 
     def _take(self, case: Case) -> Measurement:
         needs = self._probes(case, self.suite.systems[case.system].needs)

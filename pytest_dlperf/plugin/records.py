@@ -95,7 +95,8 @@ class TestNotes:
             stored={**self.record.stored, **stored},
             accepted={**self.record.accepted, **{name: stored[name] for name in comparable}},
         )
-        for both in result.control.interleaved if result.control is not None else ():
+        both = result.control.interleaved if result.control is not None else None
+        if both is not None:
             interleaved = {**self.record.interleaved, both.candidate.case_id: both}
             self._note(interleaved=interleaved)
         self.judged(result.judgement)

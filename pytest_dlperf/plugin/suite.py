@@ -54,11 +54,6 @@ def load_suite(
         raise UsageError(f"{cluster.directory / 'cluster.yaml'} {message}")
     _check_metrics(settings, systems)
     _check_assignments(settings, systems, cluster)
-    if settings.control is ControlArm.ALWAYS and cluster.control is None:
-        raise UsageError(
-            f"--dlperf-control always: {cluster.directory / 'cluster.yaml'} names no accepted "
-            "software under 'control'"
-        )
     return Suite(settings=settings, systems=systems, cluster=cluster)
 
 
