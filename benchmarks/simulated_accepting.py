@@ -73,10 +73,7 @@ def extended(
         baseline = baseline_of(metric, sessions_of(gate, quiet, [LEVEL] * sessions, choose))
         for tonight in [noise] * noisy_nights + ["cv 1"] * (quiet_nights + 1):
             rule = rule_for(metric, baseline, gate.terms)
-            joins = baseline.rolling
-            runs, _ = series(
-                rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS, joined=joins
-            )
+            runs, _ = series(rule, NOISES[tonight], LEVEL, choose, at_least=ADDED_RUNS)
             taken += len(runs) * (tonight == "cv 1")
             gate_input = GateInput(metric, end(gate, runs, baseline), gate.terms)
             judgement = decide(gate_input)

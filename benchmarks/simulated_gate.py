@@ -21,9 +21,6 @@ from noise_models import LEVEL, Noise
 
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.rules import Terms, rule_for
-from pytest_dlperf.gate.scatter import (
-    is_scatter_uncertain,
-)
 from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 from pytest_dlperf.gate.verdicts import (
     GateInput,
@@ -350,27 +347,15 @@ def sessions_of(
     return [noise.session(level, sign, gate.baseline_runs, choose) for level in levels]
 
 
-def series(  # noqa: PLR0913 - a night has so many sides
-    rule: Rule,
-    noise: Noise,
-    level: float,
-    choose: random.Random,
-    *,
-    at_least: int = 1,
-    joined: Sequence[Sequence[float]] = (),
+def series(
+    rule: Rule, noise: Noise, level: float, choose: random.Random, *, at_least: int = 1
 ) -> tuple[list[float], Decision]:
-    """As many runs at this level as the rule asks for, and what it makes of them.
-
-    ``joined`` are the sessions that they are to be added to.
-    """
+    """As many runs at this level as the rule asks for, and what it makes of them."""
     runs: list[float] = []
     for run in noise.runs(level, rule.better.sign, choose):
         runs.append(run)
         decision = rule.decide(runs, is_last=False)
-        if decision is None or len(runs) < at_least:
-            continue
-        is_open = decision.verdict.passes and len(runs) < rule.at_most
-        if not (is_open and is_scatter_uncertain(runs, joined)):
+        if decision is not None and len(runs) >= at_least:
             return runs, decision
     raise AssertionError("runs have no end")
 

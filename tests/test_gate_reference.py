@@ -220,16 +220,6 @@ def test_a_session_noisier_than_the_baseline_is_not_added() -> None:
     assert why_noisier(one_stray, [one_stray] * 6) is None
 
 
-def test_few_runs_show_less_of_how_much_others_may_differ() -> None:
-    def scattered(times: float) -> list[float]:
-        return [1000.0 + times * (run - 1000.0) for run in EVEN]
-
-    known = list(EVEN)
-    assert why_noisier(scattered(1.8), [known] * 6) is not None
-    assert why_noisier(scattered(1.8), [known]) is None
-    assert why_noisier(scattered(2.2), [known]) is not None
-
-
 MEMORY = replace(TIME, name="memory", unit="GB", source=Source.LOG, tolerance_percent=2.0)
 
 

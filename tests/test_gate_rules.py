@@ -161,19 +161,6 @@ def test_a_session_that_records_takes_at_least_so_many() -> None:
     assert repeats(None, at_least=7) == (7, [7, 8, 9])
 
 
-@pytest.mark.parametrize(
-    ("scatter", "fewest"),
-    [(0.0, 6), (0.5, 7), (1.6, 9)],
-)
-def test_runs_that_are_to_join_show_whether_they_scatter_as_the_baseline(
-    scatter: float, fewest: int
-) -> None:
-    by = repeats_for({METRIC.name: baseline()}, {METRIC: Terms(tolerance_percent=5.0)}, at_least=4)
-    around = (0, 10.6, -10.6, 10.6, -10.6, 10.6, -10.6, 10.6, -10.6)
-    runs = [1000 + scatter * far for far in around]
-    assert enough(by, lambda number: sound_run(number, runs[number - 1]))[0] == fewest
-
-
 def test_over_logs_the_tolerance_takes_all_that_there_are() -> None:
     by = repeats_for({}, {METRIC: Terms(tolerance_percent=5.0)})
     assert by.at_most is None
@@ -321,23 +308,6 @@ def test_a_loss_of_the_last_printed_digit_is_rounding() -> None:
         assert judged([5.05] * 5, [4.55] * 5, sessions=sessions).verdict is Verdict.REGRESSED
     # Whole numbers may be counts.
     assert judged([20.0] * 5, [18.0] * 5).verdict is Verdict.REGRESSED
-
-
-@pytest.mark.parametrize("unit", ["GB/s", "Gb/s", "Gbit/s", "MiB/s", "Gbps", "images/s", "s"])
-def test_eight_times_a_rate_of_bits_or_bytes_is_of_the_other_unit(unit: str) -> None:
-    rate = replace(METRIC, unit=unit, source=Source.LOG)
-
-    def judged(tonight: float) -> Judgement:
-        known = accepted([12.51, 12.49, 12.5, 12.52, 12.48], metric=rate)
-        return decide(GateInput(rate, end(measured(*[tonight] * 5, metric=rate), known), USUAL))
-
-    is_rate = unit not in ("images/s", "s")
-    more, less = judged(101.3), judged(1.56)
-    assert more.verdict is (Verdict.INCONCLUSIVE if is_rate else Verdict.IMPROVED)
-    assert less.verdict is Verdict.REGRESSED
-    assert any("an eighth of what is accepted" in note for note in less.notes) == is_rate
-    assert judged(112.5).verdict is Verdict.IMPROVED
-    assert judged(87.5).verdict is Verdict.IMPROVED
 
 
 def test_numbers_that_differ_by_rounding_are_accepted_and_added() -> None:

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.reference import Reference, counted_sessions
-from pytest_dlperf.gate.scatter import is_scatter_uncertain
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     MIN_BASELINE_RUNS,
@@ -112,15 +111,10 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 @final
 class RepeatsByRule(Struct, frozen=True):
-    """As many runs as the rules of all metrics need, by name, and ``at_least`` so many.
-
-    ``joined`` are the accepted sessions, by metric, that tonight's runs may be added to: these are
-    enough to tell whether they are too noisy.
-    """
+    """As many runs as the rules of all metrics need, by name, and ``at_least`` so many."""
 
     rules: Mapping[str, Rule]
     at_least: int = 1
-    joined: Mapping[str, Sequence[Sequence[float]]] = {}
 
     @property
     def at_most(self) -> int:
@@ -142,12 +136,7 @@ class RepeatsByRule(Struct, frozen=True):
             # A missing or unusable number is invalid, however many runs follow.
             if len(values) < len(whole) or min(values) <= 0:
                 continue
-            decision = rule.decide(values, is_last=False)
-            if decision is None:
-                return False
-            sessions = self.joined.get(name, ())
-            is_open = decision.verdict.passes and len(values) < rule.at_most
-            if is_open and is_scatter_uncertain(values, sessions):
+            if rule.decide(values, is_last=False) is None:
                 return False
         return True
 
@@ -199,11 +188,9 @@ def repeats_for(
 
     A number that the user fixed stands. ``terms_by_metric`` has the judged metrics; those that a
     ratio is taken of are among them. A metric without baseline takes the system's usual runs.
-    ``at_least`` is the number that a session needs that records baselines, and as many more as tell
-    whether its runs are too noisy for that.
+    ``at_least`` is the number that a session needs that records baselines.
     """
     rules: dict[str, Rule] = {}
-    joined: dict[str, Sequence[Sequence[float]]] = {}
     fewest: int | None = at_least or 1
     for metric, terms in terms_by_metric.items():
         if terms.repeats is not None:
@@ -216,14 +203,12 @@ def repeats_for(
             rule = rule_for(metric, baseline, terms)
         if rule is not None and rule.may_be_fewer:
             rules[metric.name] = rule
-            if at_least is not None and baseline is not None:
-                joined[metric.name] = baseline.rolling
         elif fewest is not None:
             usual = terms.default_repeats
             fewest = None if usual is None else max(fewest, usual)
     if not rules or fewest is None:
         return FixedRepeats(fewest)
-    return RepeatsByRule(rules, fewest, joined)
+    return RepeatsByRule(rules, fewest)
 
 
 def why_unusable(baseline: Baseline) -> str | None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -19,15 +18,12 @@ from pytest_dlperf.gate.noise import (
     t_quantile,
 )
 from pytest_dlperf.gate.reference import counted_sessions, groups_of_few
-from pytest_dlperf.gate.sequential import LAST_LOOK
 from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Source
 from pytest_dlperf.model.statistics import (
-    MIN_RUNS_FOR_NOISE,
     difference_percent,
-    last_digit,
     mean,
     median,
     sample_standard_deviation,
@@ -49,31 +45,11 @@ _SURE_DEVIATIONS: Final = 2.576
 _MIN_TOLERANCE_ERRORS: Final = 2.326
 """Normal deviations that one night in 100 exceeds."""
 
-_MAX_SCATTER: Final = 1.5
-_MAX_SCATTER_OF_NINE: Final = 1.4
-_MAX_SCATTER_OF_FEW: Final = 2.0
-"""The scatter of a session over that of the baseline: of many runs, and of fewer than 20.
-
-Nine runs of a session show theirs well enough for a smaller bound. With a smaller one for few, a
-baseline whose first runs agree by chance would take no other.
-"""
+_MAX_SCATTER: Final = 1.6
+"""The scatter of a session over that of the baseline, at most."""
 
 _UNLIKELY_GAIN: Final = 10.0
 """From so many times the accepted number on, a unit has changed rather than the software."""
-
-_BITS: Final = re.compile(r"[kKMGTP]?i?(?:[bB]|[bB]its?|[bB]ytes?)(?:/s(?:ec)?|ps)")
-_BITS_OF_BYTE: Final = 8
-_NEAR_BITS: Final = 0.03
-"""Of a rate in bits or bytes, a number so near to 8 times the accepted one, or an eighth of it, is
-of the other unit."""
-
-_NOISY: Final = 3.0
-"""The scatter over that of the baseline which a session is told from."""
-
-_MIN_EVIDENCE_OF_QUIET: Final = 5.4
-_MIN_EVIDENCE_OF_NOISE: Final = 2.3
-"""Logarithms of the likelihood ratio, from which on no further run is needed (Wald): one noisy
-session in 200 passes for a quiet one, one quiet session in ten for a noisy one."""
 
 
 def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
@@ -124,18 +100,14 @@ def plausible(decision: Decision, measured: float, baseline: Baseline, metric: M
 
     A loss stands, whatever it is of.
     """
-    accepted, amount = baseline.accepted, numbers.quantity(measured, metric.unit)
-    asked = "has the program begun to print another unit?"
-    if decision.verdict is Verdict.REGRESSED and _are_bits(accepted, measured, metric):
-        note = f"{amount} is an eighth of what is accepted: {asked}"
-        return replace(decision, notes=(*decision.notes, note))
+    accepted = baseline.accepted
     is_gain = decision.verdict is Verdict.IMPROVED and metric.tolerance_at_least is None
     if not is_gain or not is_unlikely_gain(measured, accepted, metric):
         return decision
     times = max(measured / accepted, accepted / measured)
     reason = (
-        f"{amount} is {times:.4g} times as good as accepted: {asked} --dlperf-update-baselines "
-        "accepts a real gain"
+        f"{numbers.quantity(measured, metric.unit)} is {times:.4g} times as good as accepted: has "
+        "the program begun to print another unit? --dlperf-update-baselines accepts a real gain"
     )
     return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
@@ -144,13 +116,7 @@ def is_unlikely_gain(measured: float, accepted: float, metric: Metric) -> bool:
     """Whether a number is so much better than the accepted one that units differ, more likely."""
     is_higher = metric.better is Better.HIGHER
     low, high = (accepted, measured) if is_higher else (measured, accepted)
-    return 0 < low * _UNLIKELY_GAIN <= high or _are_bits(measured, accepted, metric)
-
-
-def _are_bits(high: float, low: float, metric: Metric) -> bool:
-    """Whether a rate is 8 times another one, as bits are of bytes."""
-    is_near = abs(high - _BITS_OF_BYTE * low) <= _NEAR_BITS * high
-    return is_near and _BITS.fullmatch(metric.unit) is not None
+    return 0 < low * _UNLIKELY_GAIN <= high
 
 
 def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:
@@ -190,43 +156,17 @@ def why_noisier(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> s
 
     Outliers count here: a noisy session makes the baseline blind.
     """
-    usual = _usual_scatter(sessions, runs)
-    if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
+    if not known or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
         return None
-    allowed = _MAX_SCATTER if len(runs) < LAST_LOOK else _MAX_SCATTER_OF_NINE
-    if sum(map(len, sessions)) < MIN_RUNS_FOR_NOISE:
-        allowed = _MAX_SCATTER_OF_FEW
+    usual = max(median(known), noise([run for session in sessions for run in session]))
     own = _scatter(runs)
-    if own <= allowed * usual:
+    if own <= _MAX_SCATTER * usual:
         return None
     return (
         f"its runs differ by {numbers.variation(own)}, those of the baseline by "
         f"{numbers.variation(usual)}"
     )
-
-
-def is_scatter_uncertain(runs: Sequence[float], sessions: Sequence[Sequence[float]]) -> bool:
-    """Whether more runs would tell if a session is too noisy to join a baseline.
-
-    A sequential test of the baseline's scatter against three times that: nine runs are the last.
-    """
-    usual = _usual_scatter(sessions, runs)
-    if usual is None or len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
-        return False
-    dof = len(runs) - 1
-    squares = dof * (_scatter(runs) / usual) ** 2
-    evidence = squares / 2 * (1 - _NOISY**-2) - dof * math.log(_NOISY)
-    return -_MIN_EVIDENCE_OF_QUIET < evidence < _MIN_EVIDENCE_OF_NOISE
-
-
-def _usual_scatter(sessions: Sequence[Sequence[float]], runs: Sequence[float]) -> float | None:
-    """Return the scatter of sessions: half a printed digit at least, by which rounding differs."""
-    known = [_scatter(session) for session in counted_sessions(sessions) if len(session) > 1]
-    if not known:
-        return None
-    every = [run for session in sessions for run in session]
-    rounding = last_digit([*every, *runs]) / 2 / mean(runs)
-    return max(median(known), noise(every), rounding)
 
 
 def _scatter(runs: Sequence[float]) -> float:
