@@ -61,30 +61,6 @@ def test_a_night_in_one_of_two_modes_is_no_loss_and_the_modes_are_told() -> None
     assert any(note.startswith(told) for note in lost.notes)
 
 
-QUIET = [list(TIGHT)] * 6
-WORSE = [run * 0.983 for run in TIGHT]
-
-
-@pytest.mark.parametrize(
-    ("sessions", "tonight", "is_told"),
-    [
-        (QUIET, [1000.0, 974.0, 1001.0, 974.5], True),
-        (QUIET, [1000.0, 974.0, 1001.0], False),
-        ([[*TIGHT, 974.0], [*TIGHT, 1000.0]] * 2, [1000.0, 974.0, 1001.0], True),
-        (MIXED, [1000.0, 974.0, 1001.0, 974.5], False),
-        ([list(EVEN)] * 6, [992.0, 991.0, 1008.0, 1009.0], False),
-        (QUIET, WORSE, True),
-        ([*QUIET[:5], WORSE], WORSE, False),
-    ],
-)
-def test_groups_are_told_in_the_night_that_shows_them_first(
-    sessions: list[list[float]], tonight: list[float], *, is_told: bool
-) -> None:
-    judgement = judged(sessions, tonight)
-    assert judgement.verdict is Verdict.PASS
-    assert any("in two groups" in note for note in judgement.notes) is is_told
-
-
 def test_groups_are_told_when_a_number_is_accepted() -> None:
     def notes(*runs: float) -> tuple[str, ...]:
         gate_input = GateInput(METRIC, end(measured(*runs)), Terms(tolerance_percent=5.0))

@@ -21,7 +21,6 @@ from pytest_dlperf.gate.verdicts import (
     MeasuredCase,
     accept,
     decide,
-    why_not_added,
 )
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
@@ -287,49 +286,6 @@ def test_a_loss_below_an_amount_passes_however_many_percent_it_is() -> None:
     assert judged(100.0, 119.0).verdict is Verdict.PASS
     assert judged(100.0, 121.0).verdict is Verdict.REGRESSED
     assert judged(100.0, 119.0).notes == ()
-
-
-def test_a_loss_of_the_last_printed_digit_is_rounding() -> None:
-    bandwidth = replace(METRIC, unit="GB/s", source=Source.LOG)
-
-    def judged(known: list[float], tonight: list[float], *, sessions: int = 1) -> Judgement:
-        case = end(
-            measured(*tonight, metric=bandwidth), accepted(*[known] * sessions, metric=bandwidth)
-        )
-        return decide(GateInput(bandwidth, case, replace(USUAL, members=62)))
-
-    for sessions in (1, 6):
-        passed = judged([0.05] * 5, [0.04] * 5, sessions=sessions)
-        assert passed.verdict is Verdict.PASS
-        assert "a loss of up to 0.01 GB/s passes" in passed.notes
-        assert judged([0.05] * 5, [0.04, 0.05, 0.04, 0.04, 0.03]).verdict is Verdict.PASS
-        assert judged([0.05] * 5, [0.03] * 5, sessions=sessions).verdict is Verdict.REGRESSED
-        # Numbers of as many digits are known better where they are larger.
-        assert judged([5.05] * 5, [4.55] * 5, sessions=sessions).verdict is Verdict.REGRESSED
-    # Whole numbers may be counts.
-    assert judged([20.0] * 5, [18.0] * 5).verdict is Verdict.REGRESSED
-
-
-def test_numbers_that_differ_by_rounding_are_accepted_and_added() -> None:
-    bandwidth = replace(METRIC, unit="GB/s", source=Source.LOG)
-    runs = measured(0.04, 0.03, 0.04, 0.04, 0.03, metric=bandwidth)
-    first = GateInput(bandwidth, end(runs), USUAL)
-    options = GateOptions(creates=True)
-    assert accept(decide(first), first, options, reference=None).recorded
-    later = GateInput(bandwidth, end(runs, accepted([0.04] * 5, metric=bandwidth)), USUAL)
-    assert why_not_added(decide(later), later) is None
-
-
-@pytest.mark.parametrize(
-    ("before", "tonight", "passes"), [(2.0, 1.9, True), (0.2, 0.1, False), (0.123, 0.12, False)]
-)
-def test_rounding_excuses_no_loss_of_a_number_with_hardly_a_digit(
-    before: float, tonight: float, *, passes: bool
-) -> None:
-    bandwidth = replace(METRIC, unit="GB/s", source=Source.LOG)
-    runs = end(measured(*[tonight] * 5, metric=bandwidth), accepted([before] * 5, metric=bandwidth))
-    decided = decide(GateInput(bandwidth, runs, replace(USUAL, tolerance_percent=1.0)))
-    assert (decided.verdict is Verdict.REGRESSED) is not passes
 
 
 def test_runs_that_do_not_differ_are_accepted_by_a_narrow_tolerance() -> None:

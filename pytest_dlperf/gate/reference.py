@@ -296,22 +296,6 @@ def groups_of_few(runs: Sequence[float]) -> Groups | None:
     return groups if groups.high[0] - groups.low[-1] > _MIN_GAP_OF_FEW_IN_RANGES * widest else None
 
 
-def note_of_new_groups(sessions: Sequence[Session], tonight: Session, better: Better) -> str | None:
-    """Tell that runs, or nights, lie in two groups now, if the accepted sessions do not show it."""
-    known = [run for session in sessions for run in session]
-    if not known or Groups.of_runs(known) is not None:
-        return None
-    gap = max(_MIN_GAP, _MIN_GAP_IN_ERRORS * math.sqrt(2) * noise(known))
-    for runs in (tonight, [*known, *tonight]):
-        groups = Groups.of_runs(runs, min_gap=gap)
-        if groups is not None and min(tonight) <= groups.low[-1] < max(tonight):
-            return groups.note("runs")
-    if Reference.of(sessions, better).other is not None:
-        return None
-    with_tonight = Reference.of([*sessions, tonight], better)
-    return with_tonight.notes[0] if with_tonight.other is not None else None
-
-
 def counted_sessions(sessions: Sequence[Session]) -> Sequence[Session]:
     """Return the sessions that tonight is judged by: noisy ones only where all are noisy."""
     if not any(sessions) or not Reference.pooled(sessions).is_uncertain:

@@ -6,17 +6,13 @@ first three. Whether a failure was expected is known only when the test has ende
 
 from __future__ import annotations
 
-from datetime import datetime
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import confirm
-from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
-from pytest_dlperf.gate.reference import note_of_new_groups
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.scatter import (
     is_unlikely_gain,
@@ -30,11 +26,11 @@ from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.metric import Source
-from pytest_dlperf.model.statistics import last_digit
+from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
@@ -47,8 +43,6 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 
 _MIN_DAYS_OF_GAP: Final = 14
 """Hosts that change by 0.2 % a night at random are 0.7 % off after so many."""
-_MAX_DIGIT: Final = 0.26
-"""Part of a number above which its last digit is too coarse to tell rounding from a loss."""
 
 
 class MeasuredCase(Struct, frozen=True):
@@ -97,33 +91,14 @@ class GateInput(Struct, frozen=True):
         return self.case.baselines.get(self.metric.name)
 
     @property
-    def rounded_terms(self) -> Terms:
-        """Its terms, by which a loss of the last digit that is printed passes: that is rounding.
-
-        Of a number that has hardly a digit, no loss would be left.
-        """
-        if self.metric.source is not Source.LOG:
-            return self.terms
-        values = [*self.case.measurement.samples(self.metric.name).values]
-        level = self.measured or 0.0
-        if self.baseline is not None:
-            level = self.baseline.accepted
-            values += [level, *chain(*self.baseline.rolling)]
-        # A little more, as differences of two such numbers are no exact floats.
-        digit = last_digit(values) * (1 + 1e-9)
-        if digit > _MAX_DIGIT * abs(level):
-            return self.terms
-        return replace(self.terms, tolerance_at_least=max(self.terms.tolerance_at_least, digit))
-
-    @property
     def tolerance_percent(self) -> float:
         """The metric's tolerance in percent."""
-        return self.rounded_terms.tolerance_of(self.baseline, level=self.measured)
+        return self.terms.tolerance_of(self.baseline, level=self.measured)
 
     @property
     def min_loss_percent(self) -> float:
         """The smallest loss that counts where a control arm or the sequential rule decides."""
-        return self.rounded_terms.min_loss_of(self.metric, self.baseline)
+        return self.terms.min_loss_of(self.metric, self.baseline)
 
     @property
     def ends(self) -> tuple[MeasuredCase, ...]:
@@ -201,7 +176,7 @@ def decide(gate_input: GateInput) -> Judgement:
     direction has no baseline: sound runs pass.
     """
     metric, base, baseline = gate_input.metric, gate_input.base, gate_input.baseline
-    terms = gate_input.rounded_terms
+    terms = gate_input.terms
     for end in gate_input.ends:
         unsound = _judge_unsound_runs(end.measurement, base, metric)
         if unsound is not None:
@@ -224,15 +199,11 @@ def decide(gate_input: GateInput) -> Judgement:
             reason=problem if baseline is not None else None,
         )
     ends: tuple[str, ...] = ()
-    new = None
     if gate_input.reference is None:
         samples = gate_input.case.measurement.samples(metric.name)
         available = gate_input.case.measurement.available_runs
         rule = rule_for(metric, baseline, terms, available=available)
         decision = plausible(last_decision(rule, samples.values), measured, baseline, metric)
-        # A number that has moved says enough; of equal runs the rule tells.
-        if decision.verdict is Verdict.PASS and not is_noise_free(baseline.rolling):
-            new = note_of_new_groups(baseline.rolling, samples.values, metric.better)
     else:
         decision, ends = _decide_ratio(gate_input, gate_input.reference, measured, baseline)
     is_green = decision.verdict.passes
@@ -247,7 +218,6 @@ def decide(gate_input: GateInput) -> Judgement:
         standing_notes=decision.standing_notes if is_green else (),
         notes=(
             *(() if is_green else decision.standing_notes),
-            *filter(None, [new]),
             *decision.notes,
             *terms.notes(metric, baseline),
             *_notes_of_gap(decision, baseline, gate_input.now),
@@ -260,10 +230,7 @@ def _notes_of_gap(decision: Decision, baseline: Baseline, now: datetime | None) 
     """Note that hosts may have changed while nothing was accepted."""
     if decision.verdict is not Verdict.REGRESSED or now is None or baseline.last_at is None:
         return ()
-    try:
-        days = (now - datetime.fromisoformat(baseline.last_at)).days
-    except (ValueError, TypeError):  # a person may have written the date
-        return ()
+    days = (now - parse_time(baseline.last_at)).days
     if days < _MIN_DAYS_OF_GAP:
         return ()
     note = (

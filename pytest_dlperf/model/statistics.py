@@ -6,7 +6,6 @@ Only published figures are rounded with NumPy, which is imported for the first o
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -51,13 +50,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     below = ordered[int(position)]
     above = ordered[min(int(position) + 1, len(ordered) - 1)]
     return below + (above - below) * (position - int(position))
-
-
-def last_digit(values: Sequence[float]) -> float:
-    """Return what the last printed digit of numbers counts; 0 of whole ones: counts are exact."""
-    decimals = (Decimal(repr(value)).normalize().as_tuple().exponent for value in values)
-    least = min((place for place in decimals if isinstance(place, int)), default=0)
-    return 10.0**least if least < 0 else 0.0
 
 
 def mad_deviation(values: Sequence[float]) -> float:
