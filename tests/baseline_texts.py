@@ -87,7 +87,6 @@ entries:
             runs: [2621.0,
                    2631.0]
         tolerance_percent: 3
-      recorded: 2026-10-01
     # after it
     4n8g:
         throughput: 9348.17

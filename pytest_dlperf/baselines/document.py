@@ -23,7 +23,7 @@ from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import LaunchFacts
-from pytest_dlperf.model.metric import ENTRY_KEYS, MEMBER, SHARED
+from pytest_dlperf.model.metric import MEMBER, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,8 +46,6 @@ _METRIC_KEYS: Final = (
 """The keys of a metric, in the order in which new ones are written.
 
 An entry has its metrics, in the order of their declaration, then the keys that all of them share.
-The last key never changes: it separates a change of this entry from a new entry behind it, so that
-git merges branches with one each.
 """
 
 _BLOCKS: Final = ("acceptance", "launch", "sessions")
@@ -153,7 +151,7 @@ class Document:
         known = list(self._root["metrics"] or ())
         members = [name for name in dict.fromkeys(names) if MEMBER in name]
         ordered = sorted(members, key=lambda name: known.index(name.partition(MEMBER)[0]))
-        return (*known, *ordered, *ENTRY_KEYS)
+        return (*known, *ordered, *SHARED)
 
     @staticmethod
     def _filled(mapping: Any, name: str) -> Any:
@@ -167,8 +165,7 @@ class Document:
 def entry_of(baselines: Mapping[str, Baseline], machine: Mapping[str, str], before: Entry) -> Entry:
     """Make the values of an entry, ``None`` where there is none, without those that people write.
 
-    The value that most metrics share moves to the entry; of two as frequent, the one from
-    ``before`` stays there.
+    What ``before`` says for all metrics stays as long as one of them has it.
     """
     metrics: dict[str, dict[str, Any]] = {
         name: {
@@ -187,9 +184,9 @@ def entry_of(baselines: Mapping[str, Baseline], machine: Mapping[str, str], befo
     shared: dict[str, Any] = {}
     for key in SHARED:
         given = [values[key] for values in metrics.values()]
-        old = [one for one in [before.shared.get(key)] if one in given]
+        old = before.shared.get(key)
         # A metric cannot unset a value of its entry.
-        shared[key] = None if None in given else max(old + given, key=given.count)
+        shared[key] = None if None in given else old if old in given else given[0]
         for values in metrics.values():
             values[key] = None if values[key] == shared[key] else values[key]
     return Entry(metrics, shared)

@@ -30,7 +30,7 @@ from pytest_dlperf.model.case import (
     Topology,
 )
 from pytest_dlperf.model.measurement import LaunchFacts
-from pytest_dlperf.model.metric import ENTRY_KEYS, MEMBER, SHARED, Better
+from pytest_dlperf.model.metric import MEMBER, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
 
@@ -141,7 +141,7 @@ def _read(root: YamlValue, system: str) -> Contents | None:
         for name in (one for one in entry.metrics if defined_as(one) not in known):
             root.at(f"entries.{variant}.{topology}.{name}").fault(
                 f"{name!r} is not a metric of 'metrics' ({', '.join(known) or 'which is empty'}), "
-                f"nor one of {', '.join(ENTRY_KEYS)}{nearest(name, [*known, *ENTRY_KEYS])}"
+                f"nor one of {', '.join(SHARED)}{nearest(name, [*known, *SHARED])}"
             )
     return Contents(estimator=head["estimator"], metrics=known, entries=entries)
 
@@ -167,7 +167,7 @@ def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
 
 
 def _entry(values: dict[str, Any], place: YamlValue) -> Entry | None:
-    metrics = {name: value for name, value in values.items() if name not in ENTRY_KEYS}
+    metrics = {name: value for name, value in values.items() if name not in SHARED}
     if not metrics:
         place.fault("the entry has no metric: name one, or delete the entry")
         return None
@@ -277,12 +277,6 @@ _METRIC: Final = ByKind(
 _ENTRY: Final = Record(
     dict[str, Any],
     *_SHARED_KEYS,
-    Key(
-        "recorded",
-        Scalar(),
-        "When the case got its first number. Recording writes it as the last line and never "
-        "changes it, so that branches which change neighbouring cases merge.",
-    ),
     allowed="a mapping of metrics to numbers",
     others=_METRIC,
 ).placed(_entry)
@@ -301,7 +295,7 @@ BASELINES: Final = Record(
         MapOf(
             _DEFINITION,
             "a mapping of metrics",
-            names=rf"(?!(?:{'|'.join(ENTRY_KEYS)})$){NAME_PATTERN}",
+            names=rf"(?!(?:{'|'.join(SHARED)})$){NAME_PATTERN}",
             refused="is not a metric's name",
             may_be_empty=True,
         ),

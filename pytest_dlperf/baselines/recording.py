@@ -126,7 +126,7 @@ def record(
             wanted.setdefault(change.key, {})[change.metric.name] = now
             done.append(change)
         if done:
-            file.write(wanted, recorded=done[0].at[:10])
+            file.write(wanted)
     return RecordOutcome(done=tuple(done), refused=tuple(refused))
 
 
@@ -165,11 +165,10 @@ class BaselineFile:
             "delete the metric from the file to record it anew"
         )
 
-    def write(self, wanted: Baselines, *, recorded: str) -> None:
+    def write(self, wanted: Baselines) -> None:
         """Write the wanted baselines; unchanged lines keep their bytes.
 
-        ``recorded`` is the day of new entries. The text is read back first; after any error the
-        old file stands.
+        The text is read back first; after any error the old file stands.
         """
         try:
             document = Document(self._text)
@@ -185,7 +184,7 @@ class BaselineFile:
                     document.define(name, definition)
             for key, now in wanted.items():
                 if now != self.standing.get(key):
-                    self._change(document, key, now, recorded)
+                    self._change(document, key, now)
             text = document.text()
         except LayoutError as error:
             raise self._cannot_be_changed(str(error)) from error
@@ -199,15 +198,12 @@ class BaselineFile:
             write_whole(folder / CLUSTER_FILE, _new_cluster_file(self._cluster))
         write_whole(self.file, text)
 
-    def _change(
-        self, document: Document, key: CaseKey, now: Mapping[str, Baseline], recorded: str
-    ) -> None:
+    def _change(self, document: Document, key: CaseKey, now: Mapping[str, Baseline]) -> None:
         before = self._contents.entries.get(key, Entry({}, {}))
         after = entry_of(now, self._cluster.machine, before)
         for name, values in after.metrics.items():
             document.set(key, changed_values(before.metrics.get(name, {}), values), metric=name)
-        shared = changed_values(before.shared, after.shared)
-        document.set(key, shared if before.metrics else {**shared, "recorded": recorded})
+        document.set(key, changed_values(before.shared, after.shared))
 
     def _read_back(self, text: str, wanted: Baselines) -> None:
         try:

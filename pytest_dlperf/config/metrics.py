@@ -25,10 +25,10 @@ from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
-    ENTRY_KEYS,
     FIRST_STEP_TIME,
     MFU,
     PER_DEVICE,
+    SHARED,
     SPEEDUP,
     STEP_TIMES,
     THROUGHPUT,
@@ -256,7 +256,7 @@ def _check_entry(name: str, entry: dict[str, Any]) -> None:
             f"{name!r} is an axis by which cases are selected; give the metric another name, such "
             f"as 'measured_{name}'"
         )
-    if name in ENTRY_KEYS:
+    if name in SHARED:
         raise ValueError(
             f"{name!r} is a word of the baselines' files; give the metric another name, such as "
             f"'measured_{name}'"

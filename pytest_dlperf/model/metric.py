@@ -153,9 +153,8 @@ MEMBER: Final = "/"
 """Stands between the name of a family and that of a member: ``busbw/1048576``."""
 
 SHARED: Final = ("acceptance", "machine")
-"""What a file of baselines says once for all metrics of a case that do not say it themselves."""
-ENTRY_KEYS: Final = (*SHARED, "recorded")
-"""What it says beside a case's metrics: none of them can have such a name."""
+"""What a file of baselines says once for all metrics of a case that do not say it themselves. None
+of them can have such a name."""
 
 THROUGHPUT: Final = "throughput"
 SPEEDUP: Final = "speedup"
