@@ -54,16 +54,12 @@ def test_an_end_without_runs_is_refused() -> None:
         ends_of(GOOD, [], Better.HIGHER)
 
 
-def test_a_faint_loss_is_told_with_its_cost() -> None:
+def test_a_faint_loss_costs_more_runs() -> None:
     clear = Hunt(weights=(1.0,) * 16, loss=0.03, noise=0.01)
     faint = replace(clear, loss=0.01)
-    assert (clear.is_faint, faint.is_faint) == (False, True)
     cheap, dear = forecast(clear, trials=20), forecast(faint, trials=20)
     assert cheap.runs < 10
     assert dear.runs > 3 * cheap.runs
-    allowed = forecast(faint, most_runs=15, trials=20)
-    assert allowed.runs <= 15
-    assert allowed.certainty < 0.9
 
 
 def test_a_sitting_that_may_differ_costs_more_than_that_of_the_ends() -> None:

@@ -144,9 +144,6 @@ def add_hunting(parser: ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the plan and the runs to expect; run nothing"
     )
     parser.add_argument(
-        "--yes", action="store_true", help="begin also what costs many runs, without asking"
-    )
-    parser.add_argument(
         "--markdown", type=file_argument, metavar="FILE", help="write the answer as Markdown"
     )
 
@@ -292,7 +289,6 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
                 seconds=None if options.minutes is None else 60 * options.minutes,
             ),
             tell=lambda progress: _show(progress, question, style),
-            agree=lambda text: _agreed(text, options, style),
         ).answer()
     finally:
         journal.release()
@@ -301,16 +297,6 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
 def _show(progress: Progress, question: Question, style: Style) -> None:
     style.show(words.progress_lines(progress, question, now=datetime.now().astimezone()))
     sys.stdout.flush()  # a CI's log is read along
-
-
-def _agreed(text: str, options: Namespace, style: Style) -> bool:
-    if not options.yes and not sys.stdin.isatty():
-        return False
-    style.show([text])
-    if options.yes:
-        return True
-    style.show(["begin? [y/N]"])
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def tell(answers: Sequence[Answer], options: Namespace, hunted: HuntedCase, style: Style) -> None:

@@ -24,7 +24,7 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
 from pytest_dlperf.culprit.axes import Candidate, Commits, PackageSource
 from pytest_dlperf.culprit.checkouts import Checkout
-from pytest_dlperf.culprit.differences import PuttingBack, Suspect, came_with, suspects_of
+from pytest_dlperf.culprit.differences import PuttingBack, Suspect, suspects_of
 from pytest_dlperf.culprit.hunt import (
     MAX_DIFFERENCES,
     Ends,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.culprit.hunting import Answer
     from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.model.results import Origin
 
 _USUAL_NOISE: Final = 0.01
 _USUAL_DOF: Final = 2
@@ -118,10 +117,10 @@ class Nights:
             if good is None:
                 raise NotFoundError(f"{case}: the history has no good night before the last one")
             self.good = good
-            self.origins: tuple[Origin, Origin]
-            self.prints: tuple[Fingerprint | None, Fingerprint | None]
-            ids = (good.measurement_id, self.tonight.measurement_id)
-            self.origins, self.prints = zip(*(origin_of(history, one) for one in ids), strict=True)
+            self.prints: tuple[Fingerprint | None, Fingerprint | None] = (
+                origin_of(history, good.measurement_id)[1],
+                origin_of(history, self.tonight.measurement_id)[1],
+            )
 
 
 def run(options: Namespace) -> int:
@@ -245,7 +244,7 @@ def _question(
         metric=metric,
         kind="difference",
         good=Candidate(name=f"the night of {good.started[:10]}"),
-        candidates=tuple(_candidate(group, nights) for group in groups),
+        candidates=tuple(_candidate(group) for group in groups),
         weights=weights,
         setup=setup,
         sessions=hunted.sessions,
@@ -255,24 +254,14 @@ def _question(
     )
 
 
-def _candidate(group: Sequence[Suspect], nights: Nights) -> Candidate:
-    """Name a group; of a single one, with the commit that is or brought it."""
+def _candidate(group: Sequence[Suspect]) -> Candidate:
+    """Name a group; of a single commit, tell whose it is."""
     if len(group) == 1 and group[0].root is not None:
         checkout = Checkout(Path(group[0].root))
         last = checkout.commit(group[0].tonight)
-        if last.parents[:1] != (group[0].then,):
-            return Candidate(name=_name(group))
-        return Candidate(name=_name(group), title=last.title, author=last.author, at=last.at)
-    commits = [origin.commit for origin in nights.origins]
-    came = came_with(Path.cwd(), commits[0], commits[1], group[0]) if len(group) == 1 else None
-    if came is None:
-        return Candidate(name=_name(group))
-    return Candidate(
-        name=_name(group),
-        title=f"by commit {came.short} of the suite, {came.title}",
-        author=came.author,
-        at=came.at,
-    )
+        if last.parents[:1] == (group[0].then,):
+            return Candidate(name=_name(group), title=last.title, author=last.author, at=last.at)
+    return Candidate(name=_name(group))
 
 
 def _nights_line(hunted: HuntedCase, nights: Nights) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.culprit.axes import PackageSource
-    from pytest_dlperf.culprit.checkouts import Commit, Workshop
+    from pytest_dlperf.culprit.checkouts import Workshop
     from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 
 _IMAGE: Final = "container.image"
@@ -200,22 +200,4 @@ class PuttingBack:
             self.setup([suspect], [True])
         except BuildError as error:
             return str(error)
-        return None
-
-
-def came_with(
-    suite: Path, good: str | None, tonight: str | None, suspect: Suspect
-) -> Commit | None:
-    """Find the commit of the suite that brought an argument or value; ``None`` where none did."""
-    words = (suspect.tonight or suspect.then).split()
-    if good is None or tonight is None or suspect.root is not None or not words:
-        return None
-    if _MASKED in words[0]:
-        words = [suspect.name]
-    ends = "..".join(one.partition("+")[0] for one in (good, tonight))
-    try:
-        checkout = Checkout(suite)
-        name = checkout.git("log", "-1", "--format=%H", f"-S{words[0]}", ends, "--", ".")
-        return checkout.commit(name) if name else None
-    except UsageError:
         return None

@@ -20,8 +20,6 @@ GOOD_END: Final = 0
 """The setting that has none of the candidates."""
 MAX_DIFFERENCES: Final = 8
 """More cannot be tried apart: settings double with each."""
-_MIN_CLEAR: Final = 1.5
-"""A loss of fewer deviations between runs is faint."""
 _MIN_ERRORS: Final = 3.0
 """A loss of fewer standard errors is not taken for one."""
 _MIN_NOISE: Final = 1 / 15
@@ -82,11 +80,6 @@ class Hunt(Struct, frozen=True, kw_only=True):
         """The setting that has all candidates."""
         count = len(self.weights)
         return count if self.shape is Shape.ORDERED else (1 << count) - 1
-
-    @property
-    def is_faint(self) -> bool:
-        """Whether runs differ by so much of the loss that the hunt may not be worth its cost."""
-        return self.loss < _MIN_CLEAR * self.noise
 
     def settings_with(self, candidate: int) -> range | tuple[int, ...]:
         """Settings that a candidate is part of."""

@@ -13,7 +13,6 @@ from pytest_dlperf.culprit.axes import Candidate  # noqa: TC001 - msgspec reads 
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.hunt import (
     Finding,
-    Hunt,
     Observation,
     Outcome,
     Posterior,
@@ -24,10 +23,10 @@ from pytest_dlperf.culprit.hunt import (
     worse_by,
 )
 from pytest_dlperf.culprit.journal import Entry, Journal, KnownEnds, TrialEntry
-from pytest_dlperf.culprit.search import Search, forecast
+from pytest_dlperf.culprit.search import Search
 from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial, Trials
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import median
 
@@ -39,8 +38,6 @@ MAX_END_RUNS: Final = 8
 _MAX_LEANING_RUNS: Final = 20
 _LEANING: Final = 1.5
 """Ends whose difference is more standard errors are measured more often before it is given up."""
-_TRIALS: Final = 10
-"""Hunts that a forecast plays."""
 
 
 class NotFoundError(DlperfError):
@@ -65,7 +62,6 @@ class Progress(Struct, frozen=True, kw_only=True):
     runs_left: float | None
     """To expect; ``None`` while the ends are measured."""
     seconds_a_run: float
-    posterior: Posterior | None
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -146,9 +142,9 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Hunting:
-    """One hunt; ``tell`` gets each run, ``agree`` is asked before what costs much."""
+    """One hunt; ``tell`` gets each run."""
 
-    def __init__(  # noqa: PLR0913 - all that a hunt has, most of it by name
+    def __init__(
         self,
         question: Question,
         journal: Journal,
@@ -156,11 +152,10 @@ class Hunting:
         budget: Budget,
         *,
         tell: Callable[[Progress], None],
-        agree: Callable[[str], bool],
     ) -> None:
         """Go on from what the journal has."""
         self._question, self._journal, self._trials = question, journal, trials
-        self._budget, self._tell, self._agree = budget, tell, agree
+        self._budget, self._tell = budget, tell
         self._hosts = question.hosts or journal.hosts
         self._sitting = journal.sitting
         self._begun = len(journal.trials)
@@ -174,13 +169,11 @@ class Hunting:
 
         Raises:
             NotFoundError: The ends do not differ as they should, or cannot be measured.
-            UsageError: The budget is too small for the certainty that was asked for.
             AbortedError: It cannot go on now.
         """
         ends = self._journal.ends or self._question.known or self._measured_ends()
         if self._journal.ends is None:
             self._journal.add(Entry(ends=ends))
-        self._check_cost(ends.hunt)
         self._ends = ends
         search = self._search(ends)
         while (setting := search.next_query(self._sitting)) is not None and not self._is_spent():
@@ -284,7 +277,6 @@ class Hunting:
                 runs=len(done),
                 runs_left=search.finding().runs_left if search else None,
                 seconds_a_run=median([one.seconds for one in done]) if done else 0.0,
-                posterior=search.posterior() if search else None,
             )
         )
         return entry
@@ -354,32 +346,6 @@ class Hunting:
             f"{question.named(self._bad_end)} has {told(bad)}. Either GOOD is not good or BAD is "
             "not bad any more; nothing was hunted. The same command measures both anew"
         )
-
-    def _check_cost(self, hunt: Hunt) -> None:
-        """Say beforehand what is dear, and refuse what the budget cannot reach."""
-        if any(not one.is_end for one in self._journal.trials):
-            return  # it was agreed to before
-        expected = forecast(hunt, trials=_TRIALS)
-        spent = len(self._now)
-        asked = f"{100 * (1 - hunt.error):g} %"
-        if self._budget.runs is not None and expected.runs + spent > self._budget.runs:
-            left = max(0, self._budget.runs - spent)
-            could = forecast(hunt, most_runs=left, trials=_TRIALS).certainty
-            text = (
-                f"{self._budget.runs} runs are too few to be {asked} sure: it takes some "
-                f"{expected.runs + spent:.0f}{f', with {spent} of both ends' * bool(spent)}; with "
-                f"{left} more it could be {100 * could:.0f} % sure. Allow more runs, or less "
-                "certainty"
-            )
-            if not self._agree(text):
-                raise UsageError(f"{text}; --yes begins it all the same")
-        if hunt.is_faint:
-            text = (
-                f"the loss is of the size of the noise ({100 * hunt.loss:.1f} %, one run varies by "
-                f"{100 * hunt.noise:.1f} %): being {asked} sure takes some {expected.runs:.0f} runs"
-            )
-            if not self._agree(text):
-                raise NotFoundError(f"{text}; --yes begins it")
 
     # ----------------------------------------------------------------------- the end
 

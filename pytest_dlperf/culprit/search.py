@@ -51,6 +51,9 @@ _GIVEN_UP: Final = 5
 _MIN_RUNS_GIVEN_UP: Final = 100
 """A hunt is given up after so many times the runs that were expected at first, and so many."""
 
+_MAX_FORECAST_RUNS: Final = 200
+"""Runs after which a forecast plays a hunt no further."""
+
 _TAIL: Final = 3.5
 _POINTS: Final = 3
 """Outcomes are expected within so many deviations of the levels, with so many points in each."""
@@ -322,10 +325,10 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """Mean probability of their answers."""
 
 
-def forecast(hunt: Hunt, *, most_runs: int = 200, trials: int = 100) -> Forecast:
+def forecast(hunt: Hunt, *, trials: int = 100) -> Forecast:
     """Play hunts with one culprit drawn from the prior; the same answer every time.
 
-    Each takes ``most_runs`` runs at most, in one sitting: that of the ends if it is known.
+    Each is in one sitting: that of the ends if it is known.
     """
     draw = np.random.default_rng(0)
     weights = np.array(hunt.weights) / np.sum(hunt.weights)
@@ -338,7 +341,7 @@ def forecast(hunt: Hunt, *, most_runs: int = 200, trials: int = 100) -> Forecast
         loss = max(draw.normal(hunt.loss, hunt.loss_error), 0.0)
         level = draw.normal(0.0, math.hypot(hunt.level_error, spread))
         search, count = start, 0
-        while count < most_runs and (setting := search.next_query(sitting)) is not None:
+        while count < _MAX_FORECAST_RUNS and (setting := search.next_query(sitting)) is not None:
             worse = level + loss * (setting in at_fault) + draw.normal(0.0, hunt.noise)
             search = search.after(Observation(setting=setting, sitting=sitting, worse=worse))
             count += 1

@@ -14,8 +14,6 @@ from pytest_dlperf.model.statistics import median
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.culprit.axes import Candidate
-    from pytest_dlperf.culprit.hunt import Posterior
     from pytest_dlperf.culprit.hunting import Answer, Progress, Question
 
 FOUND: Final = "found: "
@@ -24,8 +22,6 @@ _TOGETHER: Final = {
     Together.BOTH: "only together",
     Together.EITHER: "each alone has all",
 }
-_BAR: Final = 20
-_MAX_BARS: Final = 8
 _MAX_SUSPECTS: Final = 3
 _NONE: Final = "none of these"
 _MIN_SHARE: Final = 0.01
@@ -34,7 +30,7 @@ _SURE: Final = 0.999
 
 
 def progress_lines(progress: Progress, question: Question, *, now: datetime) -> Iterator[str]:
-    """Say what a run has shown, and draw how probable each candidate is."""
+    """Say what a run has shown."""
     trial, unit = progress.trial, question.metric.unit
     number = f"run {progress.runs}"
     if progress.runs_left is not None:
@@ -48,26 +44,6 @@ def progress_lines(progress: Progress, question: Question, *, now: datetime) -> 
             end = now + timedelta(seconds=progress.runs_left * progress.seconds_a_run)
             when = f"; done about {end:%H:%M}"
         yield f"{number}: {name}: {quantity(trial.value, unit)}{when}"
-    if progress.posterior is not None:
-        yield from bars(progress.posterior, question.candidates)
-
-
-def bars(posterior: Posterior, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Draw a bar for each of the most probable candidates, in their own order, and for none."""
-    shares = posterior.candidates
-    ranked = sorted(range(len(shares)), key=lambda one: -shares[one])[:_MAX_BARS]
-    shown = [one for one in sorted(ranked) if shares[one] >= _MIN_SHARE]
-    rows = [(candidates[one].name, shares[one], candidates[one].title) for one in shown]
-    none = posterior.everywhere + posterior.gone
-    rows += [(_NONE, none, "")] * (none >= _MIN_SHARE)
-    width = max((len(name) for name, _, _ in rows), default=0)
-    for name, share, title in rows:
-        bar = f"{'█' * max(1, round(_BAR * share)):<{_BAR}}  {title}".rstrip()
-        yield f"  {name:<{width}} {100 * share:3.0f} % {bar}"
-    hidden = len(shares) - len(shown)
-    if hidden:
-        most = max(share for one, share in enumerate(shares) if one not in shown)
-        yield f"  {hidden} more, each {math.ceil(100 * most)} % at most"
 
 
 def suspects(answer: Answer) -> str:
