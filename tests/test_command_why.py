@@ -171,26 +171,6 @@ def test_a_program_is_told_from_its_arguments() -> None:
     assert found == ["program (python3 → evil)", "argument (--lr=1 → --lr=2)"]
 
 
-def test_nothing_is_run_that_another_user_may_have_written(repository: HuntedRepository) -> None:
-    good_night(repository)
-    assert repository.session(*SLOW) == 1
-    history = repository.folder / ".dlperf" / "history.sqlite3"
-    for place, mode in ((history, 0o666), (history.parent, 0o777)):
-        kept = place.stat().st_mode
-        place.chmod(mode)
-        code, output = why(repository, of_pytest=SLOW)
-        place.chmod(kept)
-        assert code == 2
-        assert f"--dlperf-history: {place} decides what is run as you, and may be" in output
-    work = repository.folder / ".dlperf" / "hunts"
-    work.mkdir(mode=0o777)
-    work.chmod(0o777)
-    code, output = why(repository, of_pytest=SLOW)
-    assert code == 2
-    assert "--work: .dlperf/hunts decides what is run as you" in output
-    assert not list(work.iterdir())
-
-
 @pytest.mark.ci
 def test_a_gain_is_explained_as_well(repository: HuntedRepository) -> None:
     begin(repository)
