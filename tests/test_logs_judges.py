@@ -278,16 +278,6 @@ def test_a_stamp_at_an_end_is_held_against_the_one_outside(
     assert f"it is damaged (line {line})" in str(run.reason)
 
 
-def test_a_damaged_date_of_figures_without_an_order(tmp_path: Path) -> None:
-    """In ``12/3/20`` the 3 may be a month; the dates beside it say that it is not."""
-    stamps = (datetime(2020, 12, 31, 10) + timedelta(seconds=k / 4) for k in range(1, 131))  # noqa: DTZ001
-    lines = [f"{now:%m/%d/%y %I:%M:%S.%f %p} step {k}\n" for k, now in enumerate(stamps, 1)]
-    lines[19] = lines[19].replace("12/31/20", "12/3/20")
-    record = r"(?P<timestamp>\d+/\d+/\d+ [\d:.]+ [AP]M) step (?P<step>\d+)"
-    run = make.measured(tmp_path, "".join(lines), custom_format("figures", record=record))
-    assert "it is damaged (line 20)" in str(run.reason)
-
-
 def test_a_damaged_date_at_the_end_of_the_window_of_plsc(tmp_path: Path) -> None:
     """100 batches behind batch 50, whose record is the sixth: the last is the 16th."""
     lines = make.plsc([[500.0] * 30]).splitlines(keepends=True)

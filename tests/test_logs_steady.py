@@ -156,26 +156,6 @@ def test_midnight_lies_between_steps_like_any_other_moment(tmp_path: Path, name:
     assert make.measured(tmp_path, log, name).metrics.get("throughput") == pytest.approx(256)
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        datetime(2020, 9, 15, 10, 0),  # noqa: DTZ001 - logs tell no zone
-        datetime(2020, 12, 31, 23, 59, 30),  # noqa: DTZ001
-        datetime(2020, 12, 31, 12, 0),  # noqa: DTZ001
-        datetime(2020, 2, 28, 23, 59, 30),  # noqa: DTZ001
-        datetime(2020, 2, 29, 23, 59, 30),  # noqa: DTZ001
-        datetime(2021, 2, 27, 23, 59, 30),  # noqa: DTZ001
-        datetime(2021, 1, 31, 23, 59, 30),  # noqa: DTZ001
-    ],
-)
-@pytest.mark.parametrize("stall_s", [0.0, 24 * 3600.0, 3 * 24 * 3600.0])
-def test_days_without_a_year_are_days(tmp_path: Path, start: datetime, stall_s: float) -> None:
-    times = [0.5] * 130
-    times[100] += stall_s
-    run = make.measured(tmp_path, make.tf_models_bert(times, start=start), "tf_models_bert")
-    assert run.metrics.get("throughput") == pytest.approx(128 * 100 / (50 + stall_s))
-
-
 def test_the_whole_29th_of_february_passes_within_the_window(tmp_path: Path) -> None:
     for year, month in ((2020, 2), (2021, 2), (2020, 12)):
         start = datetime(year, month, 27, 22, 0)  # noqa: DTZ001 - logs tell no zone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import date
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,27 +18,19 @@ NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
 _SECONDS_DIGITS: Final = 11
 """Seconds since 1970 have ten until the year 2286, milliseconds thirteen."""
-_HOUR: Final = 3600 * NANOSECONDS
-_DAY: Final = 24 * _HOUR
-_YEAR: Final = 366
-_CENTURY: Final = 100 * _YEAR * _DAY
-_LEAP_DAY: Final = 31 + 28
-"""Days before the 29th of February."""
-_LEAP_YEAR: Final = 2000
+_DAY: Final = 24 * 3600 * NANOSECONDS
 _NOON: Final = 12
-_ORDERS: Final = ("mdy", "dmy", "ymd")
 
 # Beyond this part of the measured time, the stamps' coarseness makes the number worthless; beyond
 # the other, it is worth a note.
 WORTHLESS_ERROR: Final = 0.05
 NOTEWORTHY_ERROR: Final = 0.005
 
-_FIGURES: Final = re.compile(rb"[0-9]+")
 _STAMP: Final = re.compile(
     rb"\s*(?:"
     rb"(?:(?P<year>[0-9]{4})[-/.](?P<month>[0-9]{1,2})[-/.](?P<day>[0-9]{1,2})[ T]+"
-    rb"|(?P<glog_month>[0-9]{2})(?P<glog_day>[0-9]{2}) +"
-    rb"|(?P<date>[0-9]{1,2}(?:[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2})|/[0-9]{1,2})),?[ T]+)?"
+    rb"|[0-9]{4} +"  # glog's month and day
+    rb"|[0-9]{1,2}(?:[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2})|/[0-9]{1,2}),?[ T]+)?"
     rb"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
     rb"(?:[.,](?P<part>[0-9]*))?(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?"
     rb" ?(?:Z|(?P<zone>[-+][0-9]{2}):?(?P<zone_minutes>[0-9]{2}))?"
@@ -52,28 +43,18 @@ class StampKind(Enum):
     """What a stamp is made of."""
 
     DATED = "date and time"
-    YEARLESS = "date without year"
-    ORDERLESS = "date in figures, in an order that only the next day shows"
     TIME_OF_DAY = "time without date"
+    """Or with one that does not begin with the year: only the time counts."""
     NUMBER = "seconds as a number"
 
 
-_ROUNDS: Final = {StampKind.TIME_OF_DAY: 1, StampKind.ORDERLESS: 1, StampKind.YEARLESS: _YEAR}
-"""Days after which stamps of a kind begin anew."""
-
-
 class Stamp(Struct, frozen=True):
-    """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share.
-
-    Without a year, days are counted as in a leap year; with a ``date`` whose order is not known,
-    such as ``11/12/26``, they are left to the clock.
-    """
+    """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share."""
 
     nanoseconds: int
     kind: StampKind
     decimals: int
     """How many digits of a second were printed."""
-    date: tuple[int, ...] = ()
 
 
 def parse(text: bytes, offset: int | None = None) -> Stamp:
@@ -84,7 +65,7 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
     match = _STAMP.fullmatch(text)
     if match is None:
         raise BrokenContractError(f"{shown(text)} is not a time stamp", offset=offset)
-    year, monthly, figures, number = match.group("year", "glog_month", "date", "number")
+    year, number = match.group("year", "number")
     if number is not None:
         if len(number) > _SECONDS_DIGITS:
             raise BrokenContractError(
@@ -99,15 +80,6 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
     if year is not None:
         kind = StampKind.DATED
         days = _days(text, offset, year, match["month"], match["day"])
-    elif monthly is not None:
-        kind = StampKind.YEARLESS
-        days = _days(text, offset, _LEAP_YEAR, monthly, match["glog_day"])
-        days -= date(_LEAP_YEAR, 1, 1).toordinal()
-    elif figures is not None:
-        numbers = tuple(map(int, _FIGURES.findall(figures)))
-        if not _days_by_order(numbers):
-            raise BrokenContractError(f"{shown(text)} is not a date", offset=offset)
-        return Stamp(_nanoseconds(seconds, part), StampKind.ORDERLESS, len(part), numbers)
     else:
         kind, days = StampKind.TIME_OF_DAY, 0
     return Stamp(_nanoseconds(days * 86400 + seconds, part), kind, len(part))
@@ -130,25 +102,11 @@ def _time_of_day(match: re.Match[bytes], text: bytes, offset: int | None) -> int
     return seconds - ahead * 60
 
 
-def _days(text: bytes, offset: int | None, year: bytes | int, month: bytes, day: bytes) -> int:
+def _days(text: bytes, offset: int | None, year: bytes, month: bytes, day: bytes) -> int:
     try:
         return date(int(year), int(month), int(day)).toordinal()
     except ValueError as error:
         raise BrokenContractError(f"{shown(text)} is not a date: {error}", offset=offset) from None
-
-
-@lru_cache(maxsize=64)
-def _days_by_order(figures: tuple[int, ...], year: int = _LEAP_YEAR) -> dict[str, int]:
-    """Count the days up to a date by each order that its figures can have."""
-    days = {}
-    for order in _ORDERS:
-        places = order if len(figures) > 2 else order.replace("y", "")  # noqa: PLR2004 - a year
-        said = dict(zip(places, figures, strict=True))
-        try:
-            days[order] = date(said.get("y", year), said["m"], said["d"]).toordinal()
-        except ValueError:
-            continue
-    return days
 
 
 def _nanoseconds(seconds: int, part: bytes) -> int:
@@ -158,14 +116,11 @@ def _nanoseconds(seconds: int, part: bytes) -> int:
 class Clock:
     """One process's stamps, given in the order of its steps.
 
-    A time without date that falls by more than half a day has passed midnight, a date without year
-    that falls by more than half a year the end of the year. Any other fall is an error, since no
-    step ends before the one before it. A year that is not printed has a 29th of February if there
-    is a stamp of that day. Dates such as ``11/12/26`` are read in the order by which the least time
-    has passed.
+    A time of day that falls by more than half a day has passed midnight. Any other fall is an
+    error, since no step ends before the one before it.
     """
 
-    __slots__ = ("_days", "_first", "_last", "_last_text", "_offset", "_orders")
+    __slots__ = ("_days", "_first", "_last", "_last_text", "_offset")
 
     def __init__(self) -> None:
         """Begin without a stamp."""
@@ -174,7 +129,6 @@ class Clock:
         self._last_text = b""
         self._offset: int | None = None
         self._days = 0
-        self._orders = frozenset(_ORDERS)
 
     def read(self, text: bytes, offset: int | None = None) -> None:
         """Take the next stamp, and its place in the log.
@@ -192,51 +146,15 @@ class Clock:
                 f"after {last.kind.value}",
                 offset=offset,
             )
-        elif stamp.date != last.date:
-            self._days += self._days_between(last, stamp, text, offset)
         elif stamp.nanoseconds < last.nanoseconds:
             fall = last.nanoseconds - stamp.nanoseconds
-            round_in = 0 if stamp.date else _ROUNDS.get(stamp.kind, 0)
-            if not round_in or fall <= round_in * _DAY // 2:
-                raise self._backwards(stamp, text, offset)
-            self._days += round_in
-            if stamp.kind is StampKind.YEARLESS and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY:
-                self._days -= 1
-        elif stamp.kind is StampKind.YEARLESS and (
-            last.nanoseconds < _LEAP_DAY * _DAY and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY
-        ):
-            self._days -= 1
-        first = self._first or stamp
-        if stamp.nanoseconds - first.nanoseconds + self._days * _DAY > _CENTURY:
-            raise BrokenContractError(
-                f"{shown(text)} is more than a hundred years behind the first stamp", offset=offset
-            )
+            if stamp.kind is not StampKind.TIME_OF_DAY or fall <= _DAY // 2:
+                raise BrokenContractError(
+                    f"time runs backwards: {shown(text)} follows {shown(self._last_text)}",
+                    offset=offset,
+                )
+            self._days += 1
         self._last, self._last_text, self._offset = stamp, text, offset
-
-    def _days_between(self, last: Stamp, stamp: Stamp, text: bytes, offset: int | None) -> int:
-        """Count the days to another date, by the order in which they are fewest."""
-        in_leap_year = {(2, 29), (29, 2)} & {last.date, stamp.date}
-        year = _LEAP_YEAR if in_leap_year else _LEAP_YEAR + 1
-        before, after = (_days_by_order(each.date, year) for each in (last, stamp))
-        passed = {order: after[order] - before[order] for order in before.keys() & after.keys()}
-        if len(stamp.date) == len(last.date) == 2:  # noqa: PLR2004 - no year
-            passed = {order: days % 365 for order, days in passed.items()}
-        passed = {o: days for o, days in passed.items() if days > 0 and o in self._orders}
-        if not passed:
-            raise self._backwards(stamp, text, offset)
-        least = min(passed.values())
-        self._orders = frozenset(order for order, days in passed.items() if days == least)
-        return least
-
-    def _backwards(self, stamp: Stamp, text: bytes, offset: int | None) -> BrokenContractError:
-        hours = [
-            each.nanoseconds % _DAY // _HOUR for each in (self._last, stamp) if each is not None
-        ]
-        hint = "; print AM and PM, or 24 hours" if hours == [_NOON, 1] else ""
-        return BrokenContractError(
-            f"time runs backwards: {shown(text)} follows {shown(self._last_text)}{hint}",
-            offset=offset,
-        )
 
     @property
     def nanoseconds(self) -> int:
@@ -293,10 +211,9 @@ def lags(texts: Sequence[tuple[bytes, int]]) -> list[int]:
     of the day after.
     """
     stamps = [parse(text, offset) for text, offset in texts]
-    round_in = _ROUNDS.get(stamps[0].kind, 0) * _DAY
     last = max(stamp.nanoseconds for stamp in stamps)
     behind = [last - stamp.nanoseconds for stamp in stamps]
-    if round_in:
-        behind = [lag - round_in if lag > round_in // 2 else lag for lag in behind]
+    if stamps[0].kind is StampKind.TIME_OF_DAY:
+        behind = [lag - _DAY if lag > _DAY // 2 else lag for lag in behind]
     least = min(behind)
     return [lag - least for lag in behind]
