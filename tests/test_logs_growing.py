@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -265,50 +264,6 @@ def test_an_empty_log_may_be_replaced(tmp_path: Path) -> None:
     growing.reading.advance()
     assert growing.reading.state is LogState.COMPLETE
     assert growing.reading.finish() == growing.measured()
-
-
-def test_a_log_that_becomes_shorter_is_broken(tmp_path: Path) -> None:
-    growing = of_format(tmp_path, "dllogger")
-    content = make.dllogger([0.5] * 9)
-    growing.grow(content)
-    growing.path.write_text(content[:100])
-    growing.reading.advance()
-    reason = f"the log was cut to 100 bytes after {len(content)} had been read"
-    assert (growing.reading.state, growing.reading.reason) == (LogState.BROKEN, reason)
-    run = growing.reading.finish()
-    assert (run.status, run.reason, run.steps) == (RunStatus.INVALID, reason, 9)
-
-
-@pytest.mark.parametrize("after", [0.5, 0.25])
-def test_a_log_that_is_cut_and_grows_again_is_broken(tmp_path: Path, after: float) -> None:
-    """Even if it is as long as before when it is looked at, or longer."""
-    growing = of_format(tmp_path, "dllogger")
-    content = make.dllogger([0.5] * 9)
-    growing.grow(content)
-    later = make.START + timedelta(minutes=1)
-    growing.path.write_text(make.dllogger([after] * (9 if after == 0.5 else 30), start=later))
-    growing.reading.advance()
-    reason = f"the log was written anew after {len(content)} bytes of it had been read"
-    assert (growing.reading.state, growing.reading.reason) == (LogState.BROKEN, reason)
-    assert growing.reading.finish().status is RunStatus.INVALID
-
-
-def test_a_log_that_is_replaced_is_broken(tmp_path: Path) -> None:
-    growing = of_format(tmp_path, "dllogger")
-    growing.grow(make.dllogger([0.5] * 9))
-    growing.path.rename(tmp_path / "old.log")
-    growing.path.write_text(make.dllogger([0.5] * 30))
-    run = growing.reading.finish()
-    assert run.reason == "another file took the log's place while it was read"
-
-
-def test_a_log_that_is_removed_is_broken(tmp_path: Path) -> None:
-    growing = of_format(tmp_path, "dllogger")
-    growing.grow(make.dllogger([0.5] * 9))
-    growing.path.unlink()
-    growing.reading.advance()
-    assert growing.reading.state is LogState.BROKEN
-    assert growing.reading.finish().reason == "the log was removed while it was read"
 
 
 def test_what_is_no_file_is_broken_at_once(tmp_path: Path) -> None:

@@ -179,29 +179,6 @@ def test_a_damaged_file_of_arrivals_breaks_no_reading(
     assert measured(log).status is RunStatus.OK
 
 
-@pytest.mark.parametrize("log_format", [SECONDS, BARE])
-def test_the_arrivals_of_a_log_whose_name_another_has_taken_count_nothing(
-    log: Path, log_format: LogFormat
-) -> None:
-    banner, one, other = "x" * 80, training(), training(2 * STEP_S)
-    replace(one, lines=[banner, *one.lines], came=[99, *one.came]).write(log)
-    writer = ArrivalsWriter(copy := log.with_name("copy.log"))
-    copy.write_bytes(log.read_bytes())
-    writer.add([(copy.stat().st_size, 10**8, 0)], banner[:64])
-    arrivals_of(copy).write_bytes(arrivals_of(log).read_bytes())
-    writer.seal()
-
-    known = Arrivals(copy)
-    known.refresh()
-    assert known.known == copy.stat().st_size
-    copy.write_text("\n".join([banner, *other.lines, ""]), encoding="utf-8")
-    run = measured(copy, log_format)
-    if log_format is BARE:
-        assert "is not of this log" in str(run.reason)
-    else:
-        assert run.status is RunStatus.OK
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_of_arrivals_is_not_read(log: Path, make: Callable[[Path], None]) -> None:
     training().write(log)

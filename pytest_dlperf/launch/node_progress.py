@@ -252,8 +252,7 @@ class NodeProgress(ABC):
         return report.alive is None
 
     def close_log(self) -> list[str]:
-        """Seal the log's arrivals; say what output is lost, and what could not be cleaned up."""
-        self._arrivals.seal()
+        """Say what output is lost, and what could not be cleaned up."""
         problems = []
         if self._lost_output is not None:
             problems.append(

@@ -2,8 +2,7 @@
 
 The supervisor of a launched run sees output first and keeps its times; ``<log>.arrivals`` beside
 the log has them. Its first line is a JSON object with the first bytes of the output, since a
-launcher such as ssh may have put a warning in front of them; its last one has the last bytes of
-the log then, by which another log under the same name is told. Each line between is of output that
+launcher such as ssh may have put a warning in front of them. Each line behind it is of output that
 came at once: how many bytes, how many microseconds after that of the line before, and within how
 many, where it was not at a moment. The clock is monotonic, and each node has its own.
 """
@@ -36,17 +35,8 @@ _PAUSE: Final = 20_000
 _LONGEST_FLUSH: Final = 300_000
 """Microseconds between outputs that may be one flush, and within which it is over."""
 _BLOCK: Final = 64 * 1024
-_LAST_BYTES: Final = 256
 _MOST: Final = 1 << 60
 """No log has so many bytes, and no clock has run for so many microseconds."""
-
-
-def _before(log: Path | str, end: int) -> bytes:
-    """Read the bytes of a log in front of a place."""
-    begin = max(end - _LAST_BYTES, 0)
-    with open(log, "rb") as file:  # noqa: PTH123 - the path may be text
-        file.seek(begin)
-        return file.read(end - begin)
 
 
 def arrivals_of(log: Path | str) -> Path:
@@ -74,7 +64,6 @@ class ArrivalsWriter:
 
     def __init__(self, log: Path) -> None:
         """Write beside ``log``; what lies there is of another run."""
-        self._log = log
         self._path = arrivals_of(log)
         self._broken = False
         self._end = self._time = 0
@@ -97,16 +86,6 @@ class ArrivalsWriter:
             except OSError:
                 self._broken = True
 
-    def seal(self) -> None:
-        """Add the last bytes of the log, once all of it is there."""
-        reading = Arrivals(self._log)
-        with contextlib.suppress(OSError):
-            reading.refresh()
-            if reading.is_there and not self._broken:
-                last = _before(self._log, reading.known).decode("latin-1")
-                with open_at_end(self._path) as file:
-                    file.write(json.dumps({"last": last}).encode("ascii") + b"\n")
-
 
 @final
 class Arrivals:
@@ -119,7 +98,6 @@ class Arrivals:
         self._position = 0
         self._rest = b""
         self._anchor: bytes | None = None
-        self._last: tuple[int, bytes] | None = None
         self._shift: int | None = None
         self._broken = False
         self._ends = array("q")
@@ -132,11 +110,6 @@ class Arrivals:
         if self._shift is None or not self._ends:
             return 0
         return self._shift + self._ends[-1]
-
-    @property
-    def is_there(self) -> bool:
-        """Whether anything is known."""
-        return self.known > 0
 
     def refresh(self) -> None:
         """Read what is new."""
@@ -161,12 +134,6 @@ class Arrivals:
                         self._broken = True  # what follows would have no place
             if self._shift is None and self._anchor is not None:
                 self._find_anchor(self._anchor)
-            if self._shift is not None and self._last is not None:
-                end, last = self._last
-                self._last = None
-                if _before(self._log, self._shift + end) != last:
-                    self._shift = self._anchor = None  # another log has taken the name
-                    self._broken = True
         except OSError:
             return
 
@@ -174,9 +141,6 @@ class Arrivals:
         for line in lines:
             if self._anchor is None:
                 self._anchor = json.loads(line)["anchor"].encode("latin-1")
-                continue
-            if line.startswith(b"{"):
-                self._last = self._ends[-1], json.loads(line)["last"].encode("latin-1")
                 continue
             count, passed, *spans = map(int, line.split(b" "))
             span = spans[0] if spans else 0

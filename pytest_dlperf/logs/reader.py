@@ -27,7 +27,6 @@ BUFFER_SIZE: Final = 256 * 1024
 
 LONGEST_LINE: Final = 1024 * 1024
 """Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
-_KNOWN_BYTES: Final = 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -62,7 +61,6 @@ class LogFile(io.FileIO):
 
     limit: int | None = None
     """How many bytes count, as if the log ended there."""
-    _known: tuple[int, bytes] = (0, b"")
 
     def __init__(self, path: Path | str) -> None:
         """Open the log, which is a regular file."""
@@ -73,28 +71,6 @@ class LogFile(io.FileIO):
         """How many bytes of it count by now."""
         size = os.fstat(self.fileno()).st_size
         return size if self.limit is None else min(size, self.limit)
-
-    def remember(self, position: int) -> None:
-        """Keep what stands before a byte, by which the log is known again."""
-        begin = max(position - _KNOWN_BYTES, 0)
-        self._known = begin, os.pread(self.fileno(), position - begin, begin)
-
-    def change(self, path: Path | str) -> str | None:
-        """Say how the log has changed since it was remembered; ``None`` if it has not."""
-        begin, known = self._known
-        end = begin + len(known)
-        found = os.fstat(self.fileno())
-        if found.st_size < end:
-            return f"the log was cut to {found.st_size} bytes after {end} had been read"
-        try:
-            now = os.stat(path)  # noqa: PTH116 - the path may be text
-        except FileNotFoundError:
-            return "the log was removed while it was read"
-        if not os.path.samestat(found, now):
-            return "another file took the log's place while it was read"
-        if os.pread(self.fileno(), len(known), begin) != known:
-            return f"the log was written anew after {end} bytes of it had been read"
-        return None
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read what fits into ``buffer`` and counts; return how much that was."""
