@@ -90,7 +90,7 @@ def test_a_gate_passes_where_one_metric_can_be_judged(folder: Path) -> None:
     [
         (
             ["--markdown", "-"],
-            "argument --markdown: '-' is no file; standard output is",
+            "argument --markdown: '-' is no file; name one",
         ),
         (["--fail-on", "worse,slower"], "argument --fail-on: 'slower' is not one of: worse, "),
         (["--fail-on", ""], "argument --fail-on: '' is not one of: worse, "),
