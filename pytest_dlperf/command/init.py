@@ -156,9 +156,6 @@ def _enter(folder: Path) -> None:
         raise UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
 
 
-# ----------------------------------------------------------------------------------- find
-
-
 def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnCommand | None:
     if options.training is not None:
         command = read_command(options.training)
