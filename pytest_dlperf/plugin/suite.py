@@ -81,13 +81,14 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
     if not any(any(pair) for pair in sets):
         return  # without reading how systems are launched
     from pytest_dlperf.config.launch_variables import check_assignments, unpublished
-    from pytest_dlperf.files.masking import closed_part, keep_quiet
+    from pytest_dlperf.files.masking import closed_part, keep_quiet, names_secret
 
     specs = {name: system.launch for name, system in systems.items()}
     problems = [problem for pair in sets for problem in check_assignments(specs, pair)]
     if problems:
         raise UsageError("\n".join(map(str, problems)))
     keep_quiet(map(closed_part, unpublished(specs, settings.assignments)))
+    keep_quiet(one.text for one in cluster.assignments if names_secret(one.key or one.name))
 
 
 class Suite(Struct, frozen=True, kw_only=True):
