@@ -85,8 +85,6 @@ class Supervised:
             sweep=self.marker,
             node_folder=str(self.folder),
             files={},
-            row=(0, 0, ""),
-            ipv6=False,
         )
 
     def start(self, *arguments: str, at_end: list[list[str]] | None = None) -> None:
@@ -330,7 +328,7 @@ class Vanishing(Launcher):
         "import sys\n"
         'print(\'{"ready": "3.6"}\', flush=True)\n'
         "for line in sys.stdin.buffer:\n"
-        "    if b'prepare {' in line: print('{\"prepared\": true, \"port\": 1}', flush=True)\n"
+        "    if b'prepare {' in line: print('{\"prepared\": true}', flush=True)\n"
         "    if b'start {' in line: print('{\"started\": 4711}'); sys.exit(0)\n"
     )
     SWEEP: Final = 'print(\'{"final": {"left": [4712, 4713]}}\')'

@@ -29,7 +29,7 @@ from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
 from pytest_dlperf.launch.queue import Job, NodeEnd, Phase, SilentQueueError
 from pytest_dlperf.launch.queued_gang import QueuedNode
 from pytest_dlperf.launch.sbatch import SbatchQueue
-from pytest_dlperf.node.member import Meeting, filled
+from pytest_dlperf.node.member import filled
 
 SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
 JOB = Job(
@@ -347,10 +347,10 @@ def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
 
 
 def test_what_only_the_nodes_know_is_put_into_commands() -> None:
-    meeting = Meeting(["10.0.0.1", "fd00::2"], 20_000)
-    order = {"arguments": ["@dlperf-address-1@:@dlperf-port@,@dlperf-address-0@", "-x"], "n": 1}
-    assert filled(order, meeting, 8) == {"arguments": ["[fd00::2]:20008,10.0.0.1", "-x"], "n": 1}
-    assert filled("@dlperf-address-1@ @dlperf-first-port@", meeting, 8) == "fd00::2 20000"
+    addresses = ["10.0.0.1", "fd00::2"]
+    order = {"arguments": ["@dlperf-address-1@:20008,@dlperf-address-0@", "-x"], "n": 1}
+    assert filled(order, addresses) == {"arguments": ["[fd00::2]:20008,10.0.0.1", "-x"], "n": 1}
+    assert filled("@dlperf-address-1@ 20000", addresses) == "fd00::2 20000"
 
 
 # ------------------------------------------------------------------------ what Slurm answers

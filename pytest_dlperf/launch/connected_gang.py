@@ -15,10 +15,9 @@ from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.inherited import SLURM
-from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import how_to_go_on, waited_in_vain
 from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
-from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder
+from pytest_dlperf.launch.plan import Node, first_port, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
 from pytest_dlperf.node import processes, remains, supervisor
@@ -61,8 +60,6 @@ class ConnectedGang(Gang):
         self.nodes: list[SupervisorClient] = []
         self._launcher = launcher
         self._id = uuid.uuid4().hex
-        self._first_port = 0
-        """The first port of the row, once the nodes are prepared."""
         self._is_told = False
         """Whether the user knows that the run waits."""
         self._give_up_at = math.inf
@@ -91,14 +88,16 @@ class ConnectedGang(Gang):
             client.check_started(CONNECT_LIMIT_S)
 
     def _nodes(self) -> list[Node]:
+        first = first_port(self._id)
         return [
             Node(
                 host=client.place.host.name,
                 address=client.place.host.address,
-                port=client.port or 0,
+                # Some nodes may be one machine.
+                port=first + len(client.place.device_ids) + rank,
                 device_ids=client.place.device_ids,
                 accelerators=client.place.accelerators,
-                first_port=self._first_port,
+                first_port=first,
                 folder=self._folder(rank),
             )
             for rank, client in enumerate(self.nodes)
@@ -117,13 +116,9 @@ class ConnectedGang(Gang):
             busy = [client for client in self.nodes if client.state is NodeState.BUSY]
             for client in self.nodes:
                 client.release()
-            # Another row may be free at once.
-            if busy:
-                held = (f"{client.place.host.name}: {client.holder}" for client in busy)
-                self._wait_for(
-                    f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}"
-                )
-                self._pause()
+            held = (f"{client.place.host.name}: {client.holder}" for client in busy)
+            self._wait_for(f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}")
+            self._pause()
 
     def _folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
@@ -182,7 +177,7 @@ class ConnectedGang(Gang):
         """End what is left of the run: politely at first, unless in a hurry; then for certain."""
         try:
             # A node that is queued for, or does not answer, would keep all others waiting.
-            self._abandon([client for client in self.nodes if client.port is None])
+            self._abandon([client for client in self.nodes if not client.was_prepared])
             self._sweep()
             self._end_in_order(grace_s)
         finally:
@@ -248,19 +243,10 @@ class ConnectedGang(Gang):
 
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
-        self._first_port = random.choice(PORT_ROWS)  # noqa: S311 - no secret
-        machines = set()
         for rank, client in enumerate(self.nodes):
-            machine = "" if self._launcher.on_this_machine else client.place.host.name
-            held = (machine, played_address(client.place.host))
             client.prepare(
-                sweep=self._marked(client),
-                folder=self._folder(rank),
-                files=self._order.files,
-                # Nodes that are one machine share its row.
-                row=(self._first_port, 0 if held in machines else self._order.row),
+                sweep=self._marked(client), folder=self._folder(rank), files=self._order.files
             )
-            machines.add(held)
         self.listen(
             CONNECT_LIMIT_S,
             until=once_all(self.nodes, lambda client: client.preparation_is_known),

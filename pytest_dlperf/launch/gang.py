@@ -35,8 +35,6 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     head_only: bool = False
     files: Mapping[str, str] = {}
     """What the nodes' folders get, by name."""
-    row: int = 0
-    """How many ports in a row have to be free on all nodes."""
     watch: RunWatch | None = None
     say: Callable[[str], None] = lambda _: None
     """Tells the user what the run waits for, and what it has found."""

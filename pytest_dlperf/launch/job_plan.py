@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, to_builtins
 
 from pytest_dlperf.launch import channel
-from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
+from pytest_dlperf.launch.plan import Node, first_port, node_folder, run_dir
 from pytest_dlperf.launch.queue import Job
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
 from pytest_dlperf.node import member, supervisor
-from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
+from pytest_dlperf.node.member import ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,6 @@ MARGIN_S: Final = 600.0
 MEETING_LIMIT_S: Final = 300.0
 """The nodes of a job may come up so long after each other."""
 
-_ROWS_TRIED: Final = 4
 _NO_LOCK: Final = "\0pytest-dlperf//"
 """No run holds locks of this name: a node of a job is nobody else's."""
 
@@ -83,14 +81,15 @@ def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Jo
 
 
 def nodes_that_met(
-    order: RunOrder, run_id: str, hosts: Sequence[str], addresses: Sequence[str], first: int
+    order: RunOrder, run_id: str, hosts: Sequence[str], addresses: Sequence[str]
 ) -> tuple[Node, ...]:
-    """Give the nodes of a job once they have told what they are."""
+    """Give the nodes of a job, once they have told what they are."""
+    first = first_port(run_id)
     return tuple(
         Node(
             host=host,
             address=address,
-            port=first + order.row,
+            port=first + len(place.device_ids) + rank,
             first_port=first,
             device_ids=place.device_ids,
             folder=node_folder(order.scratch, run_id, rank),
@@ -106,15 +105,21 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
 
     ``run_id`` is what the nodes' folders and processes are told by.
     """
-    commands = order.plan(_nodes_to_be(order, run_id))
+    commands = order.plan(
+        # Text stands for what is not known of them yet.
+        nodes_that_met(
+            order,
+            run_id,
+            [place.host.name for place in order.places],
+            [ADDRESS.format(rank) for rank in range(len(order.places))],
+        )
+    )
     markers = [f"{run_id}.{rank}." for rank in range(len(order.places))]
     command, sent = sent_program("", source_of(supervisor), str(channel.HEARTBEAT_TIMEOUT_S))
     return {
         "nodes": len(order.places),
         "rank_variable": queue.rank_variable,
         "host_variable": queue.host_variable,
-        "rows": random.sample(PORT_ROWS, _ROWS_TRIED),
-        "row": order.row,
         "meeting_limit_s": MEETING_LIMIT_S,
         "logs": [str(place.log) for place in order.places],
         "supervisor": command[1:],
@@ -130,21 +135,6 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
             for command, marker in zip(commands, markers, strict=True)
         ],
     }
-
-
-def _nodes_to_be(order: RunOrder, run_id: str) -> tuple[Node, ...]:
-    """Give the nodes of a job with text for what is not known of them yet."""
-    return tuple(
-        Node(
-            host=place.host.name,
-            address=ADDRESS.format(rank),
-            port=PORT,
-            first_port=FIRST_PORT,
-            device_ids=place.device_ids,
-            folder=node_folder(order.scratch, run_id, rank),
-        )
-        for rank, place in enumerate(order.places)
-    )
 
 
 def _program(told: dict[str, object]) -> bytes:

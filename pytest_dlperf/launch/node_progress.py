@@ -36,16 +36,14 @@ class Report(Struct, frozen=True, kw_only=True):
 
     ``ready`` is the version of the node's Python, ``cannot_start`` is empty where a working
     directory is missing. ``arrivals`` are triples as in ``ArrivalsWriter.add``. ``look`` is what
-    ``node.probe`` has found, ``addresses`` those of all nodes, which have agreed on ports from
-    ``first`` on. ``earlier`` are numbers of processes.
+    ``node.probe`` has found, ``addresses`` those of all nodes. ``earlier`` are numbers of
+    processes.
     """
 
     ready: str | None = None
     busy: str | None = None
-    row_taken: bool | None = None
     cannot_prepare: str | None = None
     prepared: bool | None = None
-    port: int | None = None
     cannot_start: str | None = None
     started: int | None = None
     ended: int | None = None
@@ -63,7 +61,6 @@ class Report(Struct, frozen=True, kw_only=True):
     host: str | None = None
     look: dict[str, Any] | None = None
     addresses: tuple[str, ...] | None = None
-    first: int | None = None
     asked: bool | None = None
 
     @property
@@ -94,9 +91,8 @@ class NodeState(Enum):
     QUEUED = "its engine has not started it, or it waits for the other nodes"
     READY = "the supervisor waits for orders"
     BUSY = "another run has locked a device of the host"
-    ROW_TAKEN = "a port of the row that the run asks for is not free"
     UNUSABLE = "the host cannot be prepared"
-    PREPARED = "devices are locked, ports are held, the run's folder is there"
+    PREPARED = "devices are locked, the run's folder is there"
     NOT_STARTED = "the program cannot be started"
     RUNNING = "the program runs"
     EXITED = "the program has ended, what it has started may live"
@@ -112,7 +108,6 @@ _START_IS_KNOWN: Final = _TO_CLEAN_UP - {NodeState.PREPARED} | {NodeState.CLEANE
 _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
     "ready": (frozenset({NodeState.CONNECTING, NodeState.QUEUED}), NodeState.READY),
     "busy": (frozenset({NodeState.READY}), NodeState.BUSY),
-    "row_taken": (frozenset({NodeState.READY}), NodeState.ROW_TAKEN),
     "cannot_prepare": (frozenset({NodeState.READY}), NodeState.UNUSABLE),
     "prepared": (frozenset({NodeState.READY}), NodeState.PREPARED),
     "cannot_start": (frozenset({NodeState.QUEUED, NodeState.PREPARED}), NodeState.NOT_STARTED),
@@ -130,8 +125,6 @@ class NodeProgress(ABC):
         """Begin before the node does."""
         self.place = place
         self.state = state
-        self.port: int | None = None
-        """Held for the run, once the node is prepared."""
         self.pid: int | None = None
         """The number of the program's process, once it was started."""
         self.exit_code: int | None = None
@@ -220,6 +213,11 @@ class NodeProgress(ABC):
         return self.state in _TO_CLEAN_UP
 
     @property
+    def was_prepared(self) -> bool:
+        """Whether there was something of the run on the node."""
+        return self.has_remains or self.state is NodeState.CLEANED_UP
+
+    @property
     def needs_sweep(self) -> bool:
         """Whether its supervisor ended without having cleaned up, so that another one has to."""
         return self.is_gone and self.has_remains
@@ -237,7 +235,6 @@ class NodeProgress(ABC):
                 self.state = after
         if not self.is_connected:
             return False  # it was printed by something on the way
-        self.port = first_known(report.port, self.port)
         self.pid = first_known(report.started, self.pid)
         self.problem = first_known(report.cannot_prepare, report.cannot_start, self.problem)
         self.holder = first_known(report.busy, self.holder)

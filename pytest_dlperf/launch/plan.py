@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 """Runs have their folders there on each node, unless the cluster says where."""
-PORT_ROWS: Final = range(20_000, 29_000)
-"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
+PORTS: Final = range(20_000, 28_000)
+"""The ports of a run begin there: below what systems give out, and what torchrun takes itself."""
 EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the free port that a run would be given."""
 
@@ -40,17 +40,16 @@ class Node(Struct, frozen=True, kw_only=True):
     """One node of a run, as its lease has it.
 
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
-    brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it. Where
-    the run asks for a row of ports, ``first_port`` is the first of as many as there are devices,
-    the same and free on all nodes. ``device_ids`` are the places of its devices among the
-    ``accelerators`` of the host. Of a run that is queued, other text stands for what only its
-    nodes will know.
+    brackets), ``port`` its own in this run, ``folder`` the run's own folder on it. ``first_port``
+    is the first of as many in a row as there are devices, the same on all nodes. ``device_ids`` are
+    the places of its devices among the ``accelerators`` of the host. Of a run that is queued, other
+    text stands for what only its nodes will know.
     """
 
     host: str
     address: str
-    port: int | str
-    first_port: int | str
+    port: int
+    first_port: int
     device_ids: tuple[int, ...]
     folder: str
     accelerators: Accelerators = field(default_factory=Accelerators)
@@ -114,6 +113,11 @@ def node_log(log: Path, rank: int) -> Path:
 def node_folder(parent: str, run_id: str, rank: int) -> str:
     """Name the folder on a node that a run has for itself."""
     return f"{parent.rstrip('/')}/pytest-dlperf-{run_id}-{rank}"
+
+
+def first_port(run_id: str) -> int:
+    """Say where the ports of a run begin, by the random number that it has."""
+    return PORTS[int(run_id, 16) % len(PORTS)]
 
 
 def example_nodes(
@@ -207,7 +211,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     )
 
 
-def endpoint(address: str, port: int | str) -> str:
+def endpoint(address: str, port: int) -> str:
     """Write an address with a number behind it, an IPv6 address in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 

@@ -59,8 +59,7 @@ class QueuedNode(NodeProgress):
         self.look: dict[str, Any] | None = None
         """What the look at the node has found."""
         self.addresses: tuple[str, ...] = ()
-        """The addresses of all nodes, once they have met; and the first port of the row."""
-        self.first = 0
+        """The addresses of all nodes, once they have met."""
         self.end: NodeEnd | None = None
         """How the engine says that the node has ended."""
         self._reports = reports
@@ -106,7 +105,6 @@ class QueuedNode(NodeProgress):
         self.host = report.host or self.host
         self.look = first_known(report.look, self.look)
         self.addresses = report.addresses or self.addresses
-        self.first = report.first or self.first
         return super().take(report)
 
     def close(self) -> list[str]:
@@ -169,7 +167,7 @@ class QueuedGang(Gang):
         self._come_up()
         hosts = [node.host for node in self.nodes]
         met = next(node for node in self.nodes if node.addresses)
-        begin(nodes_that_met(self._order, self._run_id, hosts, met.addresses, met.first))
+        begin(nodes_that_met(self._order, self._run_id, hosts, met.addresses))
         self.is_started = True
 
     def _make_files(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
-from pytest_dlperf.launch.launchers import lock_name, played_address
+from pytest_dlperf.launch.launchers import lock_name
 from pytest_dlperf.launch.node_progress import NodeProgress, NodeState
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes
@@ -64,32 +64,20 @@ class SupervisorClient(NodeProgress):
 
     # ------------------------------------------------------------------ orders
 
-    def prepare(
-        self,
-        *,
-        sweep: str,
-        folder: str,
-        files: Mapping[str, str],
-        row: tuple[int, int],
-    ) -> None:
-        """Have the devices locked, ports held and the run's folder made, with these files.
-
-        ``row`` is the first of ports in a row that have to be free, and how many they are.
-        """
+    def prepare(self, *, sweep: str, folder: str, files: Mapping[str, str]) -> None:
+        """Have the devices locked and the run's folder made, with these files."""
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
         details = {
             **prepare_details(sweep, folder, files),
             "run_lock": lock_name(scope, f"run-{run_id}") if devices else None,
             "device_locks": [lock_name(scope, device) for device in devices],
-            "row": (*row, played_address(self.place.host)),
-            "ipv6": ":" in self.place.host.address,
         }
         self._channel.send(_order("prepare", **details))
 
     def release(self) -> None:
         """Have taken back what was prepared, for another run to have it."""
-        self.state, self.port = NodeState.READY, None
+        self.state = NodeState.READY
         self._channel.send(_order("release"))
 
     def start(
@@ -267,8 +255,6 @@ def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[s
         "sweep": sweep,
         "node_folder": _as_text(folder),
         "files": dict(files),
-        "row": (0, 0, ""),
-        "ipv6": False,
     }
 
 

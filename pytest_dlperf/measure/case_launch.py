@@ -132,12 +132,6 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         return variables if self.change is None else self.change.of_variables(variables)
 
     @property
-    def row(self) -> int:
-        """How many ports in a row a run needs on each node."""
-        is_used = self.spec.uses("first_port", self.case)
-        return self.case.topology.devices_per_node if is_used else 0
-
-    @property
     def needed(self) -> Requirements:
         """What every host has to have."""
         folders = self._paths(VariableKind.FOLDER)
@@ -189,7 +183,6 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             plan=lambda nodes: self.commands(nodes, run=run, log=log),
             time_limit_s=spec.time_limit_s,
             scratch=self.scratch,
-            row=self.row,
             head_only=spec.start_on is StartOn.HEAD,
             files={
                 **({} if spec.steps is None else step_files()),

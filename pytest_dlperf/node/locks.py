@@ -1,7 +1,4 @@
-"""What a run holds of its host: locks, and ports until a server of the run takes them.
-
-A lock is a name that a process holds; who holds one that is taken can be asked.
-"""
+"""Locks of a host: names that a process holds; who holds one that is taken can be asked."""
 
 import contextlib
 import errno
@@ -61,44 +58,6 @@ def holder_of(name: str) -> str:
             said.append(f"process {process}{_program(process)}")
         _known[inode] = ", ".join(said) or "nobody can say who"
     return _known[inode]
-
-
-def held_port(*, ipv6: bool) -> "socket.socket":
-    """Hold any port that is free.
-
-    Bound, but without listening: the kernel gives the port to no process that asks for any, but to
-    a server that asks for this one with SO_REUSEADDR, as such servers do.
-    """
-    holder = _unbound(ipv6=ipv6)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("", 0))
-    return holder
-
-
-def held_range(first: int, count: int, address: str, *, ipv6: bool) -> "list[socket.socket] | None":
-    """Hold so many ports in a row, all of which have to be free; ``None`` if one is not.
-
-    They are held at one ``address``, or at all where it is empty.
-    """
-    holders = []
-    for port in range(first, first + count):
-        holder = _unbound(ipv6=ipv6)
-        holders.append(holder)
-        try:
-            # Without SO_REUSEADDR first: what another run holds is not free either.
-            holder.bind((address, port))
-        except OSError as error:
-            for one in holders:
-                one.close()
-            if error.errno == errno.EADDRINUSE:
-                return None
-            raise
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return holders
-
-
-def _unbound(*, ipv6: bool) -> "socket.socket":
-    return socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
 
 
 def _by_connection(name: str) -> "tuple[int | None, int | None]":

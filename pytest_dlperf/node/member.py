@@ -19,9 +19,8 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.node.locks import held_range
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.node.processes import KILL_LIMIT_S, become_reaper, descendants, end_all
 from pytest_dlperf.node.remains import clean_up
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
 ADDRESS = "@dlperf-address-{}@"
 """Stands in a command for the address of a node."""
-PORT = "@dlperf-port@"
-"""Stands for the port that is free on all nodes."""
-FIRST_PORT = "@dlperf-first-port@"
-"""Stands for the first of the ports in a row that are free on all nodes."""
 REPORT = b"dlperf-report "
 """Begins a line of output that is a report, not the program's; behind it comes the job's name."""
 
@@ -43,13 +38,6 @@ _POLL_S = 0.1
 _BEAT_S = 1.0
 _TERMINATED = 143
 _ADDRESS = re.compile(ADDRESS.format("([0-9]+)") + "(:?)")
-
-
-class Meeting(NamedTuple):
-    """What the nodes agree on: their addresses by rank, and where the row of ports begins."""
-
-    addresses: "list[str]"
-    first: int
 
 
 class CannotGoOnError(Exception):
@@ -64,7 +52,6 @@ class Member:
         self._order = order
         self._rank = int(os.environ[order["rank_variable"]])
         self._host = os.environ.get(order["host_variable"]) or os.uname().nodename
-        self._held = []  # type: list[socket.socket]
         self._supervisor = None  # type: subprocess.Popen[bytes] | None
         self._asked = 0
         self._fate = "was killed"
@@ -84,34 +71,24 @@ class Member:
         self._tell(host=self._host)
         try:
             self._tell(look=look(self._order["wanted"]))
-            meeting = self._meet()
-            self._tell(addresses=meeting.addresses, first=meeting.first)
+            addresses = self._meet()
+            self._tell(addresses=addresses)
         except (CannotGoOnError, OSError) as error:
             self._tell(cannot_start=str(error))
             return 1
         if self._asked:
             return _TERMINATED
-        return self._supervised(meeting)
+        return self._supervised(addresses)
 
     # ------------------------------------------------------------------ meeting the others
 
-    def _meet(self) -> Meeting:
-        """Find all other nodes, and ports that are free on all."""
+    def _meet(self) -> "list[str]":
+        """Find the addresses of all nodes, by rank."""
         order, deadline = self._order, time.monotonic() + self._order["meeting_limit_s"]
         if order["names"]:
-            addresses = [self._address_of(name, deadline) for name in order["names"]]
-            free = self._hold_rows(addresses[self._rank])
-            if not free:
-                raise CannotGoOnError("none of the ports that the run asks for is free")
-            return Meeting(addresses, free[0])
-        address = self._own_address()
-        free = self._hold_rows(address)
-        self._write(f"meet-{self._rank}", [address, free])
-        told = [self._read(f"meet-{rank}", deadline) for rank in range(order["nodes"])]
-        common = [first for first in free if all(first in rows for _, rows in told)]
-        if not common:
-            raise CannotGoOnError("no row of ports is free on all nodes")
-        return Meeting([address for address, _ in told], common[0])
+            return [self._address_of(name, deadline) for name in order["names"]]
+        self._write(f"meet-{self._rank}", self._own_address())
+        return [self._read(f"meet-{rank}", deadline) for rank in range(order["nodes"])]
 
     def _own_address(self) -> str:
         """Find how the others reach this node: as the engine says, or else by its name."""
@@ -121,19 +98,6 @@ class Member:
                 if name == self._host and address:
                     return address
         return self._host
-
-    def _hold_rows(self, address: str) -> "list[int]":
-        """Hold the rows of ports that are free here; give the first port of each."""
-        order = self._order
-        free = []
-        # One machine plays several nodes for addresses on loopback.
-        played = address if address.startswith("127.") else ""
-        for first in order["rows"]:
-            held = held_range(first, order["row"] + 1, played, ipv6=":" in address)
-            if held is not None:
-                self._held += held
-                free.append(first)
-        return free
 
     def _address_of(self, name: str, deadline: float) -> str:
         """Look a node's name up until it is known: it may come up after this one."""
@@ -154,14 +118,13 @@ class Member:
             json.dump(content, file)
         os.rename(path + ".new", path)  # noqa: PTH104 - as above
 
-    def _read(self, name: str, deadline: float) -> "tuple[str, list[int]]":
+    def _read(self, name: str, deadline: float) -> str:
         while True:
             # What a network's file system has said is missing, it may say for a while.
             with contextlib.suppress(OSError):
                 os.listdir(self._order["folder"])  # noqa: PTH208 - importing pathlib takes long
             with contextlib.suppress(OSError), open(self._path(name)) as file:  # noqa: PTH123
-                address, rows = json.load(file)
-                return address, rows
+                return str(json.load(file))
             if time.monotonic() > deadline:
                 rank = name.rpartition("-")[2]
                 raise CannotGoOnError(f"node {rank} of the run has not come up")
@@ -177,7 +140,7 @@ class Member:
 
     # ------------------------------------------------------------------ under the supervisor
 
-    def _supervised(self, meeting: Meeting) -> int:
+    def _supervised(self, addresses: "list[str]") -> int:
         order, rank = self._order, self._rank
         log = 1
         if not self._tells_in_lines:
@@ -199,7 +162,7 @@ class Member:
         for report in self._told():
             is_known = is_known or "final" in report
             if "prepared" in report:
-                self._send(_line("start", filled(order["start"][rank], meeting, order["row"])))
+                self._send(_line("start", filled(order["start"][rank], addresses)))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
                 # What the program has left ends with the supervisor.
                 self._send(b"end\n")
@@ -274,23 +237,21 @@ class Member:
         self._asked += 1
 
 
-def filled(content: "Any", meeting: Meeting, row: int) -> "Any":
-    """Put addresses and ports in all text, wherever it stands."""
+def filled(content: "Any", addresses: "list[str]") -> "Any":
+    """Put addresses in all text, wherever it stands."""
     if isinstance(content, dict):
-        return {key: filled(value, meeting, row) for key, value in content.items()}
+        return {key: filled(value, addresses) for key, value in content.items()}
     if isinstance(content, list):
-        return [filled(value, meeting, row) for value in content]
+        return [filled(value, addresses) for value in content]
     if not isinstance(content, str) or "@dlperf-" not in content:
         return content
 
     def address(found: "Match[str]") -> str:
-        known = meeting.addresses[int(found.group(1))]
+        known = addresses[int(found.group(1))]
         # In front of a port, an IPv6 address stands in brackets.
         return f"[{known}]:" if ":" in known and found.group(2) else known + found.group(2)
 
-    # The port behind the row is the one of its own.
-    text = _ADDRESS.sub(address, content).replace(PORT, str(meeting.first + row))
-    return text.replace(FIRST_PORT, str(meeting.first))
+    return _ADDRESS.sub(address, content)
 
 
 def _line(word: str, details: "dict[str, Any]") -> bytes:

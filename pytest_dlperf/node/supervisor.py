@@ -31,7 +31,7 @@ from functools import partial
 
 from pytest_dlperf.node.containers import filled
 from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
-from pytest_dlperf.node.locks import acquire_socket_lock, held_port, held_range, holder_of
+from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
@@ -243,7 +243,7 @@ class Supervisor:
                 self._advance(Stage.KILLING)
 
     def _prepare(self, order: "dict[str, Any]") -> None:
-        """Get the node ready: lock its devices, hold a port and a row, make the run's folder.
+        """Get the node ready: lock its devices, make the run's folder.
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
@@ -269,13 +269,6 @@ class Supervisor:
                 self._unlock()
                 report(busy=holder_of(taken[0]))
                 return
-            row = held_range(*order["row"], ipv6=order["ipv6"])
-            if row is None:
-                self._unlock()
-                report(row_taken=True)
-                return
-            holder = held_port(ipv6=order["ipv6"])
-            self._held += [*row, holder]
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock = made_folder(folder, order["files"])
             self._node_folder = os.fsencode(folder)
@@ -284,7 +277,7 @@ class Supervisor:
             report(cannot_prepare=str(error))
             return
         self._remains.sweep = order["sweep"]
-        report(prepared=True, port=holder.getsockname()[1])
+        report(prepared=True)
 
     def _release(self) -> None:
         self._remains.remove_files()
