@@ -167,7 +167,7 @@ def test_a_host_shows_its_accelerators(
     report = reports[host]
     assert (report.accelerators.kind, report.accelerators.ids) == (kind, tuple(ids))
     assert report.devices == len(ids)
-    of_any_host = {"processor", "processors", "network", "nccl", "kernel"}
+    of_any_host = {"processor", "processors", "network", "kernel"}
     found = {name: fact for name, fact in report.facts.items() if name not in of_any_host}
     each = report.accelerators.facts
     for name in sorted({name for of_one in each for name in of_one}):

@@ -59,33 +59,6 @@ def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path
     assert "secret" not in str(known)
 
 
-def test_what_lies_in_no_checkout_is_told_by_its_content(tmp_path: Path) -> None:
-    (tmp_path / ".cache").mkdir()
-    script, log = tmp_path / "train.py", tmp_path / "train.log"
-    script.write_text("step()\n", encoding="utf-8")
-    found = [found_at(code=tmp_path, script=script)]
-    log.touch()
-    (tmp_path / ".cache" / "kept.py").touch()
-    found.append(found_at(code=tmp_path, script=script))
-    script.write_text("slow_step()\n", encoding="utf-8")
-    found.append(found_at(code=tmp_path, script=script))
-
-    before, same, changed = ([one[name]["commit"] for name in ("code", "script")] for one in found)
-
-    assert before == same
-    assert all(one.startswith("content ") for one in changed)
-    assert not set(before) & set(changed)
-
-
-def test_a_folder_without_code_or_with_too_much_has_no_content(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "vocabulary.json").touch()
-    (tmp_path / "many").mkdir()
-    for number in range(4001):
-        (tmp_path / "many" / f"{number}.py").touch()
-    assert found_at(data=tmp_path / "data", many=tmp_path / "many") == {}
-
-
 def test_an_editable_package_is_a_checkout(tmp_path: Path) -> None:
     commit = checkout(tmp_path / "with blank")
     for name, said in {

@@ -52,16 +52,6 @@ def nvidia(
     return folder
 
 
-def nccl(folder: Path, version: str) -> None:
-    """A stand-in for the tool that lists a system's libraries: NCCL of this version."""
-    library = folder / f"libnccl.so.{version}"
-    library.touch()
-    link = folder / "libnccl.so.2"
-    link.symlink_to(library)
-    shown = f"\\tlibz.so.1 (libc6) => /lib/libz.so.1\\n\\tlibnccl.so.2 (libc6,x86-64) => {link}\\n"
-    program(folder / "ldconfig", f"printf '{shown}'\n")
-
-
 def distribution(folder: Path, name: str, version: str) -> None:
     """Metadata of a distribution, as pip leaves it in a Python's folder."""
     metadata = folder / f"{name}-{version}.dist-info"
@@ -116,13 +106,12 @@ def taken_on(
 
 def test_machine_and_software_are_those_of_the_hosts(tmp_path: Path) -> None:
     tools = nvidia(tmp_path / "one")
-    nccl(tools, "2.18.5")
     # The tests' own Python may have frameworks.
     python = bare_python(tmp_path / "python")
     found = taken_on({"one": tools}, "1n2g", python=python)
     assert replace(found, software=above(found)) == Fingerprint(
         machine={"device": V100, "devices_per_node": "3"},
-        software={"driver": "470.57.02", "cuda": "11.4", "nccl": "2.18.5"},
+        software={"driver": "470.57.02", "cuda": "11.4"},
         hosts=("one",),
     )
 
@@ -307,7 +296,7 @@ def old_python(version: str) -> str:
     pytest.skip(f"there is no Python {version} here")
 
 
-@pytest.mark.parametrize("version", [None, "3.6", "3.7", "3.8"])
+@pytest.mark.parametrize("version", [None, "3.8"])
 def test_versions_of_frameworks_are_read_and_none_is_imported(
     tmp_path: Path, version: str | None
 ) -> None:
@@ -318,13 +307,12 @@ def test_versions_of_frameworks_are_read_and_none_is_imported(
     distribution(folder, "some_other", "1.0")
     (folder / "torch.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
     tools = nvidia(tmp_path / "one")
-    nccl(tools, "2.18.5")
     python = bare_python(tmp_path / "python", folder, version=version)
     found = taken_on({"one": tools}, "1n1g", python=python)
     assert above(found) == {
         "driver": "470.57.02",
         "cuda": "11.4",
-        "nccl": "2.19.3",  # the one that comes with the framework, not the system's
+        "nccl": "2.19.3",
         "torch": "1.8.1+cu111",
         "paddlepaddle-gpu": "2.1.2.post110",
     }
@@ -334,7 +322,6 @@ def test_versions_of_frameworks_are_read_and_none_is_imported(
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
 def test_an_old_python_on_the_host_tells_the_same(tmp_path: Path, version: str) -> None:
     tools = nvidia(tmp_path / "one")
-    nccl(tools, "2.18.5")
     launcher = OwnTools({"one": tools}, python=old_python(version))
     hosts = [Host(name="one", address="one")]
     needed = Requirements(python=sys.executable)

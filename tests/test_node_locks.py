@@ -21,7 +21,7 @@ from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 
 
 @contextmanager
-def squatter(name: str, *, listens: bool) -> Iterator[int]:
+def squatter(name: str) -> Iterator[int]:
     """Have another user hold a name for the length of the block."""
     reading, writing = os.pipe()
 
@@ -29,8 +29,7 @@ def squatter(name: str, *, listens: bool) -> Iterator[int]:
         os.setresuid(OTHER, OTHER, OTHER)
         holder = socket.socket(socket.AF_UNIX)
         holder.bind(name)
-        if listens:
-            holder.listen()
+        holder.listen()
         os.write(writing, b"x")
         while True:
             signal.pause()
@@ -67,9 +66,8 @@ def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name: st
 
 
 @needs_root
-@pytest.mark.parametrize("listens", [True, False], ids=["listens", "only holds it"])
-def test_another_user_is_known_by_number_to_everybody(name: str, listens: bool) -> None:
-    with squatter(name, listens=listens) as child:
+def test_another_user_is_known_by_number_to_everybody(name: str) -> None:
+    with squatter(name) as child:
         for_root = holder_of(name)
         for_others = as_other(partial(holder_of, name), uid=OTHER + 1)
     assert for_root.startswith(f"user number {OTHER}, process {child} (")
@@ -81,7 +79,7 @@ def test_another_user_is_known_by_number_to_everybody(name: str, listens: bool) 
 def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite: Suite) -> None:
     tiny = TinySystem(suite)
     lock = os.environ["DLPERF_LOCK"]
-    with squatter(f"\0pytest-dlperf/{lock}//0", listens=False) as child:
+    with squatter(f"\0pytest-dlperf/{lock}//0") as child:
         result = suite.run(
             "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
         )  # fmt: skip

@@ -69,7 +69,7 @@ def suspects_of(
     is_contained = tonight.launch is not None and _IMAGE in tonight.launch.options
     found += _of_commits(good.commits, tonight.commits, checkouts)
     for suspect in _changed(good.software, tonight.software):
-        if suspect.name not in PACKAGES:
+        if not re.fullmatch(PACKAGES, suspect.name):
             found.append(replace(suspect, why_not=_OF_HOSTS))
         elif is_contained:
             found.append(replace(suspect, why_not="it lies in the image"))

@@ -39,7 +39,7 @@ FETCH_LIMIT_S: Final = 1800.0
 IMAGE: Final = "image"
 """The name under which an image is a version of software."""
 
-_OF_DEVICES: Final = ("driver", "cuda", "rocm", "nccl", "vbios")
+_OF_DEVICES: Final = ("driver", "cuda", "rocm", "vbios")
 _OF_HOSTS: Final = ("nic_firmware", "kernel", "bios")
 
 _ANSWER: Final = "dlperf-probe "
@@ -85,7 +85,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
     behind the place of the device that each uses, ``None`` where that may be any. ``versions`` are
     those of the modules that are needed, ``packages`` those of the distributions that the trainer's
     Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``, ``rocm``,
-    ``nccl``, ``network``, ``processor`` and ``processors``, ``kernel``, ``bios``, ``vbios`` and
+    ``network``, ``processor`` and ``processors``, ``kernel``, ``bios``, ``vbios`` and
     ``nic_firmware``, as far as they could be found out; those of ``accelerators`` go before.
     ``commits`` are those of the checkouts, by what the user calls them, and ``checkouts`` what else
     is known of these.

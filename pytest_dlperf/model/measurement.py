@@ -141,8 +141,8 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     """Names, node 0 first."""
     commits: Mapping[str, str] = {}
     """Commits of the checkouts that the trainer runs from on node 0, with ``+changes`` where files
-    differ, or a digest of what lies in none; by what the user calls the folder, which may lie
-    elsewhere another night, or by the package that is installed from there."""
+    differ; by what the user calls the folder, which may lie elsewhere another night, or by the
+    package that is installed from there."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
 

@@ -9,14 +9,6 @@ import sys
 
 _CONNECT_LIMIT_S = 0.5
 _CREDENTIALS = struct.Struct("3i")  # process, user and group
-_NETLINK_SOCK_DIAG = 4
-_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
-_REQUEST = struct.Struct("=IHHII BBHIIIII")  # nlmsghdr, unix_diag_req
-_SHOW_UID = 0x40
-_ANY = 0xFFFFFFFF
-_MESSAGE = struct.Struct("=16x BBBxI8x")  # nlmsghdr, unix_diag_msg
-_ATTRIBUTE = struct.Struct("=HH")
-_UID = 7  # UNIX_DIAG_UID
 _WAITING = 128
 """So many may ask one holder who it is."""
 
@@ -44,31 +36,25 @@ def acquire_socket_lock(name: str) -> "socket.socket | None":
 
 
 def holder_of(name: str) -> str:
-    """Say which process of which user holds a name, as far as the system lets us see it."""
+    """Say which process of which user holds a name, if it is one of ours."""
     inode = _inode_of(name)
     if inode is None:
         return "nobody can say who"
     # A holder is asked once: it hears nobody, and so only so many can ask it.
     if inode not in _known:
-        process, user = _by_connection(name)
-        if user is None:
-            process, user = _process_with(inode), _user_of(inode)
-        said = [] if user is None else [f"user {_user_name(user)}"]
-        if process:
-            said.append(f"process {process}{_program(process)}")
-        _known[inode] = ", ".join(said) or "nobody can say who"
+        _known[inode] = _by_connection(name) or "nobody can say who"
     return _known[inode]
 
 
-def _by_connection(name: str) -> "tuple[int | None, int | None]":
+def _by_connection(name: str) -> "str | None":
     """Ask whoever listens at the name, as our own do: the system vouches for process and user."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(_CONNECT_LIMIT_S)
         asking.connect(name)
         answer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, user, _ = _CREDENTIALS.unpack(answer)
-        return process, user
-    return None, None
+        return f"user {_user_name(user)}, process {process}{_program(process)}"
+    return None
 
 
 def _inode_of(name: str) -> "int | None":
@@ -80,41 +66,6 @@ def _inode_of(name: str) -> "int | None":
             # Those who have asked the holder stand there as well, without a number.
             if fields[7:] == [wanted + b"\n"] and fields[6] != b"0":
                 return int(fields[6])
-    return None
-
-
-def _process_with(inode: int) -> "int | None":
-    """Find the process that has a socket open: root finds all, others their own."""
-    link = f"socket:[{inode}]"
-    for number in os.listdir("/proc"):  # noqa: PTH208 - as above
-        with contextlib.suppress(OSError, ValueError):
-            folder = f"/proc/{int(number)}/fd"
-            for descriptor in os.listdir(folder):  # noqa: PTH208 - as above
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"{folder}/{descriptor}") == link:  # noqa: PTH115 - as above
-                        return int(number)
-    return None
-
-
-def _user_of(inode: int) -> "int | None":
-    """Ask the kernel whose socket it is, which it tells everybody, from version 5.3 on."""
-    request = _REQUEST.pack(
-        *(_REQUEST.size, _BY_FAMILY, 1, 1, 0),
-        *(socket.AF_UNIX, 0, 0, _ANY, inode, _SHOW_UID, _ANY, _ANY),
-    )
-    with contextlib.suppress(OSError, AttributeError, struct.error):
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asking:
-            asking.settimeout(_CONNECT_LIMIT_S)
-            asking.send(request)
-            answer = asking.recv(8192)
-        if _MESSAGE.unpack_from(answer)[0] != socket.AF_UNIX:
-            return None
-        at = _MESSAGE.size
-        while at + _ATTRIBUTE.size <= len(answer):
-            length, kind = _ATTRIBUTE.unpack_from(answer, at)
-            if kind == _UID:
-                return int(struct.unpack_from("=I", answer, at + _ATTRIBUTE.size)[0])
-            at += max(4, (length + 3) // 4 * 4)
     return None
 
 

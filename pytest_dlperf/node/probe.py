@@ -28,58 +28,12 @@ _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
 
 PACKAGES = (
-    "accelerate",
-    "apex",
-    "bitsandbytes",
-    "datasets",
-    "deepspeed",
-    "flash-attn",
-    "habana-torch-plugin",
-    "horovod",
-    "intel-extension-for-pytorch",
-    "jax",
-    "jax-rocm7-plugin",
-    "jaxlib",
-    "libtpu",
-    "lightning",
-    "megatron-core",
-    "mindspore",
-    "mpi4py",
-    "mxnet",
-    "numpy",
-    "nvidia-cublas",
-    "nvidia-cublas-cu11",
-    "nvidia-cublas-cu12",
-    "nvidia-cuda-runtime",
-    "nvidia-cuda-runtime-cu11",
-    "nvidia-cuda-runtime-cu12",
-    "nvidia-cudnn-cu11",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
-    "nvidia-dali-cuda110",
-    "nvidia-dali-cuda120",
-    "nvidia-dali-cuda130",
-    "nvidia-nccl-cu11",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
-    "oneflow",
-    "paddlepaddle",
-    "paddlepaddle-gpu",
-    "pytorch-lightning",
-    "tensorflow",
-    "tensorflow-gpu",
-    "tokenizers",
-    "torch",
-    "torch-npu",
-    "torch-xla",
-    "torchao",
-    "torchdata",
-    "torchtitan",
-    "torchvision",
-    "transformer-engine",
-    "transformers",
-    "triton",
-    "xformers",
+    "accelerate|apex|bitsandbytes|datasets|deepspeed|flash-attn|habana-torch-plugin|horovod"
+    "|intel-extension-for-pytorch|jax(-rocm7-plugin|lib)?|libtpu|(pytorch-)?lightning|megatron-core"
+    "|mindspore|mpi4py|mxnet|numpy|nvidia-(cublas|cuda-runtime)(-cu[0-9]+)?|nvidia-nccl-cu[0-9]+"
+    "|nvidia-cudnn-cu[0-9]+|nvidia-dali-cuda[0-9]+|oneflow|paddlepaddle(-gpu)?|tensorflow(-gpu)?"
+    "|tokenizers|torch(-npu|-xla|ao|data|titan|vision)?|transformer-engine|transformers|triton"
+    "|xformers"
 )
 """Distributions whose versions are reported where the trainer's Python has them."""
 
@@ -88,26 +42,19 @@ PACKAGES = (
 _VERSIONS = r"""
 import importlib, json, os, re, signal, sys
 def of_metadata(name):
-    try:
-        from importlib.metadata import version
-    except ImportError:  # below 3.8: the metadata's folder has the version in its name
-        plain = re.sub("[-_.]+", "_", name).lower()
-        for folder in sys.path:
-            for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
-                found = re.match(r"(.+?)-([^-]+)(-py[0-9.]+)?\.(dist|egg)-info$", entry)
-                if found and re.sub("[-_.]+", "_", found.group(1)).lower() == plain:
-                    return found.group(2)
-        raise
+    from importlib.metadata import version
     return str(version(name))
-def of_editables():
-    from importlib.metadata import distributions
+def look_at(one):
     from urllib.parse import unquote, urlparse
-    for one in distributions():
-        said = json.loads(one.read_text("direct_url.json") or "{}")
-        place = urlparse(said.get("url", ""))
-        if said.get("dir_info", {}).get("editable") and place.scheme == "file":
-            yield one.metadata["Name"], unquote(place.path)
-modules, names, folders, files, limit_s = json.loads(sys.argv[1])
+    name = one.metadata["Name"]
+    plain = re.sub("[-_.]+", "-", name).lower()
+    if re.fullmatch(wanted, plain):
+        packages.setdefault(plain, str(one.version))
+    said = json.loads(one.read_text("direct_url.json") or "{}")
+    place = urlparse(said.get("url", ""))
+    if said.get("dir_info", {}).get("editable") and place.scheme == "file":
+        editables[name] = unquote(place.path)
+modules, wanted, folders, files, limit_s = json.loads(sys.argv[1])
 signal.alarm(limit_s)
 found, packages, editables = {}, {}, {}
 missing = [path for path in folders if not os.path.isdir(path)]
@@ -121,15 +68,15 @@ for name in modules:
             found[name] = str(getattr(module, "__version__", "no version"))
         except Exception:
             found[name] = None
-for name in names:
+try:
+    from importlib.metadata import distributions
+except ImportError:  # below 3.8
+    distributions = list
+for one in distributions():
     try:
-        packages[name] = of_metadata(name)
+        look_at(one)
     except Exception:
         pass
-try:
-    editables.update(of_editables())
-except Exception:
-    pass
 print("dlperf-versions", json.dumps([found, packages, missing, editables]))
 """
 
@@ -143,10 +90,9 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
     facts = {}  # type: dict[str, str]
     checkouts = {}  # type: dict[str, dict[str, Any]]
-    places = {**wanted["files"], **wanted["checkouts"]}
     looking = [
         threading.Thread(target=_find_facts, args=(facts,), daemon=True),
-        threading.Thread(target=find_checkouts, args=(places, checkouts), daemon=True),
+        threading.Thread(target=find_checkouts, args=(wanted["checkouts"], checkouts), daemon=True),
     ]
     facts_until = time.monotonic() + _FACTS_LIMIT_S
     for one in looking:
@@ -251,7 +197,7 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
 
 
 def _find_facts(found: "dict[str, str]") -> None:
-    for look_at in (_processor_facts, _network_facts, _firmware_facts, _nccl_facts):
+    for look_at in (_processor_facts, _network_facts, _firmware_facts):
         # No fact is worth a host: a tool may fail in unforeseen ways.
         with contextlib.suppress(Exception):
             found.update(look_at())
@@ -291,18 +237,6 @@ def _firmware_facts() -> "dict[str, str]":
     }
     named = {name: joined_names(texts) for name, texts in facts.items() if texts}
     return dict(named, kernel=os.uname().release)
-
-
-def _nccl_facts() -> "dict[str, str]":
-    """Find the version of the system's NCCL, which is whole in its file's name."""
-    for tool in ("ldconfig", "/sbin/ldconfig"):
-        for line in output(tool, "-p") or []:
-            name, arrow, path = line.strip().partition(" => ")
-            if arrow and name.startswith("libnccl.so"):
-                version = re.search(r"libnccl\.so\.(\d+\.\d+\.\d+)", os.path.realpath(path))
-                if version is not None:
-                    return {"nccl": version.group(1)}
-    return {}
 
 
 def _is_locked(start: bytes) -> bool:
