@@ -103,7 +103,7 @@ def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: 
         *("{python}", "{checkout}/code/train.py", "--steps=10"),
         *("--out", "{run_directory}/out", "--rendezvous", "{address0}:29500"),
         *("--config", "{system_directory}/tiny.yaml"),
-        *("--scratch", f"{SCRATCH}/pytest-dlperf-RUN-0/scratch", "--run", "1"),
+        *("--scratch", f"{SCRATCH}/pytest-dlperf-RUN-0-{{host0}}/scratch", "--run", "1"),
     )
     assert first.working_directory == "{checkout}/code"
     assert str(tmp_path) not in str(first)

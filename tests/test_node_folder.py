@@ -12,7 +12,7 @@ from other_users import OTHER, as_other, needs_root, shared_folder
 from pytest_dlperf.node import folder as node_folder
 from pytest_dlperf.node.folder import made_folder, remove
 
-NAME = f"pytest-dlperf-{'0' * 32}-0"
+NAME = f"pytest-dlperf-{'0' * 12}-0-gpu01"
 
 
 def mode(path: Path) -> int:
@@ -47,12 +47,11 @@ def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path, elsewhere: 
     assert is_untouched(elsewhere)
 
 
-def test_a_link_in_the_place_of_the_folder_is_removed_alone(
+def test_a_link_in_the_place_of_the_folder_leads_to_nothing_that_is_removed(
     tmp_path: Path, elsewhere: Path
 ) -> None:
     (tmp_path / NAME).symlink_to(elsewhere)
-    assert remove(str(tmp_path / NAME)) is None
-    assert not (tmp_path / NAME).is_symlink()
+    assert "is left: " in str(remove(str(tmp_path / NAME)))
     assert is_untouched(elsewhere)
 
 
@@ -88,20 +87,16 @@ def test_what_another_user_has_written_stays_and_is_told() -> None:
         for folder in (place / NAME, place / NAME / "steps"):
             os.chown(folder, OTHER, OTHER)
         told = as_other(lambda: remove(str(place / NAME)))
-        assert told == f"{place / NAME} is left: checkpoint: Permission denied"
+        assert told.startswith(f"{place / NAME} is left: ")
+        assert "Permission denied" in told
         assert sorted(file.name for file in (place / NAME).iterdir()) == ["steps"]
 
 
 @needs_root
-def test_folders_that_another_user_names_like_ours_are_not_even_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A pipe in the place of the file that says whose folder it is would stop every run."""
-
+def test_folders_that_another_user_names_like_ours_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     def plant() -> None:
         (place / NAME).mkdir()
-        os.mkfifo(place / NAME / "host")
-        (place / f"{NAME}1").symlink_to(ours)
+        (place / NAME.replace("0-", "2-")).symlink_to(ours)
 
     monkeypatch.setattr(node_folder, "_STALE_S", -1.0)
     with shared_folder() as place:
@@ -109,42 +104,26 @@ def test_folders_that_another_user_names_like_ours_are_not_even_read(
         ours.mkdir()
         as_other(plant)
         os.close(made_folder(str(place / NAME.replace("0-", "1-")), {}))
-        assert (place / NAME / "host").exists()
+        assert (place / NAME).exists()
         assert ours.exists()
 
 
-def test_steps_and_owner_lie_in_the_folder(tmp_path: Path) -> None:
+def test_steps_lie_in_the_folder(tmp_path: Path) -> None:
     os.close(made_folder(str(tmp_path / NAME), {"sitecustomize.py": "pass\n"}))
     found = {str(file.relative_to(tmp_path / NAME)) for file in (tmp_path / NAME).rglob("*")}
-    assert found == {"host", "scratch", "steps", "steps/sitecustomize.py"}
-    assert (tmp_path / NAME / "host").read_text(encoding="utf-8") == os.uname().nodename
+    assert found == {"scratch", "steps", "steps/sitecustomize.py"}
     assert mode(tmp_path / NAME) == 0o700
 
 
-def test_a_folder_is_left_whose_note_of_its_host_is_another_s_or_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What cannot be believed makes no run fail, and has nothing removed."""
-    monkeypatch.setattr(node_folder, "_STALE_S", -1.0)
-    own = os.uname().nodename
-    note = tmp_path / "note"
-    note.write_text(own, encoding="utf-8")
-    folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 8)]
+def test_a_folder_of_another_host_is_left(tmp_path: Path) -> None:
+    """On a disk that several hosts see; its lock may not be seen from here."""
+    folders = [tmp_path / f"pytest-dlperf-{'1' * 12}-0-{host}" for host in ("gpu01", "gpu02")]
     for folder in folders:
         folder.mkdir()
-    damaged, linked, named_twice, a_folder, true, unsaid, empty = (f / "host" for f in folders)
-    damaged.write_bytes(b"\xff\x00" * 1000)
-    linked.symlink_to(note)
-    os.link(note, named_twice)
-    a_folder.mkdir()
-    true.write_text(own, encoding="utf-8")
-    empty.touch()  # as a full disk leaves it
-    del unsaid
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     os.close(made_folder(str(tmp_path / NAME), {}))
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before
-    assert [folder.exists() for folder in folders] == [True] * 4 + [False] * 3
-    assert note.read_text(encoding="utf-8") == own
+    assert [folder.exists() for folder in folders] == [False, True]
 
 
 def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path: Path) -> None:

@@ -349,8 +349,11 @@ def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
 def test_what_only_the_nodes_know_is_put_into_commands() -> None:
     addresses = ["10.0.0.1", "fd00::2"]
     order = {"arguments": ["@dlperf-address-1@:20008,@dlperf-address-0@", "-x"], "n": 1}
-    assert filled(order, addresses) == {"arguments": ["[fd00::2]:20008,10.0.0.1", "-x"], "n": 1}
-    assert filled("@dlperf-address-1@ 20000", addresses) == "fd00::2 20000"
+    assert filled(order, addresses, "n1") == {
+        "arguments": ["[fd00::2]:20008,10.0.0.1", "-x"],
+        "n": 1,
+    }
+    assert filled("@dlperf-address-1@ @dlperf-host@", addresses, "n1") == "fd00::2 n1"
 
 
 # ------------------------------------------------------------------------ what Slurm answers

@@ -546,7 +546,7 @@ def test_a_dry_run_shows_what_stands_in_front_of_the_python_path(suite: Suite, o
     text = result.stdout.str()
     assert "DLPERF_STEPS=deepspeed" in text
     assert f"PYTHONPATH={own}" in text
-    assert "in front of PYTHONPATH: /tmp/pytest-dlperf-RUN-0/steps" in text
+    assert "in front of PYTHONPATH: /tmp/pytest-dlperf-RUN-0-localhost/steps" in text
 
 
 def test_a_trainer_that_has_changed_trains_on_and_the_log_says_what_was_not_found(

@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 import selectors
+import socket
 import threading
 import time
 import uuid
@@ -122,7 +123,9 @@ class ConnectedGang(Gang):
 
     def _folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
-        return node_folder(self._order.scratch, self._id, rank)
+        here = self._launcher.on_this_machine
+        host = socket.gethostname() if here else self._order.places[rank].host.address
+        return node_folder(self._order.scratch, self._id, rank, host)
 
     @property
     def _in_front(self) -> Mapping[str, tuple[str, str]]:

@@ -14,7 +14,7 @@ from pytest_dlperf.launch.queue import Job
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
 from pytest_dlperf.node import member, supervisor
-from pytest_dlperf.node.member import ADDRESS
+from pytest_dlperf.node.member import ADDRESS, HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +92,7 @@ def nodes_that_met(
             port=first + len(place.device_ids) + rank,
             first_port=first,
             device_ids=place.device_ids,
-            folder=node_folder(order.scratch, run_id, rank),
+            folder=node_folder(order.scratch, run_id, rank, host),
         )
         for rank, (place, host, address) in enumerate(
             zip(order.places, hosts, addresses, strict=True)
@@ -110,7 +110,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
         nodes_that_met(
             order,
             run_id,
-            [place.host.name for place in order.places],
+            [HOST] * len(order.places),
             [ADDRESS.format(rank) for rank in range(len(order.places))],
         )
     )
@@ -127,7 +127,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
         "sent": base64.b64encode(sent).decode("ascii"),
         "markers": markers,
         "prepare": [
-            prepare_details(marker, node_folder(order.scratch, run_id, rank), order.files)
+            prepare_details(marker, node_folder(order.scratch, run_id, rank, HOST), order.files)
             for rank, marker in enumerate(markers)
         ],
         "start": [

@@ -33,7 +33,9 @@ SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 PORTS: Final = range(20_000, 28_000)
 """The ports of a run begin there: below what systems give out, and what torchrun takes itself."""
 EXAMPLE_PORT: Final = 29500
-"""Stands in a plan that is only shown for the free port that a run would be given."""
+"""Stands in a plan that is only shown for the port that a run would be given."""
+_RUN_DIGITS: Final = 12
+"""So many of a run's number tell its folder: a socket in there may have a path of 107 bytes."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -110,9 +112,10 @@ def node_log(log: Path, rank: int) -> Path:
     return log if rank == 0 else run_dir(log) / f"node{rank}.log"
 
 
-def node_folder(parent: str, run_id: str, rank: int) -> str:
-    """Name the folder on a node that a run has for itself."""
-    return f"{parent.rstrip('/')}/pytest-dlperf-{run_id}-{rank}"
+def node_folder(parent: str, run_id: str, rank: int, host: str) -> str:
+    """Name the folder on a node that a run has for itself; the host tells whose it is."""
+    name = f"pytest-dlperf-{run_id[:_RUN_DIGITS]}-{rank}-{host.replace(':', '.')}"
+    return f"{parent.rstrip('/')}/{name}"
 
 
 def first_port(run_id: str) -> int:
@@ -131,7 +134,7 @@ def example_nodes(
             port=EXAMPLE_PORT + (rank if on_one_machine else 0),
             first_port=EXAMPLE_PORT,
             device_ids=tuple(range(case.topology.devices_per_node)),
-            folder=node_folder(scratch, "RUN", rank),
+            folder=node_folder(scratch, "RUN", rank, host),
         )
         for rank, (host, address) in enumerate(places)
     )

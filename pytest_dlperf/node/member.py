@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ADDRESS = "@dlperf-address-{}@"
 """Stands in a command for the address of a node."""
+HOST = "@dlperf-host@"
+"""Stands for the name of the node."""
 REPORT = b"dlperf-report "
 """Begins a line of output that is a report, not the program's; behind it comes the job's name."""
 
@@ -157,12 +159,13 @@ class Member:
         self._send(base64.b64decode(order["sent"]))
         # Where this process is killed, its file of reports says so nevertheless.
         reports = None if self._tells_in_lines else order["reports"][rank]
-        self._send(_line("prepare", dict(order["prepare"][rank], reports=reports)))
+        prepared = self._filled(order["prepare"][rank], addresses)
+        self._send(_line("prepare", dict(prepared, reports=reports)))
         is_known = False
         for report in self._told():
             is_known = is_known or "final" in report
             if "prepared" in report:
-                self._send(_line("start", filled(order["start"][rank], addresses)))
+                self._send(_line("start", self._filled(order["start"][rank], addresses)))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
                 # What the program has left ends with the supervisor.
                 self._send(b"end\n")
@@ -171,10 +174,12 @@ class Member:
         if status < 0 and not is_known:
             self._tell(supervisor_killed=self._fate)
             end_all(partial(descendants, os.getpid()), KILL_LIMIT_S)
-            prepared = order["prepare"][rank]
             found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
             clean_up({"marker": order["markers"][rank], **found}, self._tell)
         return status
+
+    def _filled(self, content: "Any", addresses: "list[str]") -> "Any":
+        return filled(content, addresses, self._host)
 
     def _told(self) -> "Iterator[dict[str, Any]]":
         """Give what the supervisor reports, to its end; meanwhile pass signals on to it."""
@@ -237,12 +242,12 @@ class Member:
         self._asked += 1
 
 
-def filled(content: "Any", addresses: "list[str]") -> "Any":
-    """Put addresses in all text, wherever it stands."""
+def filled(content: "Any", addresses: "list[str]", host: str) -> "Any":
+    """Put addresses and the host's name in all text, wherever it stands."""
     if isinstance(content, dict):
-        return {key: filled(value, addresses) for key, value in content.items()}
+        return {key: filled(value, addresses, host) for key, value in content.items()}
     if isinstance(content, list):
-        return [filled(value, addresses) for value in content]
+        return [filled(value, addresses, host) for value in content]
     if not isinstance(content, str) or "@dlperf-" not in content:
         return content
 
@@ -251,7 +256,7 @@ def filled(content: "Any", addresses: "list[str]") -> "Any":
         # In front of a port, an IPv6 address stands in brackets.
         return f"[{known}]:" if ":" in known and found.group(2) else known + found.group(2)
 
-    return _ADDRESS.sub(address, content)
+    return _ADDRESS.sub(address, content).replace(HOST, host)
 
 
 def _line(word: str, details: "dict[str, Any]") -> bytes:
