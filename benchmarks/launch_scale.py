@@ -38,7 +38,7 @@ echo '{"ready": true}'
 step=0
 while read -r word rest; do
     case $word in
-    prepare) echo '{"prepared": true, "port": 29500}' ;;
+    prepare) echo '{"prepared": true}' ;;
     start) step=1; echo '{"started": 4711}' ;;
     end | kill) echo '{"ended": -15}'; echo '{"final": {}}'; exit ;;
     '')

@@ -29,8 +29,6 @@ from pytest_dlperf.model.metric import THROUGHPUT
 
 ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
 HERE: Final = ("localhost",)
-_SENT: Final = " -I -S -c "
-"""What the programs that are sent to nodes are started with."""
 # Podman waits for the end of what it has killed, as a system's first process sees to it.
 _REAPS: Final = """\
 import os, subprocess, sys

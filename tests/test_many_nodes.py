@@ -103,7 +103,7 @@ class LostAtOnce(Launcher):
         script = (
             f'head -c {size} >/dev/null; echo \'{{"ready": "3.6"}}\'\n'
             "while read -r word rest; do case $word in\n"
-            'prepare) echo \'{"prepared": true, "port": 29500}\' ;;\n'
+            "prepare) echo '{\"prepared\": true}' ;;\n"
             "start) echo '{\"started\": 1}'; exit ;;\n"
             "esac; done"
         )

@@ -41,7 +41,7 @@ _DAEMONS: Final = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_
 """What Open MPI 4 and 5 put before the daemon's arguments, and their default."""
 SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
-LOST_SWEEP_LIMIT_S: Final = 4.0
+LOST_SWEEP_LIMIT_S: Final = 3.0
 """The same where the host may be out of reach, and not only its supervisor stopped."""
 SETTLE_S: Final = 0.3
 """A program's last output may arrive so long after the news of its end."""

@@ -267,7 +267,7 @@ FAULTS: Final = (
         launchers=_WITHOUT_A_QUEUE,
         is_swept=True,
     ),
-    Fault(name="killall -9 python3", act=_kill(_named_python)),
+    Fault(name="killall -9 python3", act=_kill(_named_python), is_swept=True),
     Fault(
         name="SIGKILL of the program above a supervisor",
         act=_kill(_member),
