@@ -18,7 +18,6 @@ from pytest_dlperf.files.shapes import (
     Shape,
     Text,
     YesNo,
-    one_of,
 )
 from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.facts import declared_facts
@@ -205,7 +204,13 @@ def log_shape(formats: Mapping[str, LogFormat]) -> Record[dict[str, Any]]:
             ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
             "The name of a built-in format, or how a step's record looks.",
         ),
-        Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
+        Key(
+            "node",
+            Choice([each.value for each in WhichNode if each is not WhichNode.ANY]).parsed(
+                WhichNode
+            ),
+            "The nodes whose logs show steps; default: first.",
+        ),
         Key(
             "file",
             Text("a file"),

@@ -51,16 +51,14 @@ class RunLogs:
 
     @property
     def printers(self) -> Sequence[LogReading]:
-        """The readings whose steps are the run's; with ``any`` none until one shows a step."""
-        if self._which is WhichNode.ANY:
-            return [each for each in self.readings if each.steps.furthest]
+        """The readings whose steps are the run's."""
         nodes = len(self.readings)
         return [each for each in self.readings if self._which.may_be(each.node, nodes)]
 
     @property
     def main(self) -> LogReading:
         """The reading of the log that stands for the run: the first whose steps count."""
-        return next(iter(self.printers), self.readings[0])
+        return self.printers[0]
 
     # ------------------------------------------------------------------ while the run lives
 
@@ -69,8 +67,7 @@ class RunLogs:
         """How far the run has come, by the steps that count."""
         if self.reason is not None:
             return LogState.BROKEN
-        complete = [each.state is LogState.COMPLETE for each in self.printers]
-        done = any(complete) if self._which is WhichNode.ANY else all(complete)
+        done = all(each.state is LogState.COMPLETE for each in self.printers)
         return LogState.COMPLETE if done else LogState.GROWING
 
     @property
@@ -78,8 +75,7 @@ class RunLogs:
         """What has been broken for good, so that the run cannot be measured any more."""
         printers = self.readings if self._all_print else self.printers
         broken = [each for each in printers if each.state is LogState.BROKEN]
-        enough = 1 if self._all_print or self._which is not WhichNode.ANY else len(printers)
-        if not broken or len(broken) < enough:
+        if not broken:
             return None
         reason = broken[0].reason or ""
         if broken[0] is self.main:
@@ -98,8 +94,7 @@ class RunLogs:
 
     @property
     def _leading(self) -> LogReading:
-        choose = max if self._which is WhichNode.ANY else min
-        return choose(self.printers, key=lambda each: each.steps.slowest, default=self.readings[0])
+        return min(self.printers, key=lambda each: each.steps.slowest)
 
     @property
     def awaited(self) -> dict[tuple[int, str], int]:
@@ -108,14 +103,13 @@ class RunLogs:
         A node whose log need not show a step is there once it has shown one.
         """
         needed = {each.node for each in (self.readings if self._all_print else self.printers)}
-        awaited = {
+        return {
             (each.node, label): step
             for each in self.readings
             if each.state is LogState.GROWING
             for label, step in each.steps.awaited.items()
             if step or each.node in needed
         }
-        return awaited if needed else {(0, ""): 0}  # one log has to begin
 
     @property
     def any_lags(self) -> bool:
@@ -176,12 +170,12 @@ def _measured(
 ) -> Run:
     """Measure a run by the logs of its nodes, of which so many bytes count."""
     results = _Results(bounds)
-    counting = _counting(readings, which, results)
+    counting = [each for each in readings if which.may_be(each.node, len(readings))]
     others = [each for each in readings if each not in counting]
     runs = [results.of(each) for each in counting]
     bad = next((run for run in runs if run.status is not RunStatus.OK), None)
     if bad is not None:
-        where = "" if bad.steps else _whereabouts(counting[0], others, which, results)
+        where = "" if bad.steps else _whereabouts(counting[0], others, results)
         return replace(bad, reason=f"{bad.reason}{where}")
     main, run = counting[0], _mean(runs)
     for other in others:
@@ -224,18 +218,6 @@ class _Results:
         if reading.node not in self._known:
             self._known[reading.node] = reading.result(self.bound(reading))
         return self._known[reading.node]
-
-
-def _counting(
-    readings: Sequence[LogReading], which: WhichNode, results: _Results
-) -> list[LogReading]:
-    """Choose the logs of which the number is taken, at least one."""
-    if which is not WhichNode.ANY:
-        return [each for each in readings if which.may_be(each.node, len(readings))]
-    for each in readings:
-        each.advance(results.bound(each))
-    complete = [each for each in readings if each.state is LogState.COMPLETE]
-    return complete[:1] or [max(readings, key=lambda each: each.steps.found)]
 
 
 def _look_at(other: LogReading, main: LogReading, results: _Results) -> None:
@@ -300,18 +282,15 @@ def _disagreement(readings: Sequence[LogReading], runs: Sequence[Run]) -> str | 
     )
 
 
-def _whereabouts(
-    main: LogReading, others: Sequence[LogReading], which: WhichNode, results: _Results
-) -> str:
+def _whereabouts(main: LogReading, others: Sequence[LogReading], results: _Results) -> str:
     """Say whether the steps that the log which counts does not show are in another one."""
     for other in others:
         _look_at(other, main, results)
         if other.steps.furthest:
             ends = {0: WhichNode.FIRST, len(others): WhichNode.LAST}
-            node = ends.get(other.node, WhichNode.ANY).value
-            return f"; {_named(other)} shows steps: write 'node: {node}' under 'log' of the system"
-    if others and which is WhichNode.ANY:
-        return "; no other node's log shows a step either"
+            node = ends.get(other.node)
+            advice = f": write 'node: {node.value}' under 'log' of the system" if node else ""
+            return f"; {_named(other)} shows steps{advice}"
     return ""
 
 
