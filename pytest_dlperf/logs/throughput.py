@@ -389,8 +389,6 @@ class LogReading:
                 return None
             facts.settle()
             self.first_step = first_step(self._format, first[2])
-        for judge in self._judges:
-            judge.see(region)
         try:
             stop = self._collector.feed(region, self._scan)
         except BrokenContractError as error:

@@ -139,13 +139,6 @@ class Judge:
         self.log_format = log_format
         self.case = case
 
-    def see(self, region: Region) -> None:
-        """Look at a part of the log that has steps, as it is read.
-
-        Raises:
-            BrokenContractError: No number may be taken of the log.
-        """
-
     def decide(self, evidence: Evidence) -> str | None:
         """Look at the whole window; return what to know of the number, if anything.
 
