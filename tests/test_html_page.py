@@ -271,8 +271,8 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
     [slower] = [text for text in groups if text.startswith("▼") and SLOWER in text]
     for told in (
         "2 cases regressed -4.4 to -6.4 % since Tuesday throughput of",
-        "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Sunday 2026-11-15, suite at 77aa00b",
-        "5 nights ago (1 night between was not measured)",
+        "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, suite at 77aa00b",
+        "4 nights ago",
         "NCCL_ALGO: accepted not set, tonight Tree, came with the loss",
         "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",
     ):
@@ -341,7 +341,7 @@ def test_a_case_says_what_differs_and_the_chart_since_when(morning: Page) -> Non
     assert len(marked) == 3 + 3
     assert "9348.17 images/s, by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1" in text
     assert "since Tuesday 2026-11-17" in text
-    assert "last good: Sunday 2026-11-15" in text
+    assert "last good: Monday 2026-11-16" in text
 
 
 def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
