@@ -66,9 +66,7 @@ class Remains:
     def end(
         self, *looks: "Callable[[], list[int]]", pause: "Callable[[float], object]" = time.sleep
     ) -> "list[int]":
-        """Kill its processes, what these looks find first, then those with its marker.
-
-        Say which are left.
+        """Kill its processes, those that looks find before those with its mark; give what is left.
 
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
