@@ -30,7 +30,6 @@ from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, Timing
-from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.found_expressions import stated_facts
 from pytest_dlperf.survey.guessing import Guess, guess
 from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
@@ -57,8 +56,8 @@ cases:
 OWN_LOG = "global batch 16\n" + "".join(f"it {step} took 0.5 s\n" for step in range(1, 8))
 
 
-def identified(log: Path, **wanted: object) -> Identification | None:
-    return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, CaseHints(**wanted))  # type: ignore[arg-type]
+def identified(log: Path, case: Case | None = None) -> Identification | None:
+    return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, case)
 
 
 def guessed(*lines: str) -> Guess:
@@ -200,15 +199,12 @@ def test_precision_and_options_of_a_log_are_those_of_its_case() -> None:
     assert "precision: the log agrees with amp, fp16" in found.unsure
 
 
-def test_a_case_or_a_batch_may_be_given() -> None:
+def test_a_case_may_be_given() -> None:
     case = Case.from_id("own-net-bf16-gb256-s64-2n8g")
-    by_case = identified(LOGS / "timm_1n2g_b4.log", case=case)
-    by_batch = identified(LOGS / "timm_1n2g_b4.log", global_batch=24)
-    assert by_case is not None
-    assert by_batch is not None
-    assert by_case.case.id == case.id
-    assert by_batch.case.global_batch == 24
-    assert "--batch" in by_batch.batch_source
+    found = identified(LOGS / "timm_1n2g_b4.log", case)
+    assert found is not None
+    assert found.case.id == case.id
+    assert "--case" in found.batch_source
 
 
 def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
@@ -217,7 +213,7 @@ def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
     log.write_text(OWN_LOG, encoding="utf-8")
     systems = load_systems([tmp_path / "own.yaml"], BUILTIN_FORMATS)
 
-    found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, CaseHints())
+    found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, None)
 
     assert found is not None
     assert found.system.id == "own-net"
@@ -245,7 +241,7 @@ def test_a_clock_of_twelve_hours_is_guessed(tmp_path: Path) -> None:
     (tmp_path / "us.log").write_text(
         "".join(f"{at:%m/%d/%y %I:%M:%S %p} step {k} loss 3.5\n" for k, at in enumerate(now, 1))
     )
-    said = rows(read(tmp_path, "us.log", "--batch", "64").stdout)
+    said = rows(read(tmp_path, "us.log", "--case", "own-net-fp32-gb64-1n1g").stdout)
     assert said["steps"].startswith("1 to 60, ")
     assert said["throughput"].startswith("32.00 samples/s")
 
@@ -762,13 +758,14 @@ def test_a_unit_that_says_what_a_speed_is_of_leaves_no_doubt(unit: str, is_in_do
         ("step {n} took 0.5 s, tokens/s: 8,192", "64.00 samples"),
     ],
 )
-def test_a_batch_that_is_given_makes_samples_of_steps_of_any_length(
+def test_a_case_that_is_given_makes_samples_of_steps_of_any_length(
     tmp_path: Path, line: str, throughput: str
 ) -> None:
     text = "".join(line.format(n=n) + "\n" for n in range(150))
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    said = rows(read(tmp_path, "a.log", "--batch", "32", "--write", "own.yaml").stdout)
-    assert said["throughput"].startswith(f"{throughput}/s (global batch 32, as --batch says)")
+    case = "own-net-fp32-gb32-1n1g"
+    said = rows(read(tmp_path, "a.log", "--case", case, "--write", "own.yaml").stdout)
+    assert said["throughput"].startswith(f"{throughput}/s (global batch 32, as --case says)")
     if "loss" in line:
         assert "loss: ~" not in (tmp_path / "own.yaml").read_text(encoding="utf-8")
 
@@ -896,7 +893,7 @@ def test_a_mean_of_all_steps_so_far_is_known_by_how_it_moves(tmp_path: Path) -> 
         for k in range(1, 201)
     )
     (tmp_path / "keras.log").write_text(log, encoding="utf-8")
-    found = rows(read(tmp_path, "keras.log", "--batch", "8").stdout)
+    found = rows(read(tmp_path, "keras.log", "--case", "own-net-fp32-gb8-1n1g").stdout)
     assert "covers: since_start" in found["format"]
     assert float(found["throughput"].split()[0]) == pytest.approx(8 / 0.12, rel=0.01)
 
@@ -1055,7 +1052,6 @@ def test_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
         (["a.log", "--write", "a.log"], "a.log exists"),
         (["a.log", "--write", "new.txt"], ".yaml"),
         (["a.log", "--case", "own-net"], "is not a case id"),
-        (["a.log", "--batch", "0"], "'0'"),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:

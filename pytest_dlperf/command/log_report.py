@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.case import CaseHints
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
     from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.probe_output import ProbeOutput
@@ -52,7 +52,7 @@ class LogReport(Struct, frozen=True):
 
     systems: Mapping[str, System]
     formats: Mapping[str, LogFormat]
-    wanted: CaseHints
+    wanted: Case | None
     style: Style
     file: Path | None
     """The system file to be written."""
@@ -193,8 +193,8 @@ class LogReport(Struct, frozen=True):
             yield from self._rows("", f"pytest bench_tests --dlperf-logs {found.case.id}={shown}")
             return
         cases = [case.id for case in found.cases]
-        if self.wanted.case is not None:
-            cases = [case.id for case in found.system.cases if case == self.wanted.case]
+        if self.wanted is not None:
+            cases = [case.id for case in found.system.cases if case == self.wanted]
         if not cases:
             yield from self._rows(
                 "next",
@@ -275,7 +275,7 @@ def _throughput_text(run: Run, found: Identification) -> str:
         of = "as printed" if parts == 1 else f"{parts} times what is printed"
         return f"{quantity(value, unit)} ({of}){note}"
     per_step = value / case.work_of_step(found.system.unit)
-    return f"{per_step:.4g} steps/s; --batch N or --case CASE makes samples of it{note}"
+    return f"{per_step:.4g} steps/s; --case CASE makes samples of it{note}"
 
 
 def _doubts(found: Identification) -> Iterator[str]:

@@ -16,7 +16,6 @@ from pytest_dlperf.command.shell import (
     Style,
     add_folders,
     file_argument,
-    integer_argument,
     path_argument,
     write_report,
 )
@@ -26,7 +25,6 @@ from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.texts import printable
-from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import Identification, identify
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
@@ -50,12 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", type=path_argument, metavar="FILE", help="logs to read")
     parser.add_argument("--case", metavar="CASE", help="the id of the case whose run wrote the log")
     parser.add_argument(
-        "--batch",
-        type=integer_argument(1),
-        metavar="N",
-        help="global batch, if the log does not show it",
-    )
-    parser.add_argument(
         "--write",
         type=file_argument,
         metavar="FILE",
@@ -72,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     project = read_project(options)
     formats = project.formats
     systems, problems = read_systems(project.system_files, formats, lazily=True)
-    wanted = CaseHints(case=_case(options.case, systems), global_batch=options.batch)
+    wanted = _case(options.case, systems)
     file = None if options.write is None else Path(options.write)
     style = Style(sys.stdout)
     reader = LogReport(systems, formats, wanted, style, file)
@@ -100,10 +92,10 @@ def _identified(
     head: HeadOfLog,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
-    wanted: CaseHints,
+    wanted: Case | None,
 ) -> Identification | ProbeOutput | None:
     """Find out what a log is: of a known probe, or of a training."""
-    if wanted.case is not None and wanted.case.work is not None:
+    if wanted is not None and wanted.work is not None:
         return identify(head, systems, formats, wanted)
     return known_probe(head.path, systems) or identify(head, systems, formats, wanted)
 

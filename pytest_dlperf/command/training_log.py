@@ -17,7 +17,6 @@ from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.night.texts import printable
-from pytest_dlperf.survey.case import CaseHints
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify, with_finite_loss
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.survey.identifying import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
@@ -62,8 +62,8 @@ def identify_log(file: Path) -> Identification | None:
     """
     try:
         head = HeadOfLog(file)
-        found = identify(head, {}, BUILTIN_FORMATS, CaseHints())
-        return None if found is None else measure(head, found, CaseHints())[0]
+        found = identify(head, {}, BUILTIN_FORMATS, None)
+        return None if found is None else measure(head, found, None)[0]
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
@@ -73,7 +73,7 @@ def identify_log(file: Path) -> Identification | None:
 def measure(
     head: HeadOfLog,
     found: Identification,
-    wanted: CaseHints,
+    wanted: Case | None,
     formats: Mapping[str, LogFormat] = BUILTIN_FORMATS,
 ) -> tuple[Identification, Run | None]:
     """Measure a log, if it or its supervisor says when steps were; return as what it was read.
@@ -83,7 +83,7 @@ def measure(
     by_arrival = found.system.log_format.timing is Timing.ARRIVAL
     if by_arrival and not arrivals_of(head.path).exists():
         return found, None
-    is_made_up = wanted.case is None and not found.cases
+    is_made_up = wanted is None and not found.cases
     run = _measured(head, found, is_made_up=is_made_up)
     if run.status is not RunStatus.OK and (other := with_finite_loss(found, formats)) is not None:
         again = _measured(head, other, is_made_up=is_made_up)
@@ -174,6 +174,6 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
 
 def _identified(log: Path) -> Identification | None:
     try:
-        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, CaseHints())
+        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, None)
     except (NoLogError, OSError):
         return None  # nothing yet

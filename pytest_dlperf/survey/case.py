@@ -6,7 +6,6 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.facts import CASE_FACTS
@@ -28,13 +27,6 @@ UNSAID_BY_LOG: Final = "the log does not say it"
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
 
 
-class CaseHints(Struct, frozen=True, kw_only=True):
-    """What the user says of a log."""
-
-    case: Case | None = None
-    global_batch: int | None = None
-
-
 def known_of(facts: Iterable[FoundFact]) -> dict[str, str]:
     """Say by the names of a case what a log says once."""
     names = {getter: name for name, getter in CASE_FACTS.items()}
@@ -51,12 +43,12 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     known: Mapping[str, str],
     log_format: LogFormat,
     steps: StepsOfLog,
-    wanted: CaseHints,
+    wanted: Case | None,
     facts: Sequence[FoundFact],
 ) -> tuple[Case, str, dict[str, str]]:
     """Derive the case from a log; return it with the source of its batch and what is uncertain."""
-    if wanted.case is not None and wanted.global_batch is None:
-        return wanted.case, "as --case says", {}
+    if wanted is not None:
+        return wanted, "as --case says", {}
     doubts: dict[str, str] = {}
     numbers = {
         name: int(value) for name, value in known.items() if value.isdigit() and int(value) > 0
@@ -66,7 +58,7 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
     if topology.world_size % layout.devices:
         layout = Layout()
     replicas = topology.world_size // layout.devices
-    batch, source = _batch(numbers, replicas, wanted)
+    batch, source = _batch(numbers, replicas)
     if batch is None or batch % replicas:
         source = ""
         batch = replicas
@@ -156,9 +148,7 @@ def _topology(
     return Topology(1, world)
 
 
-def _batch(numbers: Mapping[str, int], replicas: int, wanted: CaseHints) -> tuple[int | None, str]:
-    if wanted.global_batch is not None:
-        return wanted.global_batch, "as --batch says"
+def _batch(numbers: Mapping[str, int], replicas: int) -> tuple[int | None, str]:
     if "global_batch" in numbers:
         return numbers["global_batch"], "as the log says"
     if "batch_per_replica" in numbers:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
-    from pytest_dlperf.survey.case import CaseHints
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
@@ -71,7 +70,7 @@ def identify(
     head: HeadOfLog,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
-    wanted: CaseHints,
+    wanted: Case | None,
 ) -> Identification | None:
     """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
     systems = {name: system for name, system in systems.items() if not system.is_probe}
@@ -142,9 +141,9 @@ def _of_trainer(
 
 
 def _of_project(
-    head: HeadOfLog, systems: Mapping[str, System], wanted: CaseHints
+    head: HeadOfLog, systems: Mapping[str, System], wanted: Case | None
 ) -> Identification | None:
-    named = systems.get(wanted.case.system) if wanted.case is not None else None
+    named = systems.get(wanted.system) if wanted is not None else None
     tried = [named] if named is not None else list(systems.values())
     by_format = {_key(system): system.log_format for system in tried}
     for log_format in head.formats_of(by_format.values()):
@@ -160,7 +159,7 @@ def _of_project(
             if _agrees(case, log_format, facts, steps)
         ]
         unsure: list[str] = []
-        case, source = wanted.case, "as --case says"
+        case, source = wanted, "as --case says"
         if case is None:
             alike = {(each.work, each.topology, each.system) for _, each in fitting}
             case = fitting[0][1] if len(alike) == 1 else None
@@ -169,7 +168,7 @@ def _of_project(
                 unsure.append("global_batch: the log does not say it")
         owner = next((s for s in mine if case is not None and s.id == case.system), None)
         owner = owner or (fitting[0][0] if fitting else mine[0])
-        if case is None or wanted.global_batch is not None:
+        if case is None:
             known = known_of(facts)
             case, source, doubts = case_of(owner, known, log_format, steps, wanted, facts)
             unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
@@ -221,7 +220,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     kind: str,
     log_format: Form,
     *,
-    wanted: CaseHints,
+    wanted: Case | None,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
     trainer: Trainer | None = None,
