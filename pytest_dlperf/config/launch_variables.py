@@ -117,7 +117,10 @@ def unpublished(
 
 
 def _is_public(spec: LaunchSpec, given: Assignment) -> bool:
-    """Whether a value stands in a file that others read, names a place, or tunes a library."""
+    """Whether a value stands in a file that others read, names a place, or tunes a library.
+
+    So do the options of what gives hosts: a partition, or the size of a job.
+    """
     variable = spec.variables.get(given.name)
     if variable is not None:
         is_open = variable.public or variable.kind.is_path
@@ -126,7 +129,7 @@ def _is_public(spec: LaunchSpec, given: Assignment) -> bool:
     elif given.name == CONTAINER:
         is_open = given.key != "options"
     else:
-        is_open = given.name in _PATHS
+        is_open = given.name in _PATHS or bool(given.engine_option)
     return is_open or given.stands_in_file
 
 
