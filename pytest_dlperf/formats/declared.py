@@ -20,7 +20,7 @@ from pytest_dlperf.model.metric import MEMBER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.formats.expressions import AnyMatch
+    from pytest_dlperf.formats.keyed import AnyMatch
     from pytest_dlperf.model.metric import Metric
 
 _VALUE: Final = "value"

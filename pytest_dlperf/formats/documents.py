@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.expressions import Match
-from pytest_dlperf.formats.keyed import CsvRecord, Keyed
+from pytest_dlperf.formats.keyed import ABSENT, CsvRecord, Keyed, Match, child_of, value_at
 from pytest_dlperf.formats.printed import printed_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.formats.keyed import Header
+    from pytest_dlperf.formats.keyed import Header, Path
 
 ANY: Final = "*"
 BY_KEY: Final = "name"
@@ -31,8 +30,6 @@ _BEGIN: Final = re.compile(rf"^{_BYTE_ORDER_MARK}?(?P<document>[{{\[])", re.MULT
 _SURELY_JSON: Final = re.compile(r'\{\s*"|\[\s*[{\["]')
 _LINE_END: Final = re.compile(r"$", re.MULTILINE)
 _SHOWN: Final = 8
-
-_Path: TypeAlias = "tuple[str, ...]"
 
 
 class FoundRecord(Struct, frozen=True):
@@ -72,12 +69,12 @@ class CsvTable(CsvRecord, frozen=True):
                     yield FoundRecord(_no_match(self), begin, problem)
             header = named or header
 
-    def _why_no_row(self, header: Header, cells: Sequence[bytes], *, has_end: bool) -> str | None:
+    def _why_no_row(self, header: Header, cells: Sequence[str], *, has_end: bool) -> str | None:
         """Say what is wrong with a row of too many or few cells; nothing of another line."""
         columns = header.columns
         if len(cells) > len(columns):
             keys = [key for group, key in self.keys.items() if group.startswith(VALUE)]
-            if not all(_is_number(cells[columns.index(key)]) for key in keys):
+            if not all(_is_number(cells[columns.index(key)].encode()) for key in keys):
                 return None
         elif has_end or not 1 < len(cells) < len(columns):
             return None
@@ -97,7 +94,7 @@ class JsonTree(Keyed, frozen=True):
         return "JSON"
 
     @property
-    def _values(self) -> dict[str, _Path]:
+    def _values(self) -> dict[str, Path]:
         paths = {group: tuple(path.split(".")) for group, path in self.keys.items()}
         return {group: path for group, path in paths.items() if group.startswith(VALUE)}
 
@@ -109,7 +106,7 @@ class JsonTree(Keyed, frozen=True):
                 cut = FoundRecord(_no_match(self), offset, document.why) if document.is_cut else cut
                 continue
             cut = None
-            said = {path: _at(document, tuple(path.split("."))) for path in self.where}
+            said = {path: value_at(document, tuple(path.split("."))) for path in self.where}
             if all(_text(said[path]) == wanted for path, wanted in self.where.items()):
                 first = next(iter(self._values.values()))
                 found = [self._record(document, wild, offset) for wild in _wild(document, first)]
@@ -128,16 +125,16 @@ class JsonTree(Keyed, frozen=True):
             why = document.why
         return why
 
-    def _record(self, document: Any, wild: _Path, offset: int) -> FoundRecord:
-        problem, texts = None, {}
+    def _record(self, document: Any, wild: Path, offset: int) -> FoundRecord:
+        problem, texts = None, []
         for group, key in self.keys.items():
             path = _filled(tuple(key.split(".")), wild)
-            found = ".".join(wild) if group == BY_KEY and ANY in key else _at(document, path)
+            found = ".".join(wild) if group == BY_KEY and ANY in key else value_at(document, path)
             is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
             if not is_number and (group in self._values or _text(found) is None):
                 problem = problem or f"{'.'.join(path)} is {_shown(found)}"
-            texts[group] = (_text(found) or "").encode("utf-8", "surrogateescape")
-        return FoundRecord(_match(texts, self.groupindex), offset, problem)
+            texts.append((_text(found) or "").encode(errors="replace"))
+        return FoundRecord(Match(self, texts), offset, problem)
 
 
 def _documents(text: bytes) -> Iterator[tuple[Any, int]]:
@@ -182,44 +179,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 _TWICE: Final = object()
-_ABSENT: Final = object()
 
 
-def _child(place: Any, path: _Path) -> tuple[Any, int]:
-    """Follow the first key of a path, or several that are one with dots; say how many."""
-    if isinstance(place, dict):
-        for used in range(1, len(path) + 1):
-            if (key := ".".join(path[:used])) in place:
-                return place[key], used
-    elif isinstance(place, list) and path[0].isdecimal() and int(path[0]) < len(place):
-        return place[int(path[0])], 1
-    return _ABSENT, 1
-
-
-def _at(document: Any, path: _Path) -> Any:
-    while path:
-        document, used = _child(document, path)
-        path = path[used:]
-    return document
-
-
-def _wild(document: Any, path: _Path) -> Iterator[_Path]:
+def _wild(document: Any, path: Path) -> Iterator[Path]:
     """Find what each ``*`` of a path stands for; nothing where what is before it is missing."""
     if ANY not in path:
-        if _at(document, path) is not _ABSENT:
+        if value_at(document, path) is not ABSENT:
             yield ()
         return
     at = path.index(ANY)
-    place = _at(document, path[:at])
+    place = value_at(document, path[:at])
     keys = list(place) if isinstance(place, dict) else []
     keys = [str(index) for index in range(len(place))] if isinstance(place, list) else keys
     for key in keys:
         rest = path[at + 1 :]
-        inner = _wild(_at(place, (key,)), rest) if ANY in rest else iter([()])
+        inner = _wild(value_at(place, (key,)), rest) if ANY in rest else iter([()])
         yield from ((key, *more) for more in inner)
 
 
-def _filled(path: _Path, wild: _Path) -> _Path:
+def _filled(path: Path, wild: Path) -> Path:
     left = iter(wild)
     return tuple(next(left, ANY) if key == ANY else key for key in path)
 
@@ -232,17 +210,17 @@ def _text(value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    if value in (_ABSENT, _TWICE):
-        return "not there" if value is _ABSENT else "there twice"
+    if value in (ABSENT, _TWICE):
+        return "not there" if value is ABSENT else "there twice"
     text = json.dumps(value, default=lambda _: "there twice")
     return f"{text[:60]}, which is not a number"
 
 
-def _missing(document: Any, path: _Path) -> str:
+def _missing(document: Any, path: Path) -> str:
     place, number = document, 0
     while number < len(path):
-        inner, used = _child(place, path[number:])
-        if path[number] == ANY or inner is _ABSENT:
+        inner, used = child_of(place, path[number:])
+        if path[number] == ANY or inner is ABSENT:
             has = ", ".join(list(map(str, place))[:_SHOWN]) if isinstance(place, dict) else ""
             has = has or f"a {type(place).__name__}"
             before = ".".join(path[:number]) or "the document"
@@ -261,13 +239,4 @@ def _is_number(text: bytes) -> bool:
 
 def _no_match(keyed: Keyed) -> Match:
     """Stand for a record that cannot be read."""
-    return _match(dict.fromkeys(keyed.keys, b""), keyed.groupindex)
-
-
-def _match(texts: Mapping[str, bytes], index: Mapping[str, int]) -> Match:
-    """Make the match of a record, whose groups took these texts."""
-    whole, spans = b"", []
-    for text in texts.values():
-        spans.append((len(whole), len(whole) + len(text)))
-        whole += text + b"\n"
-    return Match(whole, [(0, len(whole)), *spans], index)
+    return Match(keyed, [b""] * len(keyed.keys))

@@ -10,7 +10,7 @@ import re
 import warnings
 from functools import cache, cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -22,9 +22,6 @@ _CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL
 _IGNORES_CASE: Final = re.compile(r"\(\?[a-z]*i")
 _SEEN_LATE: Final = re.compile(r"\(\?[(aiLmsux-]")
 """Flags and conditions, with which no text is easily seen."""
-
-_Span: TypeAlias = "tuple[int, int]"
-_ABSENT: Final = (-1, -1)
 
 TOKENS: Final = re.compile(
     r"\\[1-9][0-9]*|\\x[0-9a-fA-F]{2}|\\0[0-7]{0,2}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
@@ -44,44 +41,6 @@ _MARKS: Final = (
     rb"\[[^\]\n]{0,200}\] ?)+"  # tqdm
 )
 """What launchers and bars print in front of a program's line."""
-
-
-class Match:
-    """Where an expression stands in a text."""
-
-    __slots__ = ("_index", "_spans", "string")
-
-    def __init__(
-        self, text: bytes | bytearray, spans: list[_Span], index: Mapping[str, int]
-    ) -> None:
-        """Take the spans of all, and of each group."""
-        self.string = text
-        self._spans = spans
-        self._index = index
-
-    def __getitem__(self, group: int | str) -> bytes | Any:
-        """Return what a group took; ``None`` where it took no part."""
-        span = self._spans[self._index[group] if isinstance(group, str) else group]
-        return None if span == _ABSENT else bytes(self.string[slice(*span)])
-
-    def group(self, *groups: int | str) -> tuple[bytes | Any, ...]:
-        """Return what several groups took."""
-        return tuple(map(self.__getitem__, groups))
-
-    def start(self, group: int | str = 0) -> int:
-        """Return where a group begins."""
-        return self.span(group)[0]
-
-    def end(self, group: int | str = 0) -> int:
-        """Return where a group ends."""
-        return self.span(group)[1]
-
-    def span(self, group: int | str = 0) -> _Span:
-        """Return where a group begins and ends; -1 where it took no part."""
-        return self._spans[self._index[group] if isinstance(group, str) else group]
-
-
-AnyMatch: TypeAlias = "Match | re.Match[bytes]"
 
 
 class Expression(Struct, frozen=True, dict=True):

@@ -6,19 +6,21 @@ Only the values that are wanted are looked at, as they are printed: a stamp keep
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.expressions import Match
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 ANY: Final = "*"
 """What ``where`` says of a key that only has to be there."""
+ABSENT: Final = object()
+"""What stands where a path leads nowhere."""
 
 _LONGEST_LINE: Final = 64 * 1024
 _MAX_OBJECTS: Final = 100
@@ -26,17 +28,19 @@ _MAX_OBJECTS: Final = 100
 _MAX_DEPTH: Final = 50
 _DELIMITERS: Final = (",", ";", "\t")
 
-_TOKEN: Final = re.compile(
-    rb"\s*(?:"
-    rb'"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"'
-    rb"|'(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'"
-    rb"|(?P<mark>[{}\[\]():,])"
-    rb"|(?P<bare>[^\s{}\[\]():,\"']+)"
-    rb")"
+_PART: Final = re.compile(
+    r"(?P<mark>[{}\[\]():,])"
+    r"|'(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'"
+    r'|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"'
+    r"|(?P<open>[\"'])"
+    r"|(?P<bare>\w[\w.]*\([^()]*\)|[^\s{}\[\]():,\"']+)",
+    re.DOTALL,
 )
-_NOTHING: Final = (b"null", b"None", b"")
-_CLOSES: Final = {b"{": b"}", b"[": b"]", b"(": b")"}
+"""A part of a dictionary of Python. What is bare is a number, a word or the call of a type."""
+_LISTS: Final = str.maketrans("()", "[]")
+_NOTHING: Final = ("null", "None", "")
 
+Path: TypeAlias = "tuple[str, ...]"
 _Span: TypeAlias = "tuple[int, int]"
 
 
@@ -66,13 +70,50 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
     def _kind(self) -> str:
         raise NotImplementedError
 
-    def _match(self, text: bytes, whole: _Span, spans: Mapping[str, _Span]) -> Match | None:
-        """Return the record whose values stand at ``spans``, by key, if it is one."""
+    def _match(self, line: bytes, place: _Span, values: Mapping[str, str]) -> Match | None:
+        """Return the record that has these values, by key, if it is one; ``""`` is none."""
         for key, said in self.where.items():
-            if key not in spans or (said != ANY and text[slice(*spans[key])] != said.encode()):
+            if not values[key] or said not in (ANY, values[key]):
                 return None
-        found = [spans.get(key, (-1, -1)) for key in self.keys.values()]
-        return Match(text, [whole, *found], self.groupindex)
+        found = [values[key] for key in self.keys.values()]
+        texts = [text.encode(errors="replace") if text else None for text in found]
+        return Match(self, texts, line, place)
+
+
+class Match(Struct, frozen=True):
+    """A record that was found by key: what its groups took, its line and its place there."""
+
+    keyed: Keyed
+    texts: Sequence[bytes | None]
+    string: bytes = b""
+    place: _Span = (0, 0)
+
+    def __getitem__(self, group: int | str) -> bytes | Any:
+        """Return what a group took; ``None`` where it took no part."""
+        number = self.keyed.groupindex[group] if isinstance(group, str) else group
+        return self.texts[number - 1] if number else self.string[slice(*self.place)]
+
+    def start(self, group: int | str = 0) -> int:
+        """Return where a group begins."""
+        return self.span(group)[0]
+
+    def end(self, group: int | str = 0) -> int:
+        """Return where a group ends."""
+        return self.span(group)[1]
+
+    def span(self, group: int | str = 0) -> _Span:
+        """Return where the record stands; of a group, where its value follows its key."""
+        text = self[group] if group else None
+        if text is None:
+            return self.place
+        name = group if isinstance(group, str) else [*self.keyed.keys][group - 1]
+        key = self.keyed.keys[name].rpartition(".")[2].encode()
+        value = rb"[\"']%b[\"']\s*:\s*[\"']?(%b)" % (re.escape(key), re.escape(text))
+        found = re.compile(value).search(self.string, self.place[0])
+        return self.place if found is None else found.span(1)
+
+
+AnyMatch: TypeAlias = "Match | re.Match[bytes]"
 
 
 class JsonRecord(Keyed, frozen=True):
@@ -89,84 +130,84 @@ class JsonRecord(Keyed, frozen=True):
         parts = [part for key in (*needed, *self.where) for part in key.split(".")]
         return max((part.encode() for part in parts if not part.isdigit()), key=len, default=b"{")
 
-    @cached_property
-    def _wanted(self) -> Mapping[bytes, str]:
-        return {key.encode(): key for key in (*self.keys.values(), *self.where)}
-
     def search(self, text: bytes, begin: int = 0, end: int | None = None) -> Match | None:
         """Find the first record."""
         return next(self.finditer(text[begin:end]), None)
 
     def finditer(self, text: bytes) -> Iterator[Match]:
         """Find all records of a line."""
-        begin = text.find(b"{")
+        if len(text) > _LONGEST_LINE:
+            return
+        line = text.decode("utf-8", "surrogateescape")
+        begin = line.find("{")
         for _ in range(_MAX_OBJECTS):
-            if begin < 0 or len(text) > _LONGEST_LINE:
+            if begin < 0:
                 return
-            spans: dict[str, _Span] = {}
-            end = self._read(text, begin, spans)
-            match = None if end is None else self._match(text, (begin, end), spans)
-            if match is not None:
-                yield match
-            begin = text.find(b"{", begin + 1 if end is None else end)
-
-    def _read(self, text: bytes, begin: int, spans: dict[str, _Span]) -> int | None:
-        """Go through an object; return where it ends, or ``None`` where it is none."""
-        brackets = [_OpenBracket(b"{", b"")]
-        position = begin + 1
-        while brackets:
-            token = _TOKEN.match(text, position)
-            if token is None:
-                return None
-            position = token.end()
-            inner = brackets[-1]
-            mark = token["mark"]
-            if mark is None:
-                group = token.lastgroup or "bare"
-                key = None if inner.take(token[group]) else self._wanted.get(inner.path)
-                if key is not None and token[group] not in _NOTHING:
-                    spans.setdefault(key, token.span(group))
-            elif mark in _CLOSES:
-                if len(brackets) == _MAX_DEPTH:
-                    return None
-                brackets.append(_OpenBracket(mark, inner.path))
-            elif mark == _CLOSES[inner.mark]:
-                brackets.pop()
-            elif mark == b",":
-                inner.go_on()
-            elif mark != b":":
-                return None
-        return position
+            content, end = _object_at(line, begin)
+            if content is not None:
+                place = _bytes_of(line[:begin]), _bytes_of(line[:end])
+                keys = (*self.keys.values(), *self.where)
+                values = {key: _text(value_at(content, tuple(key.split(".")))) for key in keys}
+                if (match := self._match(text, place, values)) is not None:
+                    yield match
+            begin = line.find("{", end)
 
 
-class _OpenBracket:
-    """An object, a list or a call that has not been closed."""
+_DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
+"""Leaves numbers as they are printed."""
 
-    __slots__ = ("_index", "_key", "_prefix", "mark")
 
-    def __init__(self, mark: bytes, prefix: bytes) -> None:
-        self.mark = mark
-        self._prefix = prefix + b"." if prefix else b""
-        self._key: bytes | None = None
-        self._index = 0
+def _object_at(line: str, begin: int) -> tuple[Any, int]:
+    """Decode the object that begins there, of JSON or of Python; return where to go on."""
+    try:
+        return _DECODER.raw_decode(line, begin)
+    except (ValueError, RecursionError):
+        pass
+    parts, depth = [], 0
+    for part in _PART.finditer(line, begin):
+        is_mark = part.lastgroup == "mark"
+        parts.append(
+            part[0].translate(_LISTS) if is_mark else json.dumps(part[part.lastgroup or 0])
+        )
+        depth += (part[0] in "{[(") - (part[0] in "}])")
+        if not depth:
+            try:
+                return _DECODER.decode("".join(parts)), part.end()
+            except (ValueError, RecursionError):
+                break
+        if part["open"] or depth == _MAX_DEPTH:
+            break
+    return None, begin + 1
 
-    def take(self, text: bytes) -> bool:
-        """Take a text if it is a key; else it is a value."""
-        if self.mark != b"{" or self._key is not None:
-            return False
-        self._key = text
-        return True
 
-    def go_on(self) -> None:
-        self._key = None
-        self._index += 1
+def value_at(document: Any, path: Path) -> Any:
+    """Return the value at a path of a document, or that there is none."""
+    while path:
+        document, used = child_of(document, path)
+        path = path[used:]
+    return document
 
-    @property
-    def path(self) -> bytes:
-        """The dotted key of the value that stands here."""
-        if self.mark == b"{":
-            return self._prefix + (self._key or b"")
-        return self._prefix + b"%d" % self._index
+
+def child_of(place: Any, path: Path) -> tuple[Any, int]:
+    """Follow the first key of a path, or several that are one with dots; say how many."""
+    if isinstance(place, dict):
+        for used in range(1, len(path) + 1):
+            if (key := ".".join(path[:used])) in place:
+                return place[key], used
+    elif isinstance(place, list) and path[0].isdecimal() and int(path[0]) < len(place):
+        return place[int(path[0])], 1
+    return ABSENT, 1
+
+
+def _text(value: Any) -> str:
+    """Write a value as it is printed; nothing of one that is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) and value not in _NOTHING else ""
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
 
 
 class Header(Struct, frozen=True):
@@ -175,9 +216,9 @@ class Header(Struct, frozen=True):
     delimiter: str
     columns: tuple[str, ...]
 
-    def cells(self, text: bytes) -> list[bytes]:
+    def cells(self, text: bytes) -> list[str]:
         """Return the cells of a row, which may be more or fewer than the columns."""
-        return [text[slice(*cell)] for cell in _cells(text, self.delimiter)]
+        return _cells(text, self.delimiter)
 
 
 class CsvRecord(Keyed, frozen=True):
@@ -193,9 +234,7 @@ class CsvRecord(Keyed, frozen=True):
         if len(text) > _LONGEST_LINE or not all(name.encode() in text for name in names):
             return None
         for delimiter in _DELIMITERS:
-            columns = tuple(
-                text[slice(*cell)].decode(errors="replace") for cell in _cells(text, delimiter)
-            )
+            columns = tuple(_cells(text, delimiter))
             if names <= {*columns}:
                 return Header(delimiter, columns)
         return None
@@ -217,35 +256,18 @@ class CsvRecord(Keyed, frozen=True):
         if len(cells) != len(header.columns):
             return None
         named = zip(header.columns, cells, strict=True)
-        spans = {name: cell for name, cell in named if text[slice(*cell)] not in _NOTHING}
-        match = self._match(text, (0, len(text)), spans)
+        values = {name: "" if cell in _NOTHING else cell for name, cell in named}
+        match = self._match(text, (0, len(text)), values)
         step = match["step"] if match is not None and "step" in self.keys else b"0"
         # Among other output there may be lines with as many delimiters.
         return match if step is not None and step.replace(b".", b"").isdigit() else None
 
 
-def _cells(text: bytes, delimiter: str) -> list[_Span]:
-    """Find the cells of a row, without the quotes and blanks around them; none of a broken row."""
-    cells = []
-    position = -1
-    while position < len(text):
-        cell = _CELLS[delimiter].match(text, position + 1)
-        if cell is None:
-            return []
-        group = cell.lastgroup or "bare"
-        begin, end = cell.span(group)
-        if group == "bare":
-            begin += len(cell[group]) - len(cell[group].lstrip())
-            end = begin + len(cell[group].strip())
-        cells.append((begin, end))
-        position = cell.end()
-    return cells
-
-
-_CELLS: Final = {
-    delimiter: re.compile(
-        rb'(?: *"(?P<quoted>[^"]*(?:""[^"]*)*)" *|(?P<bare>[^"%b]*))(?=%b|$)'
-        % (delimiter.encode(), delimiter.encode())
-    )
-    for delimiter in _DELIMITERS
-}
+def _cells(text: bytes, delimiter: str) -> list[str]:
+    """Find the cells of a row, without the blanks around them; none of a broken row."""
+    line = text.decode("utf-8", "surrogateescape")
+    try:
+        rows = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+        return [cell.strip() for cell in next(rows, [])]
+    except csv.Error:
+        return []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.formats.documents import FoundRecord
-    from pytest_dlperf.formats.expressions import AnyMatch
+    from pytest_dlperf.formats.keyed import AnyMatch
     from pytest_dlperf.logs.lines import Lines
 
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")

@@ -15,8 +15,8 @@ from pytest_dlperf.model.work import TimeKind, Timing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.formats.expressions import AnyMatch, Expression
-    from pytest_dlperf.formats.keyed import JsonRecord
+    from pytest_dlperf.formats.expressions import Expression
+    from pytest_dlperf.formats.keyed import AnyMatch, JsonRecord
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.reader import Region

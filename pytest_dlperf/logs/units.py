@@ -11,8 +11,7 @@ from pytest_dlperf.formats.meanings import is_known, vocabulary
 from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
-    from pytest_dlperf.formats.expressions import AnyMatch
-    from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
+    from pytest_dlperf.formats.keyed import AnyMatch, CsvRecord, JsonRecord
     from pytest_dlperf.formats.log_format import LogFormat
 
 _REACH: Final = 60
