@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fuzz_disturbances import NOISE, STACK, Mutant, Unfit, another, content_of
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.work import Covers
 
 if TYPE_CHECKING:
     import random
@@ -191,47 +189,6 @@ def interleaved(log: Log, choose: random.Random) -> Mutant:
     return _harmful(log, lines)
 
 
-def lost_character(log: Log, choose: random.Random) -> Mutant:
-    """A record has lost a character, of its time for the most part."""
-    at = _near(log, choose)
-    line = log.lines[at]
-    place = choose.randrange(len(line.text))
-    if happens(choose, 0.7):
-        place = line.text.index(line.time) + choose.randrange(len(line.time))
-    return _without(log, at, place)
-
-
-def lost_point(log: Log, choose: random.Random) -> Mutant:
-    """A time has lost its decimal point."""
-    at = _near(log, choose)
-    line = log.lines[at]
-    point = max(line.time.rfind("."), line.time.rfind(","))
-    if point < 0:
-        raise Unfit
-    return _without(log, at, line.text.index(line.time) + point)
-
-
-def _without(log: Log, at: int, place: int) -> Mutant:
-    line = log.lines[at]
-    begin = line.text.index(line.time)
-    inside = 0 <= place - begin < len(line.time)
-    right: tuple[float, ...] = (log.throughput,)
-    lines = list(log.lines)
-    lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
-    if inside:
-        time = line.time[: place - begin] + line.time[place - begin + 1 :]
-        log_format = log.trainer.log_format
-        form = log_format.time_form
-        if form is None or form.fullmatch(time.encode()):
-            # Nobody can tell it from one that was printed so.
-            if log_format.covers is Covers.SINCE_START:
-                raise Unfit
-            lines[at].time = time
-            with suppress(ValueError, LookupError, ZeroDivisionError):
-                right += log.says(lines)
-    return _harmful(log, lines, *right)
-
-
 def lost_digit_of_step(log: Log, choose: random.Random) -> Mutant:
     """A step's number has lost a digit."""
     at = _near(log, choose)
@@ -386,8 +343,6 @@ HARMFUL: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     moved,
     glued,
     interleaved,
-    lost_character,
-    lost_point,
     lost_digit_of_step,
     flipped_bytes,
     appended,

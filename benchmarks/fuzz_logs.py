@@ -18,15 +18,16 @@ import multiprocessing
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
-from multiprocessing.connection import wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,8 +43,6 @@ from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from multiprocessing.connection import Connection
-    from multiprocessing.sharedctypes import Synchronized
 
     from fuzz_training import Trainer
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 TOLERANCE: Final = 0.03
 """Beyond this part a number is wrong."""
-LONGEST_S: Final = 20.0
+LONGEST_S: Final = 20
 """Seconds after which a reader hangs."""
 TRAINERS += (*SHIPPED, *DECLARED)
 DAMAGES: Final = {each.__name__.replace("_", "-"): each for each in (*HARMLESS, *HARMFUL, *MEANT)}
@@ -83,10 +82,8 @@ UNSEEN: Final = frozenset(
         "glued",
         "interleaved",
         "lost-bytes",
-        "lost-character",
         "lost-digit-of-step",
         "lost-head",
-        "lost-point",
         "pause",
         "resumed-at-the-next",
         "thinned",
@@ -173,10 +170,16 @@ def judge(token: str, path: Path) -> tuple[Verdict, str]:
     made = mutant(token)
     path.write_bytes(made.content)
     choose = random.Random(f"{token} is read")  # noqa: S311 - to be made again
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(LONGEST_S)
     try:
         run = read(made, path, choose)
+    except TimeoutError:
+        return Verdict.HANG, f"for more than {LONGEST_S} s"
     except Exception:  # noqa: BLE001 - whatever it is, it is a crash
         return Verdict.CRASH, traceback.format_exc(limit=-3)
+    finally:
+        signal.alarm(0)
     if run.status is not RunStatus.OK:
         if made.harmless:
             return Verdict.FALSE_ALARM, run.reason or ""
@@ -191,6 +194,10 @@ def judge(token: str, path: Path) -> tuple[Verdict, str]:
         is_told = made.noted and _GAP.search(run.reason or "") is not None
         verdict = Verdict.NOTED if is_told else Verdict.WRONG
     return verdict, said
+
+
+def _give_up(*_: object) -> None:
+    raise TimeoutError
 
 
 def read(made: Mutant, path: Path, choose: random.Random) -> Run:
@@ -221,120 +228,26 @@ def tokens(options: argparse.Namespace) -> Iterator[str]:
         yield f"{options.seed}:{damage}:{trainer}:{number}"
 
 
-def judge_all(every: Iterable[str], path: Path) -> Tally:
-    """Judge one after the other."""
+def judge_in_parallel(every: Iterable[str], jobs: int) -> Iterator[Tally]:
+    """Judge with so many processes; yield what became of each."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz_logs_", dir=_memory()) as folder,
+        multiprocessing.Pool(jobs) as pool,
+    ):
+        yield from pool.imap_unordered(partial(_tally, Path(folder)), every, chunksize=100)
+
+
+def _tally(folder: Path, token: str) -> Tally:
     tally = Tally()
-    for token in every:
-        try:
-            verdict, said = judge(token, path)
-        except Unfit:
-            continue
+    with suppress(Unfit):
+        verdict, said = judge(token, folder / f"{os.getpid()}.log")
         _, damage, trainer, _ = token.split(":")
         tally.add(damage, trainer, verdict, token, said)
     return tally
 
 
-CHUNK: Final = 500
-
-
-class Worker:
-    """A process that judges mutants, and can be ended where it hangs."""
-
-    def __init__(self, folder: str, number: int) -> None:
-        """Start it."""
-        self.path = Path(folder, f"{number}.log")
-        self.at = multiprocessing.Value("q", 0)
-        self.chunk: list[str] = []
-        self.since = 0.0
-        self._seen = -1
-        self._start()
-
-    def _start(self) -> None:
-        self.connection, there = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(
-            target=_serve, args=(there, self.path, self.at), daemon=True
-        )
-        self._process.start()
-        there.close()
-
-    def give(self, chunk: list[str]) -> None:
-        """Have it judge these."""
-        self.chunk, self.since, self._seen, self.at.value = chunk, time.monotonic(), -1, 0
-        self.connection.send(chunk)
-
-    @property
-    def hangs(self) -> bool:
-        """Whether it has been at one mutant for too long."""
-        if self.at.value != self._seen:
-            self._seen, self.since = self.at.value, time.monotonic()
-        return time.monotonic() - self.since > LONGEST_S
-
-    def replace(self) -> None:
-        """End it, and start another."""
-        self.stop()
-        self._start()
-
-    def stop(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.join()
-        self.connection.close()
-
-
-def _serve(connection: Connection, path: Path, at: Synchronized[int]) -> None:
-    while True:
-        chunk: list[str] = connection.recv()
-        tally = Tally()
-        for number, token in enumerate(chunk):
-            at.value = number
-            tally.update(judge_all([token], path))
-        connection.send(tally)
-
-
-def judge_in_parallel(every: Iterable[str], jobs: int) -> Iterator[Tally]:
-    """Judge with so many processes; yield what became of each piece."""
-    numbers = iter(every)
-    left: list[list[str]] = []
-
-    def following() -> list[str]:
-        return left.pop() if left else list(islice(numbers, CHUNK))
-
-    with tempfile.TemporaryDirectory(prefix="fuzz_logs_", dir=_memory()) as folder:
-        idle = [Worker(folder, number) for number in range(jobs)]
-        busy: list[Worker] = []
-        while True:
-            while idle and (chunk := following()):
-                worker = idle.pop()
-                worker.give(chunk)
-                busy.append(worker)
-            if not busy:
-                break
-            wait([worker.connection for worker in busy], timeout=1)
-            for worker in busy:
-                if worker.connection.poll():
-                    yield worker.connection.recv()
-                elif worker.hangs:
-                    at = worker.at.value
-                    yield _hung(worker.chunk[at])
-                    left += filter(None, (worker.chunk[:at], worker.chunk[at + 1 :]))
-                    worker.replace()
-                else:
-                    continue
-                idle.append(worker)
-            busy = [worker for worker in busy if worker not in idle]
-        for worker in idle:
-            worker.stop()
-
-
 def _memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a new folder there
-
-
-def _hung(token: str) -> Tally:
-    tally = Tally()
-    _, damage, trainer, _ = token.split(":")
-    tally.add(damage, trainer, Verdict.HANG, token, f"for more than {LONGEST_S:g} s")
-    return tally
 
 
 def table(tally: Tally) -> str:
