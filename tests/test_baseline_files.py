@@ -95,12 +95,8 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
     ("old", "new_text", "expected"),
     [
         ("accepted: 352.72", "accepted: -1", "11: $.entries.fp32-b128.1n1g.throughput.accepted: f"),
-        ("accepted: 352.72", "accepted: 0", "11: $.entries.fp32-b128.1n1g.throughput.accepted: fo"),
         ("accepted: 352.72", "accepted: .nan", "11: $.entries.fp32-b128.1n1g.throughput.accepted:"),
-        ("accepted: 352.72", "accepted: 3,5", "11: $.entries.fp32-b128.1n1g.throughput.accepted: "),
-        ("runs: {1", "ruins: {1", "12: $.entries.fp32-b128.1n1g.throughput.ruins: unknown key"),
         ("throughput: 9348.17", "throughput: fast", "16: $.entries.fp32-b128.4n8g.throughput: fou"),
-        ("speedup: 26.5", "speedup: .inf", "17: $.entries.fp32-b128.4n8g.speedup: found"),
         ("speedup: 26.5", "speedupp: 26.5", "17: $.entries.fp32-b128.4n8g.speedupp: 'speedupp' is"),
         (
             "{throughput: 1034.64}",
@@ -113,13 +109,6 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
         ("4n8g:", "4n8:", "16: $.entries.fp32-b128.4n8: '4n8' is not a topology"),
         ("fp16-b224:", "fp16+224:", "19: $.entries.fp16+224: 'fp16+224' names no case"),
         ("paddle-resnet50\n", "paddle-resnet\n", "2: $.system: found 'paddle-resnet'; the file"),
-        ("estimator: steady", "estimator: steedy", "6: $.estimator: found 'steedy', text; allow"),
-        ("images/s, better: higher", "images/s", "4: $.metrics.throughput: the key 'better' is m"),
-        (
-            "s, better: higher",
-            "s, better: larger",
-            "4: $.metrics.throughput.better: found 'larger'",
-        ),
         ("  speedup: {", "  machine: {", "5: $.metrics.machine: 'machine' is not a metric's name"),
     ],
 )
@@ -192,18 +181,15 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new_text", "expected"),
     [
-        ("node: 8", "node: 0", "2: $.devices_per_node: found '0', a number; allowed: an integer"),
         ("/usr/bin/python3.6", "3.6", "3: $.python: found '3.6', a number; allowed: a Python int"),
         ("b c'\"", 'b c"', "5: $.vars.*.extra_args: the arguments cannot be told apart"),
         ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s must be a number of seconds"),
-        ("checkout: /models", "checkout: [a]", "7: $.vars.paddle-resnet50.checkout: found a list"),
         ("[--a, b c, 1]", "[--a, {b: c}]", "9: $.vars.paddle-resnet50.extra_args[1]: found a ma"),
         (
             "NCCL_DEBUG: I",
             "A=B: I",
             "11: $.vars.paddle-resnet50.env.A=B: 'A=B' is not the name of",
         ),
-        ("LIMIT: 0.80", "LIMIT:", "12: $.vars.paddle-resnet50.env.LIMIT: found nothing; allowed"),
     ],
 )
 def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(

@@ -116,23 +116,6 @@ def titan(step: int) -> str:
 TITAN_TPS = record(
     "step: +(?P<step>[0-9]+) .*tps: (?P<tokens_per_second>[0-9.,]+)", rate_scope="device"
 )
-TENSOR_PARALLEL = (
-    "precision: bf16, batch_per_replica: 8, sequence_length: 512, parallel: {tp: 2}, "
-    "topologies: [1n2g], reference: none"
-)
-
-
-def test_torchtitan_by_tokens_per_second_and_device(tmp_path: Path) -> None:
-    log = of_steps(titan)
-    assert "tps: 5,120 " in log
-    run = read(tmp_path, TITAN_TPS, log, case=TENSOR_PARALLEL, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS, rel=1e-4)
-
-
-def test_torchtitan_by_its_stamps(tmp_path: Path) -> None:
-    by_stamp = record(r"\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) .*step: +(?P<step>[0-9]+) ")
-    run = read(tmp_path, by_stamp, of_steps(titan), case=TENSOR_PARALLEL, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS)
 
 
 def test_torchtitan_with_its_colours(tmp_path: Path) -> None:
@@ -170,12 +153,6 @@ MEGATRON: Final = record(
 )
 
 
-def test_megatron_prints_the_mean_since_its_last_line(tmp_path: Path) -> None:
-    log = of_steps(lambda step: megatron(step, 5), every=5)
-    run = read(tmp_path, MEGATRON, log, case=IN_TOKENS, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS)
-
-
 def test_megatron_of_several_nodes_prints_on_the_last(tmp_path: Path) -> None:
     """The line of the memory comes from the first rank, that of the step from the last."""
     memory = (
@@ -197,11 +174,6 @@ def test_megatron_of_several_nodes_prints_on_the_last(tmp_path: Path) -> None:
     assert run.metrics["peak_memory"] == 9431.5
 
 
-def test_megatron_of_another_batch_is_refused(tmp_path: Path) -> None:
-    log = of_steps(megatron).replace("global batch size:     8", "global batch size:   256")
-    assert "global_batch 256" in refusal(read(tmp_path, MEGATRON, log))
-
-
 def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path: Path) -> None:
     """It says no step, so that records are counted: one every 5 steps."""
     log = of_steps(
@@ -216,21 +188,6 @@ def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path: Path) -> None:
     assert throughput(read(tmp_path, counted, log)) == pytest.approx(SAMPLES)
 
 
-def test_nemo(tmp_path: Path) -> None:
-    log = of_steps(
-        lambda step: (
-            f"Training epoch 0, iteration {step}/99 | lr: 2.999e-07 | global_batch_size: 8 | "
-            f"global_step: {step} | reduced_train_loss: 11.03 | "
-            f"train_step_timing in s: {TIMES[step - 1]:.4g} | consumed_samples: {8 * step}"
-        )
-    )
-    nemo = record(
-        "global_step: (?P<step>[0-9]+) .*train_step_timing in s: (?P<seconds>[0-9.]+)",
-        facts="{global_batch: 'global_batch_size: ([0-9]+)'}",
-    )
-    assert throughput(read(tmp_path, nemo, log)) == pytest.approx(SAMPLES)
-
-
 def automodel(step: int) -> str:
     tps = BATCH * 512 / TIMES[step - 1]
     return (
@@ -239,33 +196,9 @@ def automodel(step: int) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("pattern", "scope"),
-    [
-        (r"step (?P<step>[0-9]+) .* tps (?P<tokens_per_second>[0-9.]+)\(", "global"),
-        (r"step (?P<step>[0-9]+) .*\((?P<tokens_per_second>[0-9.]+)/gpu", "device"),
-    ],
-)
-def test_nemo_automodel(tmp_path: Path, pattern: str, scope: str) -> None:
-    log_format = record(pattern, rate_scope=scope)
-    run = read(tmp_path, log_format, of_steps(automodel), case=IN_TOKENS, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
-
-
 def test_nemo_automodel_s_tokens_are_no_samples(tmp_path: Path) -> None:
     log_format = record(r"step (?P<step>[0-9]+) .* tps (?P<samples_per_second>[0-9.]+)\(")
     assert "tokens_per_second" in refusal(read(tmp_path, log_format, of_steps(automodel)))
-
-
-def test_nemo_automodel_writes_json_lines(tmp_path: Path) -> None:
-    log = of_steps(
-        lambda step: json.dumps(
-            {"step": step, "epoch": 0, "loss": 3.2, "tps": BATCH * 512 / TIMES[step - 1]}
-        )
-    )
-    log_format = "format: {json: {step: step, tokens_per_second: tps}}"
-    run = read(tmp_path, log_format, log, case=IN_TOKENS, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS)
 
 
 # -------------------------------------------------------------------------------- Lightning
@@ -281,12 +214,6 @@ def lightning_bar(step: int) -> str:
 
 
 BAR_ELAPSED = record(r" (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<")
-
-
-def test_lightning_with_a_bar_by_its_printed_step_time(tmp_path: Path) -> None:
-    by_time = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*train_step_timing in s=(?P<seconds>[0-9.]+)")
-    run = read(tmp_path, by_time, of_steps(lightning_bar))
-    assert throughput(run) == pytest.approx(SAMPLES / 20)
 
 
 def test_a_bar_by_its_clock(tmp_path: Path) -> None:
@@ -339,18 +266,6 @@ def test_deepspeed_by_its_stamps(tmp_path: Path) -> None:
     by_stamp = record(r"^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] .* step=(?P<step>[0-9]+), skipped=")
     run = read(tmp_path, by_stamp, DEEPSPEED, case=DEEPSPEED_CASE, window=DEEPSPEED_WINDOW)
     assert throughput(run) == pytest.approx(10 * 16 / 0.347)
-
-
-def test_deepspeed_with_pipelines(tmp_path: Path) -> None:
-    log = of_steps(
-        lambda step: (
-            f"steps: {step} loss: 4.1021 iter time (s): {mean_since(step, 5):.3f} "
-            f"samples/sec: {BATCH / mean_since(step, 5):.3f} "
-        ),
-        every=5,
-    )
-    by_speed = record("steps: (?P<step>[0-9]+) .*samples/sec: (?P<samples_per_second>[0-9.]+) ")
-    assert throughput(read(tmp_path, by_speed, log)) == pytest.approx(SAMPLES, rel=1e-4)
 
 
 # -------------------------------------------------------- Hugging Face: Trainer, Accelerate
@@ -444,23 +359,6 @@ def test_torchvision(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------- JAX
 
 
-def maxtext(step: int) -> str:
-    rate = BATCH * 512 / TIMES[step - 1] / 2
-    return (
-        f"completed step: {step - 1}, seconds: {TIMES[step - 1]:.3f}, TFLOP/s/device: 134.924, "
-        f"Tokens/s/device: {rate:.3f}, total_weights: 196608, loss: 10.374"
-    )
-
-
-@pytest.mark.parametrize(
-    "number", ["seconds: (?P<seconds>[0-9.]+)", ".*Tokens/s/device: (?P<tokens_per_second>[0-9.]+)"]
-)
-def test_maxtext(tmp_path: Path, number: str) -> None:
-    log_format = record(f"completed step: (?P<step>[0-9]+), {number}", rate_scope="device")
-    run = read(tmp_path, log_format, of_steps(maxtext), case=IN_TOKENS, unit="tokens/s")
-    assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
-
-
 def test_jax_runs_ahead_of_its_devices_at_first(tmp_path: Path) -> None:
     """A real run on two processes, 64 samples each: what it prints of steps 11 to 20."""
     took = 0.013 + 0.016 + 0.014 + 0.013 + 0.015 + 0.014 + 0.020 + 0.012 + 0.016 + 0.012
@@ -482,24 +380,6 @@ def test_easylm_prints_a_dictionary_over_several_lines(tmp_path: Path) -> None:
     assert "no line of the log" in refusal(read(tmp_path, by_step, "".join(lines)))
     run = read(tmp_path, by_step, "".join(lines).replace(",\n", ","))
     assert throughput(run) == pytest.approx(8 / 0.5)
-
-
-def levanter(step: int) -> str:
-    minutes, seconds = divmod(int(ENDS[step - 1] * 20), 60)
-    return (
-        f"2026-05-18T16:04:46 - 0 - tqdm_loggable.tqdm_logging - tqdm_logging.py:145 - INFO :: "
-        f"Progress on:train {step}.00it/10.0kit rate:1.5s/it remaining:11:06 "
-        f"elapsed:{minutes:02}:{seconds:02} postfix:loss=3.21"
-    )
-
-
-def test_levanter_by_the_clock_of_its_bar(tmp_path: Path) -> None:
-    by_clock = "Progress on:train (?P<step>[0-9]+)%sit/.* elapsed:(?P<elapsed_seconds>[0-9:]+) "
-    run = read(tmp_path, record(by_clock % r"\.00"), of_steps(levanter))
-    assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
-    by_prefix = record(by_clock.replace("[0-9]+)%s", "[0-9.k]+)"))
-    log = of_steps(levanter).replace(".00it/", ".00kit/")
-    assert "not a whole number" in refusal(read(tmp_path, by_prefix, log))
 
 
 # ----------------------------------------------------------------- JSON of NVIDIA and MLPerf

@@ -144,18 +144,6 @@ def test_however_a_log_grows_its_run_is_that_of_the_whole(
         assert at_complete is None or run.reason == reading.reason or run == at_complete
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("log", "estimator"), EACH)
-def test_a_log_may_grow_by_single_bytes(tmp_path: Path, log: Log, estimator: Estimator) -> None:
-    growing = Growing(tmp_path / "run.log", log, estimator)
-    with growing.path.open("ab", buffering=0) as file:
-        for byte in log[1].encode():
-            file.write(bytes([byte]))
-            growing.reading.advance()
-    assert growing.reading.state is LogState.COMPLETE
-    assert growing.reading.finish() == growing.measured()
-
-
 @pytest.mark.parametrize(("log", "estimator"), EACH)
 def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
     tmp_path: Path, log: Log, estimator: Estimator

@@ -65,26 +65,6 @@ def test_a_run_of_99_iterations_is_too_short(log: str, topology: str, estimator:
     assert run.reason.startswith("too few steps")
 
 
-@pytest.mark.parametrize(
-    ("log", "topology", "batch", "said"),
-    [
-        ("paddle_resnet_1n1g_b8.log", "1n1g", 128, "batch_size (of a node) 8; the case"),
-        ("dllogger_1n8g_b128.log", "1n8g", 96, "batch_size 128; the case"),
-        ("dllogger_1n8g_b128.log", "2n8g", 128, "world_size 8; the case"),
-        ("plsc_1n4g_b128.log", "1n8g", 128, "num_trainers 4; the case"),
-        ("plsc_1n4g_b128.log", "1n4g", 64, "train_batch_size 128; the case"),
-        ("pytorch_imagenet_1n4g_b2_blocks.log", "1n2g", 2, "names more than 2 device(s)"),
-        ("pytorch_imagenet_1n4g_b2_blocks.log", "1n8g", 2, "a step stands in the log 4 time(s)"),
-    ],
-)
-def test_another_case_than_the_one_that_ran(log: str, topology: str, batch: int, said: str) -> None:
-    for estimator in Estimator:
-        run = measured(log, topology, batch, SHORT, estimator)
-        assert run.status is RunStatus.INVALID
-        assert run.reason is not None
-        assert said in run.reason
-
-
 def test_the_later_print_format_is_not_taken_for_the_first() -> None:
     run = LogReading(
         DATA / "paddlecv_later.log",

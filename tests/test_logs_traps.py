@@ -166,23 +166,6 @@ def test_colours_in_front_of_a_record(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "record"),
-    [
-        ("INFO:utils.utility:", "paddle 1.8.5"),
-        ("2020-09-10 08:27:41,009-INFO: ", "paddle 1.8.3"),
-        ("", "none"),
-    ],
-)
-def test_what_stands_in_front_of_a_record_is_of_no_matter(
-    tmp_path: Path, prefix: str, record: str
-) -> None:
-    del record
-    log = make.paddle_resnet(TIMES, prefix=prefix)
-    clean = make.measured(tmp_path, make.paddle_resnet(TIMES), "paddle_resnet")
-    assert make.measured(tmp_path, log, "paddle_resnet") == clean
-
-
-@pytest.mark.parametrize(
     "change",
     [
         lambda log: log.replace("acc1 0.00000, acc5 0.00000, ", ""),

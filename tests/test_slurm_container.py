@@ -111,10 +111,8 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
     [
         ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.sbatch=…"),
         ("container.runtime=dokcer", "did you mean 'docker'?"),
-        ("container.imag=x", "did you mean 'image'?"),
         ("container=x", "write one of container.runtime=…"),
         ("container.mounts=a:b", "container.mounts: a mount is SOURCE[:TARGET][:ro]"),
-        ("container.mounts=/a:/b:/c", "container.mounts: a mount is"),
         ("container.mounts=/a,b", "container.mounts: a mount is"),
         ("pause_s=hunter2", "mine.pause_s: pause_s must be a number of seconds"),
         ("working_directory=hunter2", "mine.working_directory: working_directory must be an abs"),
@@ -126,8 +124,6 @@ def test_what_cannot_be_is_refused(text: str, message: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "option", ["--container-image=a", "--mpi=pmix", "--exclusive", "-c4", "--cpu-bind=cores", "-l"]
-)
+@pytest.mark.parametrize("option", ["--container-image=a", "--mpi=pmix"])
 def test_all_options_of_srun_are_the_users(option: str) -> None:
     assert resolved(said(f"*.slurm.srun={option}")).engine["slurm.srun"] == (option,)

@@ -105,11 +105,6 @@ def test_the_shipped_files_are_sound() -> None:
         ),
         (
             "batch_per_device: 128",
-            "batch_per_device: many",
-            ("12: $.cases[0].batch_per_device: found 'many', text; allowed: an integer ≥ 1"),
-        ),
-        (
-            "batch_per_device: 128",
             "batch_per_device: 0",
             ("12: $.cases[0].batch_per_device: found '0', a number; allowed: an integer ≥ 1"),
         ),
@@ -136,14 +131,6 @@ def test_the_shipped_files_are_sound() -> None:
             "4: $.model: duplicate key; the first is on line 2",
         ),
         (
-            "unit: images/s\n",
-            "unit: images/s\ntolerance_percent: -5\n",
-            (
-                "4: $.tolerance_percent: found '-5', a number; allowed: a finite number > 0 "
-                "and < 100, in percent"
-            ),
-        ),
-        (
             "precision: fp32",
             "precision: 32",
             (
@@ -151,8 +138,6 @@ def test_the_shipped_files_are_sound() -> None:
                 "(quote it to make it text)"
             ),
         ),
-        ("[1n1g, 4n8g]", "[]", "13: $.cases[0].topologies: found an empty list; allowed: "),
-        ("[1n1g, 4n8g]", "1n1g", "13: $.cases[0].topologies: found '1n1g', text; allowed: a list"),
     ],
 )
 def test_a_mistake_is_told_by_line_and_key_path(
@@ -184,7 +169,6 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         ("", "1: $: the file is empty"),
         ("- 1\n- 2\n", "1: $: found a list; allowed: a mapping with framework"),
         ("framework: [paddle\nmodel: x\n", "2: $: not YAML: "),
-        ("framework: \tpaddle: x\n", "1: $: not YAML: "),
         ("a: 1\n---\nb: 2\n", "2: $: not YAML: "),
         ("framework: !!python/object:os.system x\n", "1: $"),
     ],
@@ -312,9 +296,6 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: P
         ("global_batch: 256", "global_batch: 256\n    batch_per_replica: 4",
          ("8: $.cases[0]: a case has one of batch_per_device (batch_per_replica with 'parallel') "
          "and global_batch; found batch_per_replica and global_batch")),
-        ("    global_batch: 256\n", "",
-         ("8: $.cases[0]: a case has one of batch_per_device (batch_per_replica with 'parallel') "
-         "and global_batch; found none of them")),
         ("batch_per_replica: 2", "batch_per_device: 2",
          ("16: $.cases[1].batch_per_device: with 'parallel' a replica takes more than one device; "
          "write batch_per_replica: 2, or all of it as global_batch")),
@@ -324,15 +305,7 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: P
          "15: $.cases[1]: flops_per_token and flops_per_sample say the same; give one"),
         ("unit: tokens/s", "unit: tok/s",
          "3: $.unit: throughput in 'tok/s' is not known; tokens are counted in 'tokens/s'"),
-        ("unit: tokens/s", "unit: ktokens/s", "3: $.unit: throughput in 'ktokens/s' is not known"),
-        ("unit: tokens/s", "unit: tokens/s/device", "3: $.unit: throughput in 'tokens/s/dev"),
-        ("tp: 2, pp: 4, cp: 1", "tp: 2, pq: 4",
-         "11: $.cases[0].parallel.pq: unknown key 'pq'; allowed: tp, pp, cp, ep"),
-        ("tp: 2, pp: 4, cp: 1", "tp: 0", "11: $.cases[0].parallel.tp: found '0', a number"),
         ("[fp8_comm]", "[tp2]", "12: $.cases[0].options[0]: option 'tp2' would be read as a batch"),
-        ("[fp8_comm]", "[s4096]", "12: $.cases[0].options[0]: option 's4096' would be read as"),
-        ("[fp8_comm]", "[gb256]", "12: $.cases[0].options[0]: option 'gb256' would be read as"),
-        ("[fp8_comm]", "[tp2_pp4]", "12: $.cases[0].options[0]: option 'tp2_pp4' would be read"),
     ],
 )  # fmt: skip
 def test_work_that_cannot_be_is_told_by_line(
@@ -367,7 +340,6 @@ def test_lists_name_a_case_for_each_combination(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("128", "[128, many]", "12: $.cases[0].batch_per_device[1]: found 'many', text; allowed: "),
-        ("128", "[]", "12: $.cases[0].batch_per_device: found an empty list; allowed: an integer"),
         ("fp32", "[fp32, FP8]", "11: $.cases[0].precision[1]: precision 'FP8' is not valid"),
         ("128", "[8, 8]", "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named tw"),
     ],
@@ -489,17 +461,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("devices: cpu", "devices: npu", "11: $.launch.devices: found 'npu', text; allowed: gpu,"),
-        (
-            "start_on: head",
-            "start_on: heat",
-            "12: $.launch.start_on: found 'heat', text; allowed: ",
-        ),
-        (
-            "start_on: head",
-            "enviroment: {A: b}",
-            "12: $.launch.enviroment: unknown key 'enviroment'; allowed: command, arguments",
-        ),
         (
             "kind: folder",
             "kind: foldr",
@@ -507,11 +468,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
                 "14: $.launch.variables.data.kind: found 'foldr', text; allowed: folder, file, "
                 "text; did you mean 'folder'?"
             ),
-        ),
-        (
-            "meaning: parts",
-            "means: parts",
-            "16: $.launch.variables.shards.means: unknown key 'means'; allowed: m",
         ),
         (
             "    data: {meaning",
@@ -528,7 +484,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             "    A=B: 1\n    FAST:",
             "32: $.launch.environment.A=B: 'A=B' is not the name of an environment variable",
         ),
-        ("step_limit_s: 6.5", "step_limit_s: .inf", "36: $.launch.step_limit_s: found '.inf'"),
         (
             "world_size:",
             "worldsize:",
@@ -537,11 +492,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
                 "precision, without_precision, option, without_option, nodes, devices_per_node, "
                 "world_size, sequence_length, tp, pp, cp, ep, axes; did you mean 'world_size'?"
             ),
-        ),
-        (
-            "[2, 4]",
-            "[2, 0]",
-            "21: $.launch.values.threads[1].when.world_size[1]: '0' is not a count",
         ),
         (
             '"{shards}"',
@@ -560,11 +510,6 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             ),
         ),
         (
-            "{value: 8}",
-            "{valu: 8}",
-            "22: $.launch.values.threads[2].valu: unknown key 'valu'; allowed: v",
-        ),
-        (
             "batch_per_node/1000",
             "batch_per_nod/1000",
             (
@@ -572,16 +517,10 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
                 "placeholder {batch_per_nod/1000}; did you mean {batch_per_node}?"
             ),
         ),
-        ("nodes: 2+", "nodes: two", "26: $.launch.command[2].when.nodes: 'two' is not a count"),
         (
             "[-H, ",
             '["{batch}", ',
             "27: $.launch.command[2].arguments[0]: '{batch}' has the unknown placeholder {batch}",
-        ),
-        (
-            "      arguments: [",
-            "      argument: [",
-            "27: $.launch.command[2].argument: unknown key 'argument'; allowed: when, arguments",
         ),
         (
             '"{extra_arguments}"',
@@ -605,24 +544,12 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             ),
         ),
         (
-            "devices_per_node: 1}",
-            "device_per_node: 1}",
-            "32: $.launch.environment.FAST[0].when.dev",
-        ),
-        (
             'working_directory: "{data}"',
             'working_directory: "{date}"',
             (
                 "33: $.launch.working_directory: '{date}' has the unknown placeholder {date}; did "
                 "you mean {data}?"
             ),
-        ),
-        ("step_limit_s: 6.5", "step_limit_s: 0", "36: $.launch.step_limit_s: found '0', a number"),
-        ("run_to_end: true", "run_to_end: 1", "37: $.launch.run_to_end: found '1', a number; allo"),
-        (
-            "retries: 2",
-            "retries: -1",
-            "38: $.launch.retries: found '-1', a number; allowed: an int",
         ),
     ],
 )
@@ -677,12 +604,6 @@ def test_a_path_that_is_a_default_is_beside_the_file_that_says_it(tmp_path: Path
     assert spec.variables["program"].default == str(tmp_path.parent / "trainers" / "own.py")
 
 
-def test_a_launch_with_an_unknown_field_is_told(tmp_path: Path) -> None:
-    launch = "launch:\n  command: [train, '--batch={batch}']\n"
-    [mistake] = mistakes(tmp_path, GOOD.replace("cases:\n", f"{launch}cases:\n"))
-    assert mistake.startswith("11: $.launch.command[1]: '--batch={batch}' has the unknown ")
-
-
 def test_a_log_format_can_be_declared_without_python(tmp_path: Path) -> None:
     record = r"'iteration (?P<step>\d+) took (?P<seconds>[\d.]+) s'"
     own = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
@@ -701,14 +622,6 @@ FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
 @pytest.mark.parametrize(
     ("given", "line", "said"),
     [
-        (r"record: 'it (?<![a-z])(?P<step>\d+)'", "7: $.log.format.record", "(?<!"),
-        (
-            r"record: '(?P<a>.)(?P=a) (?P<step>\d+)'",
-            "7: $.log.format.record",
-            "(?P=) cannot be used",
-        ),
-        (r"record: 'it$\Z(?P<step>\d+)'", "7: $.log.format.record", "write $, the end of a line"),
-        (r"record: 'it{1001}(?P<step>\d+)'", "7: $.log.format.record", "repetition size"),
         ("json: {step: step, second: time}", "7: $.log.format.json.second", "those are step"),
         ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
         ("{json: {step: s}, covers: moving_mean}", "7: $.log.format.covers", "a time stamp"),
