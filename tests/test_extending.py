@@ -218,12 +218,7 @@ def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path: Path) -> None:
 
 
 def test_a_base_has_conditions_for_other_cases_too(tmp_path: Path) -> None:
-    """In the own file they are a mistake: they would never hold."""
     train = "[python, train.py, {when: {precision: fp16}, arguments: [--half]}]"
     base = BASE.replace('[python, train.py, "--config={config}"]', train)
     found = load(tmp_path, base=base)
     assert "--half" not in launch_of(found).arguments(found.cases[0])
-    wrong = OWN.replace("--compile, ", "{when: {precision: fp16}, arguments: [--half]}, ")
-    [mistake] = mistakes(tmp_path, wrong)
-    assert "own.yaml" in mistake
-    assert "'fp16'" in mistake
