@@ -38,7 +38,6 @@ _ENOUGH_SLOW_STEPS: Final = 10
 """Steps that are enough of a slow training."""
 _SLOW_AFTER_S: Final = 40.0
 _LINES_SHOWN: Final = 8
-"""What a speed is held against, where a person or the log says it."""
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):

@@ -147,10 +147,6 @@ def _placed(value: str | tuple[str, ...], place: YamlValue) -> _Placed:
     return value, place
 
 
-def _placed_part(name: str, key: str, value: str | tuple[str, ...], place: YamlValue) -> _Placed:
-    return checked_part(name, key, value), place
-
-
 def _one_value(name: str = "") -> Shape[_Placed]:
     return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_placed)
 
@@ -179,8 +175,8 @@ def _assignment(system: str, name: str, key: str, given: _Placed) -> Assignment 
 
 
 AROUND_COMMANDS: Final = (
-    Key(SLURM, parts_shape(SLURM, _placed_part), SLURM_HELP),
-    Key(CONTAINER, parts_shape(CONTAINER, _placed_part), CONTAINER_HELP),
+    Key(SLURM, parts_shape(SLURM), SLURM_HELP),
+    Key(CONTAINER, parts_shape(CONTAINER), CONTAINER_HELP),
 )
 """What is set for that which a trainer's command is started by, read for ``assignments``."""
 ENGINE_OPTIONS: Final = MapOf(ARGUMENTS_SHAPE.placed(_placed), "a mapping of an engine's options")

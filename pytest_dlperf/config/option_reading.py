@@ -103,7 +103,11 @@ def _check_together(settings: Settings) -> None:
             "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
         )
     _check_sequential(settings)
-    _check_launching(settings)
+    if settings.dry_run and settings.log_sources:
+        raise UsageError(
+            "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
+            "leave one of them out"
+        )
     if settings.strict and settings.unknown_variables:
         raise UsageError("; ".join(settings.unknown_variables))
 
@@ -115,14 +119,4 @@ def _check_sequential(settings: Settings) -> None:
         raise UsageError(
             f"--dlperf-gate sequential needs {_MIN_SEQUENTIAL_RUNS} runs at least, and {repeats} "
             "were asked for; leave --dlperf-repeats out"
-        )
-
-
-def _check_launching(settings: Settings) -> None:
-    if not settings.log_sources:
-        return
-    if settings.dry_run:
-        raise UsageError(
-            "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
-            "leave one of them out"
         )

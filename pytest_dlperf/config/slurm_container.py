@@ -17,7 +17,7 @@ from pytest_dlperf.files.shapes import ByKind, Choice, Key, ListOf, Record, Scal
 from pytest_dlperf.files.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.files.yamlfile import YamlValue
 
@@ -203,14 +203,16 @@ _PARTS: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
 }
 
 
-def parts_shape(
-    name: str, read: Callable[[str, str, Part, YamlValue], object]
-) -> Shape[dict[str, Any]]:
-    """Return the shape of the parts of a name; ``read`` takes name, key, value and place of one."""
+def parts_shape(name: str) -> Shape[dict[str, Any]]:
+    """Return the shape of the parts of a name, each with its place."""
+
+    def placed(key: str, part: Part, place: YamlValue) -> tuple[Part, YamlValue]:
+        return checked_part(name, key, part), place
+
     return Record(
         dict[str, Any],
         *(
-            Key(key, shape.placed(partial(read, name, key)), description)
+            Key(key, shape.placed(partial(placed, key)), description)
             for key, (shape, description) in _PARTS[name].items()
         ),
     )

@@ -125,12 +125,12 @@ class Channel:
         """Whether ``close`` was called."""
         return _pipe(self._process.stdout).closed
 
-    def close(self) -> int:
-        """Be done with the launcher's command, and return the status it exited with."""
+    def close(self) -> None:
+        """Be done with the launcher's command."""
         self.end_orders()
         _pipe(self._process.stdout).close()
         self.closed = True
-        return self._exit_status()
+        self._exit_status()
 
     def end_orders(self) -> None:
         """Let the supervisor's input end, which means the end of all that is left."""

@@ -50,10 +50,6 @@ class HostFault(Struct, frozen=True):
     fault: str
 
 
-class _Reports(Struct, frozen=True):
-    by_host: dict[str, HostReport]
-
-
 class Fleet(ABC):
     """The nodes that the runs of a session go to: known hosts, or what a queue will choose."""
 
@@ -367,17 +363,17 @@ class HostFleet(Fleet):
     def _looked_at(self, needed: Requirements) -> dict[str, HostReport]:
         """Report on all hosts; one process of the session looks, the others read."""
         if needed.key not in self._reports:
-            found = shared_once(
-                self.shared_folder, f"hosts-{needed.key}", _Reports, lambda: self._look(needed)
+            self._reports[needed.key] = shared_once(
+                self.shared_folder,
+                f"hosts-{needed.key}",
+                dict[str, HostReport],
+                lambda: self._look(needed),
             )
-            self._reports[needed.key] = found.by_host
         return self._reports[needed.key]
 
-    def _look(self, needed: Requirements) -> _Reports:
+    def _look(self, needed: Requirements) -> dict[str, HostReport]:
         try:
-            return _Reports(
-                look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock, say=self.say)
-            )
+            return look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock, say=self.say)
         except OSError as error:
             what = f" cannot start {error.filename!r}" if error.filename else ""
             raise BrokenError(

@@ -250,15 +250,8 @@ def lock_scope(lock: str, host: Host, launcher: Launcher) -> str:
     ip = _ip_address(host.address)
     if ip is None:
         return f"{lock}/{host.name if launcher.on_this_machine else ''}"
-    return f"{lock}/{played_address(host)}"
-
-
-def played_address(host: Host) -> str:
-    """Give the address of a host on loopback that its machine plays, empty for a real host."""
-    ip = _ip_address(host.address)
-    if ip is None or not ip.is_loopback or ip.version != 4 or host.address == ADDRESS:  # noqa: PLR2004 - IPv4
-        return ""
-    return str(ip)
+    is_played = ip.is_loopback and ip.version == 4 and host.address != ADDRESS  # noqa: PLR2004 - IPv4
+    return f"{lock}/{ip if is_played else ''}"
 
 
 def lock_name(scope: str, device: int | str) -> str:

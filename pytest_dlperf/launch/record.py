@@ -49,11 +49,6 @@ class Stopped(NamedTuple):
         return [*ended, self.reason] if self.stop is Stop.DISK_FULL else ended
 
 
-def at_time_limit(limit_s: float) -> Stopped:
-    """Say that a run has reached its limit."""
-    return Stopped(Stop.TIME_LIMIT, f"it was not done at its time limit of {limit_s:g} s")
-
-
 def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
     """Take the sizes of logs, 0 where nothing was printed."""
     return tuple(map(_size, logs))

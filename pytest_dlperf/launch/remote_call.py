@@ -245,15 +245,13 @@ class RemoteCall:
             self._process.wait()
 
 
-def start_remote(
-    launcher: Launcher, host: Host, source: bytes, orders: bytes, *arguments: str
-) -> RemoteCall:
+def start_remote(launcher: Launcher, host: Host, source: bytes, orders: bytes) -> RemoteCall:
     """Send a program to a host, to run there with ``orders`` as its standard input.
 
     It ends, with its process group, as soon as this process ends or stops waiting for it.
     """
     source = _WATCHED.format(orders=orders).encode("ascii") + source
-    program, sent = sent_program(launcher.python, source, *arguments)
+    program, sent = sent_program(launcher.python, source)
     command = launcher.command(host, program, alongside=True)
     # Files instead of pipes: many are waited for one after another, and none may block.
     with contextlib.ExitStack() as files:

@@ -24,7 +24,6 @@ from pytest_dlperf.launch.record import (
     Record,
     Stop,
     Stopped,
-    at_time_limit,
     sizes_of,
 )
 from pytest_dlperf.model.errors import BrokenError
@@ -221,7 +220,9 @@ class _Run:
                 return
             now = time.monotonic()
             if now >= deadline:
-                self._stopped = at_time_limit(self._order.time_limit_s)
+                limit_s = self._order.time_limit_s
+                reason = f"it was not done at its time limit of {limit_s:g} s"
+                self._stopped = Stopped(Stop.TIME_LIMIT, reason)
                 return
             watch = self._order.watch
             if watch is not None and now >= look_at:

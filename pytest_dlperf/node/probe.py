@@ -41,9 +41,6 @@ PACKAGES = (
 # milliseconds; to import a framework takes seconds. What is only reported is never imported.
 _VERSIONS = r"""
 import importlib, json, os, re, signal, sys
-def of_metadata(name):
-    from importlib.metadata import version
-    return str(version(name))
 def look_at(one):
     from urllib.parse import unquote, urlparse
     name = one.metadata["Name"]
@@ -61,7 +58,8 @@ missing = [path for path in folders if not os.path.isdir(path)]
 missing += [path for path in files if not os.path.isfile(path)]
 for name in modules:
     try:
-        found[name] = of_metadata(name)
+        from importlib.metadata import version
+        found[name] = str(version(name))
     except Exception:
         try:
             module = importlib.import_module(name)

@@ -110,11 +110,6 @@ def draft(basis: DraftBasis) -> FirstSystem:
     )
 
 
-def _has_flat_loss(basis: DraftBasis) -> bool:
-    """Whether a run of the command has printed a loss that does not fall."""
-    return basis.command is not None and basis.log is not None and has_flat_loss(basis.log)
-
-
 def trains_on_cpus(basis: DraftBasis) -> bool:
     """Tell whether a training will use no GPU, as far as it can be known."""
     machine = basis.machine
@@ -142,7 +137,7 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
                 "loss": None if loss is None else {**loss, "node": "first"},
                 **others,
             }
-    if _has_flat_loss(basis) and "log" not in keys:
+    if command is not None and log is not None and has_flat_loss(log) and "log" not in keys:
         keys["metrics"] = {"loss": {"sanity": "finite"}}
     is_of_tokens = command is not None and command.sequence_length is not None
     if is_of_tokens and basis.base in (*PRINTED_BY_US, "jax"):
@@ -308,19 +303,14 @@ def _model_of(command: OwnCommand | None) -> str:
     return "model"
 
 
-def _typed(command: OwnCommand) -> list[str]:
-    words = shlex.split(command.text)
-    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
-        words.pop(0)
-    return words
-
-
 def as_typed(command: OwnCommand) -> list[str]:
     """Return the program and its arguments as they are typed, with an interpreter that has torch.
 
     Where the environment of this Python is not on the path, its torchrun is not either.
     """
-    words = _typed(command)
+    words = shlex.split(command.text)
+    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
+        words.pop(0)
     if words[:1] == ["torchrun"] and is_installed("torch"):
         return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
     if words[:1] in (["python"], ["python3"]):

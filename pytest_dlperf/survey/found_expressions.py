@@ -97,10 +97,9 @@ def _last_words(text: str) -> str:
     short = name[0] if name else text
     # From the last separator on, where enough is left.
     for separator in ("|", ",", ";", "  ", " - ", "]"):
-        head, found, tail = short.rstrip(" ").rpartition(separator)
+        _, found, tail = short.rstrip(" ").rpartition(separator)
         if found and re.search("[A-Za-z]", tail):
             short = tail + short[len(short.rstrip(" ")) :]
-        del head
     return short
 
 
