@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +33,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import LaunchFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pytest_dlperf.baselines.reading import Baselines, CaseKey
     from pytest_dlperf.config.cluster import Cluster
@@ -114,7 +113,8 @@ def record(
     new_text = new_file(system, cluster.estimator.value, provenance)
     done: list[Change] = []
     refused: list[tuple[Change, str]] = []
-    with locked_file(cluster, system, new_text=new_text) as file:
+    with locked(cluster.directory / ".lock", limit_s=MAX_LOCK_WAIT_S):
+        file = BaselineFile(cluster, system, new_text)
         wanted = {key: dict(entry) for key, entry in file.standing.items()}
         for change in changes:
             standing = file.standing.get(change.key, {}).get(change.metric.name)
@@ -230,13 +230,6 @@ class BaselineFile:
             "the entries by hand"
         )
         return YamlError.at(self.file, message, path="$.entries")
-
-
-@contextmanager
-def locked_file(cluster: Cluster, system: str, *, new_text: str) -> Iterator[BaselineFile]:
-    """Lock a system's file from reading to writing; ``new_text`` is for a new one."""
-    with locked(cluster.directory / ".lock", limit_s=MAX_LOCK_WAIT_S):
-        yield BaselineFile(cluster, system, new_text)
 
 
 def is_same(one: Baseline, other: Baseline) -> bool:

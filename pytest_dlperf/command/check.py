@@ -164,7 +164,7 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Proble
 
 def _line(finding: Problem, style: Style) -> str:
     place = printable(finding.place.removeprefix(f"{Path.cwd()}{os.sep}"))
-    message = in_full(finding.message, 4)
+    message = in_full(finding.message)
     if finding.is_fault:
         return f"{style(f'{place}:', 'bold', 'red')} {message}"
     return f"{style(f'{place}:', 'bold')} {style('note:', 'yellow')} {message}"

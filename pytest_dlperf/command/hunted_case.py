@@ -127,10 +127,10 @@ def add_hunting(parser: ArgumentParser) -> None:
         help="stop when the answer is so sure (default: 95)",
     )
     parser.add_argument(
-        "--runs", type=integer_argument(1), metavar="N", help="spend so many runs at most"
+        "--runs", type=integer_argument, metavar="N", help="spend so many runs at most"
     )
     parser.add_argument(
-        "--minutes", type=integer_argument(1), metavar="N", help="run for so many minutes at most"
+        "--minutes", type=integer_argument, metavar="N", help="run for so many minutes at most"
     )
     parser.add_argument(
         "--work",
@@ -155,7 +155,7 @@ def add_building(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--build-limit",
-        type=integer_argument(1),
+        type=integer_argument,
         default=3600,
         metavar="SECONDS",
         help="end a build that takes longer (default: %(default)s)",
@@ -270,7 +270,7 @@ def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Styl
         "candidates": [question.good.name, *(one.name for one in question.candidates)],
         "arguments": measuring(hunted.arguments),
         "system": hunted.suite.systems[hunted.case.system].file.read_text(encoding="utf-8"),
-        "build": getattr(options, "build", None),
+        "build": options.build,
         "error": options.error,
     }
     folder = Path(options.work) / named_by(identity)

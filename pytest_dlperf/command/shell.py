@@ -15,7 +15,7 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.night.texts import plain, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from typing import TextIO
 
@@ -82,17 +82,13 @@ def _is_folder(path: str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - pathlib's raises where a name is too long
 
 
-def integer_argument(minimum: int) -> Callable[[str], int]:
-    """Make a reader of integers from ``minimum`` on."""
-
-    def read(text: str) -> int:
-        # int() refuses thousands of digits with another error.
-        is_number = text.isascii() and text.isdigit() and len(text) <= 9  # noqa: PLR2004
-        if not is_number or int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"{text!r} is not an integer ≥ {minimum}")
-        return int(text)
-
-    return read
+def integer_argument(text: str) -> int:
+    """Read an integer from 1 on."""
+    # int() refuses thousands of digits with another error.
+    is_number = text.isascii() and text.isdigit() and len(text) <= 9  # noqa: PLR2004
+    if not is_number or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer ≥ 1")
+    return int(text)
 
 
 def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:

@@ -9,13 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.culprit.checkouts import BuildError, Workshop
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.measure.case_launch import LaunchChange, combined
+from pytest_dlperf.measure.case_launch import LaunchChange
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,12 +73,6 @@ class Commits(Struct, frozen=True, kw_only=True):
         if not folder.is_dir():
             raise BuildError(f"it has no folder {suite.relative_to(root)}")
         return Setup(folder=str(folder), change=LaunchChange(folders={str(root): str(tree)}))
-
-
-def with_packages(setup: Setup, folder: Path) -> Setup:
-    """Put the packages of a folder before all others."""
-    change = combined([LaunchChange(python_path=(str(folder),)), setup.change])
-    return replace(setup, change=change)
 
 
 class PackageSource:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.axes import with_packages
 from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
@@ -177,8 +176,8 @@ class PuttingBack:
         Raises:
             BuildError: A package cannot be installed, or a commit not built.
         """
-        found = Setup(folder=str(self._folder))
-        changes = []
+        arguments: tuple[str, ...] = ()
+        changes: list[LaunchChange] = []
         for suspect, is_back in zip(suspects, back, strict=True):
             if suspect.root is not None:
                 # Both sides are worktrees: what no commit has is in neither.
@@ -186,11 +185,12 @@ class PuttingBack:
                 tree = self._trees[suspect.root].tree(commit)
                 changes.append(LaunchChange(folders={suspect.root: str(tree)}))
             elif is_back and suspect.package is not None:
-                found = with_packages(found, self._packages.installed(suspect.package))
+                folder = str(self._packages.installed(suspect.package))
+                changes.insert(0, LaunchChange(python_path=(folder,)))  # before all others
             elif is_back:
                 changes.append(suspect.change)
-                found = replace(found, arguments=(*found.arguments, *suspect.arguments))
-        return replace(found, change=combined([found.change, *changes]))
+                arguments += suspect.arguments
+        return Setup(folder=str(self._folder), arguments=arguments, change=combined(changes))
 
     def why_not(self, suspect: Suspect) -> str | None:
         """Return why a difference cannot be put back, after trying what takes no run."""

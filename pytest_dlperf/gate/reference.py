@@ -103,9 +103,9 @@ class Groups(Struct, frozen=True):
         return cls(low, high) if max(gaps) > least else None
 
     @classmethod
-    def of_runs(cls, runs: Sequence[float], *, min_gap: float = _MIN_GAP) -> Groups | None:
+    def of_runs(cls, runs: Sequence[float]) -> Groups | None:
         """Split runs into two modes; a few runs, or runs far away, are accidents and no mode."""
-        groups = cls.of(runs, min_gap=min_gap)
+        groups = cls.of(runs)
         if groups is None or groups.apart > MAX_MODE_DISTANCE:
             return None
         rarer = min(len(groups.low), len(groups.high))

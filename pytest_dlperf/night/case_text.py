@@ -27,7 +27,6 @@ from pytest_dlperf.night.figures import (
     difference_percent,
     lost,
     metric_cells,
-    notes_of,
     rule_view,
     with_unit,
 )
@@ -75,8 +74,6 @@ class DifferenceRow(Struct, frozen=True, kw_only=True):
     sides: tuple[Text, ...]
     blame: Text
     """What is said of one that came with the change; nothing of others."""
-    is_suspect: bool
-    """Whether it may be the cause."""
     line: Text
     """The same in a line, without sides that repeat another."""
 
@@ -298,7 +295,6 @@ def _tables(metrics: list[MetricResult]) -> Iterator[DifferenceTable]:
                             phrase("{}", side_piece(one.values[side])) for side in words.SIDES
                         ),
                         blame=phrase("{}", words.blame(one, judgement)),
-                        is_suspect=one.came_with_it,
                         line=difference_text(one, judgement),
                     )
                     for one in told
@@ -353,7 +349,7 @@ def _remarks(result: CaseResult) -> Iterator[Text]:
         if not of_judgement(judgement).is_good:
             over = judgement.metric.ratio_of or ""
             yield from (phrase("{} {}", over, end) for end in judgement.ends)
-            yield from (phrase("note: {}", note) for note in notes_of(judgement))
+            yield from (phrase("note: {}", note) for note in judgement.notes)
 
 
 def first_line(reason: str) -> str:
@@ -366,7 +362,7 @@ def first_line(reason: str) -> str:
 
 
 def _row(result: CaseResult, name: str, verdict: str, status: CaseStatus) -> Row:
-    cells = {**metric_cells(result, name, result.metrics()), "verdict": verdict}
+    cells = {**metric_cells(result, name), "verdict": verdict}
     return Row(metric=name, status=status, cells=cells)
 
 
@@ -437,7 +433,7 @@ def _notes(judgements: Iterable[Judgement], *, with_standing: bool) -> Iterator[
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
         standing = judgement.standing_notes if with_standing else ()
-        for note in (*shifted, *ends, *notes_of(judgement), *standing):
+        for note in (*shifted, *ends, *judgement.notes, *standing):
             notes.setdefault(texts.in_short(note), []).append(judgement.metric.name)
     for note, names in notes.items():
         yield phrase("{}: {}", ", ".join(names), note)

@@ -14,7 +14,7 @@ from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
 from pytest_dlperf.night.advice import ACCEPT
-from pytest_dlperf.night.figures import notes_of, rule_view
+from pytest_dlperf.night.figures import rule_view
 from pytest_dlperf.night.night import difference_texts, first_differences
 from pytest_dlperf.night.pieces import Text, code, phrase, word
 from pytest_dlperf.night.runs import RUNS_LISTED, interleaved_arms, runs_text
@@ -93,7 +93,7 @@ def failure_of(
             *_scaling(judgement, gate_input),
             *(Fact.of(metric.ratio_of or "", end) for end in judgement.ends),
             *_beside(metric, gate_input.case),
-            *(Fact.of("note", note) for note in notes_of(judgement)),
+            *(Fact.of("note", note) for note in judgement.notes),
             *_way_out(judgement),
             *_gone(result),
         ),

@@ -10,13 +10,13 @@ from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.night import texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult, TestRecord
+    from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (
@@ -98,11 +98,6 @@ def lost(judgement: Judgement | None) -> float | None:
     return -judgement.metric.better.sign * shown
 
 
-def notes_of(judgement: Judgement) -> tuple[str, ...]:
-    """Return what every report notes of a verdict: a further sentence goes here."""
-    return judgement.notes
-
-
 def rule_view(judgement: Judgement) -> str | None:
     """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
     held = judgement.reference
@@ -127,14 +122,12 @@ def scaling_of(case: Case) -> str:
     return f"{of}, {case.scaling.value} scaling"
 
 
-def metric_cells(
-    result: CaseResult, name: str, metrics: Mapping[str, MetricResult]
-) -> dict[str, str]:
+def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
     """Write the numbers of one of a case's metrics, by the headings of all tables with them.
 
     ``named`` is the metric with its unit, ``directed`` says as well if lower is better.
     """
-    known = metrics.get(name)
+    known = result.metrics().get(name)
     if known is None:
         told = name or numbers.ABSENT
         return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}

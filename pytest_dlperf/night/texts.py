@@ -47,10 +47,10 @@ def in_short(reason: str) -> str:
     return printable("; ".join(filter(None, (*parts, f"log {log[1]}"))))
 
 
-def in_full(reason: str, indent: int) -> str:
+def in_full(reason: str) -> str:
     """Write a reason as it is, the lines below the first one indented."""
     head, *below = plain(reason).split("\n")
-    return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
+    return "\n".join([head, *(f"    {line}" for line in below)])
 
 
 def person(by: str | None) -> str:

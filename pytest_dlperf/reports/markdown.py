@@ -368,7 +368,7 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
         for name in dict.fromkeys([*known, *verdicts]):
             if name in known and known[name].metric.family:
                 continue
-            cells = metric_cells(result, name, known)
+            cells = metric_cells(result, name)
             if name in verdicts:
                 place = str(topology), str(topology.world_size)
                 shown = (cells[heading] for heading in _MATRIX_CELLS)

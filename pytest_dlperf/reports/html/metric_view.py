@@ -10,11 +10,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
 from pytest_dlperf.night.facts import metric_facts, terms
 from pytest_dlperf.night.families import families_of
-from pytest_dlperf.night.figures import (
-    difference_percent,
-    metric_cells,
-    notes_of,
-)
+from pytest_dlperf.night.figures import difference_percent, metric_cells
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 
@@ -88,12 +84,12 @@ def metric_views(
             badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
             terms=terms(known.metric),
-            cells=metric_cells(result, metric, result.metrics()),
+            cells=metric_cells(result, metric),
             amount=numbers.quantity(known.median, known.metric.unit),
             gain_percent=better.sign * difference if better and difference is not None else None,
             reason=AS_BEFORE if reason and reason == before else reason,
             facts=tuple(metric_facts(known, session.started)),
-            notes=tuple(dict.fromkeys((*judged.ends, *notes_of(judged)))) if judged else (),
+            notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             history=history_chart(
                 past,
                 name=f"{name}m{number}",

@@ -1,4 +1,4 @@
-"""Texts of the night in HTML, for the page and for mails: all that comes in is text."""
+"""Texts of the night in HTML: all that comes in is text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSHOWN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
-_ELEMENTS: Final = {Role.CASE: "code", Role.CODE: "code", Role.STRONG: "b"}
+_ELEMENTS: Final = {Role.CODE: "code", Role.STRONG: "b"}
 
 
 def shown(text: str) -> str:
@@ -25,16 +25,16 @@ def shown(text: str) -> str:
     return text if text.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def rendered(text: Text, *, has_cases: bool = False) -> str:
-    """Write each piece by its role; ``has_cases``: the ids of cases lead to their articles."""
-    return "".join(_piece(piece, has_cases=has_cases) for piece in text.pieces)
+def rendered(text: Text) -> str:
+    """Write each piece by its role; the ids of cases lead to their articles."""
+    return "".join(map(_piece, text.pieces))
 
 
-def _piece(piece: Piece, *, has_cases: bool) -> str:
+def _piece(piece: Piece) -> str:
     text = escape(shown(piece.text))
     if piece.address is not None:
         return f'<a href="{escape(piece.address)}">{text}</a>'
-    if piece.role is Role.CASE and has_cases:
+    if piece.role is Role.CASE:
         return f'<a class="id" href="#case-{text}">{text}</a>'
     element = _ELEMENTS.get(piece.role)
     return f"<{element}>{text}</{element}>" if element else text

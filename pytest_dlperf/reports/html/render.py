@@ -50,7 +50,7 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     if isinstance(value, Text):
-        return Markup(rendered(value, has_cases=True))  # noqa: S704 - each piece is escaped
+        return Markup(rendered(value))  # noqa: S704 - each piece is escaped
     if value is None:
         # "None" is nothing to read, and an empty place would hide that a number is missing.
         msg = "a template writes a value that is not there"
