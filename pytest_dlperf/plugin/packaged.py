@@ -133,14 +133,18 @@ def arguments_of(config: pytest.Config) -> list[Path]:
 
 
 def why_nothing_ran(config: pytest.Config) -> str | None:
-    """Say that there is no system file, where a session without a test was to run theirs."""
+    """Say how the tests that ship are run, or that there is no system file for them."""
     try:
         directories = systems_directories(config)
-        has_files = _like_system_files(system_files(directories))
-        if has_files or not runs_packaged_tests(config):
+        has_files = bool(_like_system_files(system_files(directories)))
+        if has_files is runs_packaged_tests(config):
             return None
     except UsageError as error:
         return f"dlperf: {error}"
+    if has_files:
+        *_, folder = suite_folders(directories[0], config)
+        named = _shown(Path(folder), config)
+        return f"dlperf: 'pytest {named}' runs the tests that come with the package"
     shown = ", ".join(_shown(directory, config) for directory in directories)
     return f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
 
