@@ -55,10 +55,9 @@ def setup_of(setting: int) -> Setup:
 def question(
     setup: Callable[[int], Setup] = setup_of, *, known: KnownEnds | None = None
 ) -> Question:
-    weights = tuple(1.0 for _ in CANDIDATES)
     return Question(
         case_id="own-net-fp32-b4-1n1g", metric=THROUGHPUT, kind="commit",
-        good=Candidate(name="c0"), candidates=CANDIDATES, weights=weights, setup=setup, known=known,
+        good=Candidate(name="c0"), candidates=CANDIDATES, setup=setup, known=known,
     )  # fmt: skip
 
 

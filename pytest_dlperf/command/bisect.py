@@ -102,15 +102,15 @@ def _question(options: Namespace, hunted: HuntedCase) -> Question:
     commits = (checkout.commit(good), *checkout.between(good, bad or "HEAD"))
     axis = Commits(workshop=workshop_of(options, checkout), commits=commits, suite=Path.cwd())
     first, *candidates = axis.row
-    weights = tuple(1.0 for _ in candidates)
     return Question(
         case_id=hunted.case.id,
         metric=hunted.metric,
         kind="commit",
         good=first,
         candidates=tuple(candidates),
-        weights=weights,
-        known=ends_by_nights(hunted, first.name, candidates[-1].name, weights, options.error),
+        known=ends_by_nights(
+            hunted, first.name, candidates[-1].name, len(candidates), options.error
+        ),
         setup=axis.setup,
         sessions=hunted.sessions,
         spread=hunted.spread,
@@ -130,7 +130,7 @@ def _plan(question: Question, options: Namespace) -> Iterator[str]:
     pooled = pooled_noise(question.sessions)
     noise = pooled.deviation if pooled is not None else None
     for times in (1.5, 2.0, 3.0, 5.0):
-        hunt = Hunt(weights=question.weights, loss=times, noise=1.0, error=options.error)
+        hunt = Hunt(weights=(1.0,) * len(names), loss=times, noise=1.0, error=options.error)
         runs = forecast(hunt).runs + 2 * MIN_END_RUNS
         loss = f"{times:g} times the noise"
         if noise is not None:

@@ -232,7 +232,7 @@ def _commits(origin: Origin, fingerprint: Fingerprint | None) -> Iterator[str]:
 
 
 def ends_by_nights(
-    hunted: HuntedCase, good: str, bad: str, weights: tuple[float, ...], error: float
+    hunted: HuntedCase, good: str, bad: str, candidates: int, error: float
 ) -> KnownEnds | None:
     """Return what nights at two commits tell of both ends; ``None`` where that is not enough.
 
@@ -253,7 +253,7 @@ def ends_by_nights(
     ends = ends_of(first, last, better, sessions=others)
     if ends is None or not ends.is_loss:
         return None
-    found = hunt_of(ends, weights, hunted.spread, error)
+    found = hunt_of(ends, candidates, hunted.spread, error)
     return KnownEnds(hunt=of_nights(found), good=ends.good, bad=ends.bad)
 
 
@@ -332,12 +332,11 @@ def workshop_of(options: Namespace, checkout: Checkout) -> Workshop:
 def within(question: Question, answer: Answer, commits: Commits) -> Question:
     """Ask for the culprit among commits, by the levels that are known of both ends."""
     good, *candidates = commits.row
-    weights = tuple(1.0 for _ in candidates)
     known = answer.ends.hunt
     # Another build may have a slightly other level.
     hunt = replace(
         known,
-        weights=weights,
+        weights=(1.0,) * len(candidates),
         shape=Shape.ORDERED,
         level_error=max(known.level_error, known.spread),
         measured_in=None,
@@ -347,7 +346,6 @@ def within(question: Question, answer: Answer, commits: Commits) -> Question:
         kind="commit",
         good=good,
         candidates=tuple(candidates),
-        weights=weights,
         setup=commits.setup,
         known=replace(answer.ends, hunt=hunt),
     )

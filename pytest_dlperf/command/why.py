@@ -229,8 +229,7 @@ def _question(
             f"{hunted.case.id}: the number is that of the last good night; it may have come "
             "little by little"
         )
-    weights = tuple(1.0 for _ in groups)
-    hunt = of_nights(hunt_of(ends, weights, spread, options.error))
+    hunt = of_nights(hunt_of(ends, len(groups), spread, options.error))
     has_trees = any(one.root for group in groups for one in group)
     error = math.hypot(hunt.level_error, _LEVEL_OF_TREES * hunt.loss * has_trees)
     hunt = replace(hunt, shape=Shape.SUBSETS, level_error=error)
@@ -245,7 +244,6 @@ def _question(
         kind="difference",
         good=Candidate(name=f"the night of {good.started[:10]}"),
         candidates=tuple(_candidate(group) for group in groups),
-        weights=weights,
         setup=setup,
         sessions=hunted.sessions,
         spread=spread,

@@ -225,10 +225,10 @@ def ends_of(
     )
 
 
-def hunt_of(ends: Ends, weights: tuple[float, ...], spread: float | None, error: float) -> Hunt:
+def hunt_of(ends: Ends, candidates: int, spread: float | None, error: float) -> Hunt:
     """Make a hunt of what is known of both ends; ``spread`` is ``None`` where no history tells."""
     return Hunt(
-        weights=weights,
+        weights=(1.0,) * candidates,
         loss=ends.loss,
         loss_error=ends.loss_error,
         # Nothing is gained by telling apart what lies so far apart.

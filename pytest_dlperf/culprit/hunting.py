@@ -72,7 +72,6 @@ class Question(Struct, frozen=True, kw_only=True):
     kind: str
     good: Candidate
     candidates: tuple[Candidate, ...]
-    weights: tuple[float, ...]
     setup: Callable[[int], Setup]
     """Prepares a setting, as ``Hunt`` counts them, or raises a ``BuildError``."""
     sessions: tuple[tuple[float, ...], ...] = ()
@@ -302,7 +301,7 @@ class Hunting:
                 better = self._question.direction(median(good), median(bad))
                 ends = ends_of(good, bad, better, sessions=question.sessions)
             if ends is not None and ends.is_loss:
-                hunt = hunt_of(ends, question.weights, question.spread, self._budget.error)
+                hunt = hunt_of(ends, self._bad_end, question.spread, self._budget.error)
                 hunt = replace(hunt, measured_in=self._sitting)
                 return KnownEnds(hunt=hunt, good=ends.good, bad=ends.bad)
             if ends is not None and ends.loss > _LEANING * ends.loss_error:
