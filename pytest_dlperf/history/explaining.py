@@ -76,13 +76,13 @@ class Subject(Struct, frozen=True, kw_only=True):
 class _Change(NamedTuple):
     """When a number changed: the last good session, the first one after, the dates since.
 
-    ``red`` are the sessions right before ``since`` that were red, the last one first.
+    ``red`` is the first of the sessions right before ``since`` that were red.
     """
 
     last_good: SessionPoint | None
     since: SessionPoint | None
     dates: frozenset[date] = frozenset()
-    red: tuple[SessionPoint, ...] = ()
+    red: SessionPoint | None = None
 
 
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
@@ -142,7 +142,7 @@ class _Search:
     def recovery(self) -> Explanation | None:
         """Tell since when a number was red that passes again; ``None`` where it was not."""
         _, red = self._before(self._now, self._last_accepted(()))
-        return Explanation(red_since=self._past_night(red[-1])[0]) if red else None
+        return Explanation(red_since=self._past_night(red)[0]) if red is not None else None
 
     # -------------------------------------------------------------- nights that were red
 
@@ -159,27 +159,27 @@ class _Search:
         since: SessionPoint,
         accepted: SessionPoint | None,
         known: Collection[int] | None = None,
-    ) -> tuple[SessionPoint | None, tuple[SessionPoint, ...]]:
-        """Find the last good session before another, and the red ones between, the last one first.
+    ) -> tuple[SessionPoint | None, SessionPoint | None]:
+        """Find the last good session before another, and the first red one between.
 
         An ``accepted`` session was good, whatever its verdict. Only those ``known``, by their ids,
         can be good; ``None``: all.
         """
-        red: list[SessionPoint] = []
+        red: SessionPoint | None = None
         is_right_before = True
         for night in self._judged:
             if since is not self._now and night.began >= since.began:
                 continue
             if accepted is not None and night.began <= accepted.began:
                 is_known = accepted.measurement_id is None and night.began == accepted.began
-                return (self._session(night) if is_known else accepted), tuple(red)
+                return (self._session(night) if is_known else accepted), red
             if night.is_red:
-                red += [self._session(night)] * is_right_before
+                red = self._session(night) if is_right_before else red
             elif night.is_whole:
                 if known is None or night.measurement_id in known:
-                    return self._session(night), tuple(red)
+                    return self._session(night), red
                 is_right_before = False
-        return accepted, tuple(red)
+        return accepted, red
 
     # -------------------------------------------------------------- when a number moved
 
@@ -295,8 +295,8 @@ class _Search:
             )
         elif since is not None:
             since_night, on_since = self._past_night(since)
-        if red:
-            red_night, _ = self._past_night(red[-1])
+        if red is not None:
+            red_night, _ = self._past_night(red)
         accepted = None
         if acceptance is not None and baseline is not None:
             accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
