@@ -50,16 +50,12 @@ class SystemFile(pytest.Module):
         return callable(obj) and name.startswith("test_")
 
     def _getobj(self) -> ModuleType:
-        return _tests_that_ship()
+        # By its name: what pytest collects knows the plugin, and not the other way round.
+        return import_module("pytest_dlperf.suite.test_suite")
 
     def __repr__(self) -> str:
         """Name the file: the node's own name is that of all."""
         return f"<{type(self).__name__} {self.path.name}>"
-
-
-def _tests_that_ship() -> ModuleType:
-    # By its name: what pytest collects knows the plugin, and not the other way round.
-    return import_module("pytest_dlperf.suite.test_suite")
 
 
 def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +14,17 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night.pieces import Text
+from pytest_dlperf.night.pieces import Piece, Role, Text
 from pytest_dlperf.reports.html.drawing import badge_of
-from pytest_dlperf.reports.html.pieces import rendered, shown
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+# What a browser must not get as it is: control characters but tab and line feed, characters that
+# turn the direction of writing or cannot be seen, and halves of characters, which no file can hold.
+_UNSHOWN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
+_ELEMENTS: Final = {Role.CODE: "code", Role.STRONG: "b"}
 
 
 def render(**values: Any) -> str:
@@ -55,7 +63,27 @@ def _shown(value: Any) -> Any:
         # "None" is nothing to read, and an empty place would hide that a number is missing.
         msg = "a template writes a value that is not there"
         raise TypeError(msg)
-    return shown(value if isinstance(value, str) else str(value))
+    return _visible(value if isinstance(value, str) else str(value))
+
+
+def _visible(text: str) -> str:
+    r"""Return a text in which what cannot be shown stands as its code (``\x1b``)."""
+    return text if text.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def rendered(text: Text) -> str:
+    """Write each piece by its role; the ids of cases lead to their articles."""
+    return "".join(map(_piece, text.pieces))
+
+
+def _piece(piece: Piece) -> str:
+    text = escape(_visible(piece.text))
+    if piece.address is not None:
+        return f'<a href="{escape(piece.address)}">{text}</a>'
+    if piece.role is Role.CASE:
+        return f'<a class="id" href="#case-{text}">{text}</a>'
+    element = _ELEMENTS.get(piece.role)
+    return f"<{element}>{text}</{element}>" if element else text
 
 
 @cache
