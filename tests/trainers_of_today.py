@@ -328,7 +328,7 @@ def maxtext(arguments: list[str]) -> Iterator[str]:
 
 
 def mlperf(node: Node, arguments: list[str]) -> Iterator[str]:
-    """As some benchmarks do, the last rank prints."""
+    """As some benchmarks do, the first rank prints."""
     given = flags(arguments, "--global_batch_size", "--seq_length")
     batch = int(given.global_batch_size)
 
@@ -341,7 +341,6 @@ def mlperf(node: Node, arguments: list[str]) -> Iterator[str]:
     if node.is_first:
         yield event("global_batch_size", batch, start)
         yield event("max_sequence_length", int(given.seq_length), start)
-    if node.is_last:
         for step in range(1, len(TIMES) + 1):
             stats = {"train_step_time": TIMES[step - 1], "reduced_train_loss": loss(step)}
             ended = start + round(ENDS[step - 1] * 1000)
