@@ -138,6 +138,8 @@ def why_nothing_ran(config: pytest.Config) -> str | None:
     except UsageError as error:
         return f"dlperf: {error}"
     if has_files:
+        if config.args_source is pytest.Config.ArgsSource.ARGS:
+            return None  # another test was named
         *_, folder = suite_folders(directories[0], config)
         named = _shown(Path(folder), config)
         return f"dlperf: 'pytest {named}' runs the tests that come with the package"
