@@ -59,15 +59,6 @@ def _clock(step: Step) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
 
 
-def _prefixed(rate: float) -> str:
-    return f"{rate / 1e6:.2f}M" if rate >= 1e6 else f"{rate / 1e3:.2f}K"  # noqa: PLR2004 - M
-
-
-def _unprefixed(text: str) -> float:
-    factor = {"K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
-    return float(text.rstrip("KM")) * factor
-
-
 def _milliseconds(text: str, case: Case) -> float:
     del case
     return float(text) / 1000
@@ -83,26 +74,10 @@ DECLARED: Final = (
         least_seconds=0.1,
     ),
     declared(
-        "anchored_seconds",
-        r"^step (?P<step>\d+) took (?P<seconds>[\d.]+) s",
-        lambda step, time: f"step {step.printed} took {time} s, loss 3.1",
-        lambda step: f"{step.seconds:.4f}",
-        epochs=False,
-        least_seconds=0.1,
-    ),
-    declared(
         "anchored_stamps",
         r"^\[(?P<timestamp>\d+-\d+-\d+ [\d:,]+)\] step (?P<step>\d+)$",
         lambda step, time: f"[{time}] step {step.printed}",
         comma_stamp,
-        epochs=False,
-        least_seconds=0.2,
-    ),
-    declared(
-        "american_stamps",
-        r"(?P<timestamp>\d+/\d+/\d+ [\d:]+\.\d+ [AP]M) step (?P<step>\d+) ",
-        lambda step, time: f"{time} step {step.printed} loss 3.1",
-        lambda step: f"{step.now:%m/%d/%y %I:%M:%S.%f %p}",
         epochs=False,
         least_seconds=0.2,
     ),
@@ -137,15 +112,6 @@ DECLARED: Final = (
         "seconds_of_ranks",
         r"rank (?P<rank>\d+) step (?P<step>\d+) time (?P<seconds>[\d.]+) ",
         lambda step, time: f"rank {step.rank} step {step.printed} time {time} loss 3.1",
-        lambda step: f"{step.seconds:.3f}",
-        declares={"ranks": "local"},
-        epochs=False,
-        least_seconds=0.3,
-    ),
-    declared(
-        "seconds_of_nameless_ranks",
-        r"step (?P<step>\d+) time (?P<seconds>[\d.]+) ",
-        lambda step, time: f"step {step.printed} time {time} loss 3.1",
         lambda step: f"{step.seconds:.3f}",
         declares={"ranks": "local"},
         epochs=False,
@@ -255,18 +221,6 @@ DECLARED: Final = (
         least_seconds=0.2,
     ),
     declared(
-        "coloured_tokens_per_second",
-        r"step: +(?P<step>\d+) .*tokens/s: (?P<tokens_per_second>[\d,.KM]+) ",
-        lambda step, time: (
-            f"\x1b[31mstep: {step.printed:2}  \x1b[32mloss:  3.24405  \x1b[38;2;180;0;0mtokens/s: "
-            f"{time}  \x1b[36mtflops: 0.52\x1b[39m"
-        ),
-        lambda step: _prefixed(_global(step) * SEQUENCE_LENGTH),
-        epochs=False,
-        sequence_length=SEQUENCE_LENGTH,
-        value=lambda text, _: _unprefixed(text) / SEQUENCE_LENGTH,
-    ),
-    declared(
         "elapsed_seconds",
         r"step:(?P<step>\d+)/\d+ train_time:(?P<elapsed_seconds>[\d.]+)s",
         lambda step, time: f"step:{step.printed}/3375 train_time:{time}s step_avg:449.03ms",
@@ -304,16 +258,6 @@ DECLARED: Final = (
         declares={"steps_in": "samples"},
         epochs=False,
         least_seconds=0.2,
-    ),
-    declared(
-        "python_dictionaries",
-        {"json": {"step": "step", "samples_per_second": "train_samples_per_second"}},
-        lambda step, time: (
-            f"{{'loss': '6.256', 'step': {step.printed}, 'train_samples_per_second': '{time}'}}"
-        ),
-        lambda step: f"{_global(step):.2f}",
-        epochs=False,
-        value=lambda text, _: float(text),
     ),
     declared(
         "json_lines",

@@ -87,8 +87,6 @@ def judge(log: Log) -> tuple[str, str]:
     """Write a log and read it, with what it asks for; the verdict, and what was found."""
     Path("train.log").write_text(log.text(), encoding="utf-8")
     answers = {"": read("train.log")}
-    if "--batch N" in answers[""].throughput:
-        answers[f" with --batch {BATCH}"] = read("train.log", "--batch", str(BATCH))
     if "--case" in answers[""].rows("unsure"):
         case = f"mine-model-fp32-b{BATCH // log.ranks}-1n{log.ranks}g"
         answers[f" with --case {case}"] = read("train.log", "--case", case)

@@ -295,18 +295,3 @@ def test_yaml_that_is_no_file_is_never_waited_for(suite: Suite, place: str) -> N
         make(suite.path / place)
         said = suite.refused("--dlperf-strict")
         assert said.endswith(f"{place}:1: $: cannot be read: it is not a regular file")
-
-
-def test_what_is_no_file_is_never_waited_for(suite: Suite) -> None:
-    """A pipe without a writer, and a device without an end."""
-    folder = suite.path / "logs" / "1n1g"
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / "bert_b64_fp32_1.log")
-    (folder / "bert_b64_fp32_2.log").symlink_to("/dev/zero")
-
-    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
-
-    assert result.ret == 1
-    for run in results["cases"][0]["runs"]:
-        assert run["status"] == "invalid"
-        assert "not a regular file" in run["reason"]

@@ -62,25 +62,10 @@ FAILED = explained(
 )
 
 
-def test_what_was_there_on_the_last_good_night_is_no_suspect() -> None:
-    known = replace(TORCH, name="nccl", last_good="2.14")
-    why = replace(SINCE_TUESDAY, differences=(DELAY, known))
-    brief = tell(make.session(moved_case(case_id(1), -9.9, why)))
-    for text in (brief.text, brief.markdown):
-        assert "--step-delay-ms" in text
-        assert "nccl" not in text
-
-
 def test_a_gain_says_what_came_with_it() -> None:
     gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
     text = tell(make.session(gain)).text
     assert "--step-delay-ms: accepted not set, tonight 1000, came with the gain" in text
-
-
-def test_what_passes_again_says_since_when_it_was_red() -> None:
-    again = [explained(one, Explanation(red_since=TUESDAY)) for one in GOOD]
-    text = tell(make.session(*again)).text
-    assert f"passes again, was red since Tuesday 2026-11-17: {case_id(501)}, {case_id(502)}" in text
 
 
 def test_a_single_loss_is_told_in_full() -> None:

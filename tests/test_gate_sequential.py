@@ -502,18 +502,8 @@ def test_a_metric_that_is_better_the_lower_is_judged_alike(accepted: float) -> N
             assert looks(down, 2000 - level) == looks(up, level), level
 
 
-def test_more_of_what_is_better_the_lower_is_worse() -> None:
+def test_more_than_all_can_be_lost_of_what_is_better_the_lower() -> None:
     times = rule([mirrored(EVEN)] * 6, metric=TIME)
-    assert looks(times, 1030.0) == [None] * 6 + [Verdict.REGRESSED] * 3
-    assert looks(times, 970.0)[2] is Verdict.IMPROVED
-    assert looks(times, 1090.0)[:5] == [None] * 4 + [Verdict.REGRESSED]
-    one_near = [1100.0, 1100.0, 1045.0, 1100.0, 1100.0, 1100.0, 1100.0]
-    assert verdict(times, one_near[:5]) is None
-    assert verdict(times, one_near) is Verdict.REGRESSED
-    decision = times.decide([1030.0] * 7, is_last=False)
-    assert decision is not None
-    assert decision.difference_percent == pytest.approx(3.0)
-    # More than twice the time is lost, which no throughput can.
     tripled = times.decide([3000.0] * 7, is_last=False)
     assert tripled is not None
     assert (tripled.verdict, tripled.difference_percent) == (Verdict.REGRESSED, 200.0)

@@ -234,20 +234,6 @@ def test_a_folder_in_its_place_is_told(file: Path) -> None:
         History.open(file)
 
 
-def test_a_file_in_the_place_of_its_folder_is_told(file: Path) -> None:
-    file.write_text("", encoding="utf-8")
-    with pytest.raises(HistoryError, match=r"history\.sqlite3.*name another file"):
-        History.open(file / "history.sqlite3")
-
-
-@pytest.mark.parametrize("below", ["", "deeper"])
-def test_a_link_into_nowhere_in_the_place_of_its_folder_is_told(tmp_path: Path, below: str) -> None:
-    folder = tmp_path / ".dlperf"
-    folder.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(HistoryError, match=r"\.dlperf.*name another file"):
-        History.open(folder / below / "history.sqlite3")
-
-
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])
 def test_a_damaged_database_is_told(file: Path, damage: str) -> None:
     last = fill(file, drawn([400.0] * 40))

@@ -104,15 +104,6 @@ def test_a_narrow_row_shows_the_metrics_that_are_bad(
         assert seen.nothing, seen
 
 
-def test_a_metric_opens_without_a_script(chromium: Browser, many_metrics: Path) -> None:
-    with pages.opened(chromium, many_metrics, with_script=False) as (page, _):
-        details = page.locator(f"[id='case-{GREEDY}']")
-        assert nights(page, "peak_memory", GREEDY).is_visible()
-        assert nights(page, "throughput", GREEDY).is_hidden()
-        details.locator("details.metric", has_text="throughput").locator("summary").first.click()
-        assert nights(page, "throughput", GREEDY).is_visible()
-
-
 def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path) -> None:
     with pages.opened(chromium, page_file, width=400, with_script=False) as (page, seen):
         assert len(rows(page)) == 115
@@ -188,12 +179,6 @@ def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) ->
         button.press("Enter")
         assert button.get_attribute("aria-expanded") == "false"
         assert chart.is_hidden()
-        assert seen.nothing, seen
-
-
-def test_a_link_to_a_case_opens_it(chromium: Browser, page_file: Path) -> None:
-    with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, seen):
-        assert nights(page).is_visible()
         assert seen.nothing, seen
 
 

@@ -95,32 +95,6 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["failed*: throughput; *"])
 
 
-def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) -> None:
-    # Otherwise a busy machine may notice the complete window, and end the run, before it dies.
-    tiny = TinySystem(suite, launch=["run_to_end: true"])
-    tiny.behave("0.01 die-at-end")
-
-    _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
-
-    run = results["cases"][0]["runs"][0]
-    assert (run["status"], run["metrics"]["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
-    assert "exit code 9 on node 0" in run["reason"]
-
-
-@pytest.mark.slow
-def test_a_trainer_that_hangs_is_ended_and_told(suite: Suite) -> None:
-    tiny = TinySystem(suite, time_limit_s=2)
-    tiny.behave("0.01 hang-at-6")
-
-    result, results = suite.judge(
-        "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1", cluster="local"
-    )
-
-    assert result.ret == 1
-    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "hung"
-    assert "time limit of 2 s" in results["cases"][0]["runs"][0]["reason"]
-
-
 def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite: Suite) -> None:
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"

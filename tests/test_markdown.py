@@ -320,14 +320,6 @@ def test_what_was_not_measured_never_looks_good() -> None:
     ]  # fmt: skip
 
 
-def test_an_interrupted_session_says_so_at_the_top() -> None:
-    results = replace(make.session(make.measured_case(CASE, 9348.0)), interrupted=True)
-
-    page = markdown_page(night_of(results))
-
-    assert headline(page) == "**Interrupted: the only case passes.**"
-
-
 def test_what_fails_a_strict_session_is_said_to() -> None:
     shifted = make.measured_case(CASE, 9348.0, verdict=Verdict.ENVIRONMENT_SHIFT)
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.SKIPPED, "no hosts")
@@ -359,20 +351,6 @@ def test_the_times_of_a_session_are_read_whatever_their_form(
 
     assert fact(page, "started") == started.replace("T", " ")
     assert fact(page, "took") == took
-
-
-def test_cases_that_lack_the_same_are_told_together() -> None:
-    cases = [
-        make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.SKIPPED, "no hosts")
-        for n in range(1, 31)
-    ]
-
-    [line] = section(
-        markdown_page(night_of(make.session(*cases))), "Not measured or not judged"
-    ).split("\n")[1:-1]
-
-    assert line.startswith("- **skipped**: `paddle-resnet50-fp32-b1-1n1g`, ")
-    assert line.endswith(" and 20 more: no hosts")
 
 
 def test_reasons_that_differ_by_the_case_alone_are_told_once() -> None:
