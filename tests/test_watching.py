@@ -94,6 +94,29 @@ def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
     assert Path(run["log"]) == runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log"
 
 
+@pytest.mark.parametrize(
+    ("log", "limit", "told"),
+    [
+        (LAST_RANK, "step_limit_s: 3", "no new step for 3 s; last steps: node 1: 5"),
+        (
+            LAST_RANK.replace("node: last, ", ""),
+            "first_step_limit_s: 10",
+            "not every rank has shown .*; last steps: node 1: 5; .*node1.* write 'node: last'",
+        ),
+    ],
+    ids=["that", "another"],
+)
+def test_a_run_hangs_by_the_log_of_the_node_that_prints(
+    suite: Suite, log: str, limit: str, told: str
+) -> None:
+    tiny = TinySystem(suite, log=log, launch=[limit])
+    tiny.behave("0.01 last-rank-prints hang-at-6")
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "hung"
+    assert re.match(told, run["reason"])
+
+
 def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:
     tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 linger")
