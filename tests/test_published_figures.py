@@ -282,22 +282,6 @@ def test_the_cluster_is_large_enough_for_every_case() -> None:
     )
 
 
-def test_the_largest_batches_that_the_page_of_systems_names_were_measured() -> None:
-    page = (CLUSTER.parent.parent / "docs" / "systems.md").read_text(encoding="utf-8")
-    rows = page.split("| Largest batch |\n")[1].split("\n\n")[0].splitlines()[1:]
-    for row in rows:
-        system, precision, option, batch = (cell.strip(" `") for cell in row.strip("|").split("|"))
-        measured = [
-            case.batch_per_replica
-            for case in CASES.values()
-            if case.system == system
-            and case.precision == precision
-            and ("xla" in case.options) == (option == "xla")
-        ]
-        assert max(measured) == int(batch.partition(";")[0])
-    assert len(rows) == 5
-
-
 @pytest.mark.parametrize("system", PUBLISHED_CASES)
 def test_a_baseline_file_names_its_system_unit_estimator_and_source(system: str) -> None:
     baselines = read(CLUSTER / f"{system}.yaml")

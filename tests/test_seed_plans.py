@@ -42,11 +42,6 @@ SET: Final[Mapping[str, Mapping[str, str]]] = {
 ADDRESSES: Final = ("10.11.0.2", "10.11.0.3", "10.11.0.4", "10.11.0.5")
 
 
-def test_the_page_of_systems_names_the_nodes() -> None:
-    page = (FOLDER.parent.parent / "docs" / "systems.md").read_text(encoding="utf-8")
-    assert f"{ADDRESSES[0]} (node 0) to {ADDRESSES[-1]}" in page
-
-
 def nodes_of(case: Case, addresses: Sequence[str] = ADDRESSES) -> tuple[Node, ...]:
     return tuple(
         Node(
