@@ -43,12 +43,12 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
         ),
         (
             ["--dlperf-logs", "tensorflow-bert_base=nowhere"],
-            "--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory",
+            "--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory; *",
         ),
         (["--dlperf-logs", "tensorflow-bert_base=empty"], "*no [*].log file below *empty; *"),
         (
             ["--dlperf-logs", "tensorflow-bert_base=logs/slurm-1.out"],
-            "*slurm-1.out does not say which case it is of: *--dlperf-logs CASE=logs/slurm-1.out*",
+            "*slurm-1.out: Not a directory; name a file by its case, --dlperf-logs CASE=FILE",
         ),
         (["--dlperf-cluster", "v100"], "there is no cluster 'v100' below *dlperf-v100*"),
         (

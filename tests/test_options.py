@@ -166,12 +166,18 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-repeats=0"], "--dlperf-repeats must be an integer ≥ 1, not '0'"),
         (["--dlperf-repeats=many"], "--dlperf-repeats must be an integer ≥ 1, not 'many'"),
         (["--dlperf-repeats=" + "9" * 5000], "--dlperf-repeats must be an integer ≥ 1, not '9"),
-        (["--dlperf-logs=bert"], "'bert' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE"),
+        (
+            ["--dlperf-logs=bert"],
+            "'bert' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE]",
+        ),
         (
             ["--dlperf-logs=bert/=logs"],
-            "'bert/=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE",
+            "'bert/=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE]",
         ),
-        (["--dlperf-logs==logs"], "'=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE"),
+        (
+            ["--dlperf-logs==logs"],
+            "'=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE]",
+        ),
         (["--dlperf-systems=nowhere"], "--dlperf-systems: there is no folder 'nowhere'"),
         (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),

@@ -189,7 +189,7 @@ class Settings(NamedTuple):
         "logs",
         "WHAT=PATH",
         "launch nothing, and judge existing logs: those of a system below a folder, "
-        "`SYSTEM[/OPTIONS]=DIR`, or one case's, `CASE=FILE`",
+        "`SYSTEM[/OPTIONS]=DIR`, or one case's, `CASE=FILE[,FILE]`",
         read=values.log_source,
         many=True,
     )

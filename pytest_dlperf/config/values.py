@@ -53,7 +53,7 @@ class NamedLogs(NamedTuple):
     of: str
     options: tuple[str, ...] | None
     places: str
-    """A folder, a file, files of a run's nodes with commas between them, or a pattern."""
+    """A system's folder; a case's pattern of files, or the files of a run's nodes with commas."""
     folder: Path
     """Where relative paths start from."""
 
@@ -213,7 +213,7 @@ def log_source(given: OptionText) -> NamedLogs:
     of, slash, options = named.partition("/")
     if not (separator and of and places.strip(" ,")) or (slash and not options):
         raise given.error(
-            "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE, for instance "
+            "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE], for instance "
             "paddle-resnet50/dali=logs/2026-11-20 or paddle-resnet50-fp32-b128-4n8g=slurm-4711.out"
         )
     return NamedLogs(

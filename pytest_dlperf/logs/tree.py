@@ -116,24 +116,6 @@ def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> Lo
     return index
 
 
-def place_log(path: Path, source: LogSource, *, log_name: str, cases: Iterable[Case]) -> str:
-    """Find the case of a single file by its name and folders, and return its id.
-
-    Raises:
-        ValueError: They do not say; the message says why.
-    """
-    whole = path.absolute()
-    try:
-        return _Matrix(source, log_name, cases).place(str(whole), whole.parts[:-1][-3:])[0]
-    except _NoPlaceError as error:
-        raise ValueError(error) from error
-
-
-def is_named_as_log(name: str) -> bool:
-    """Say whether a file's name claims a batch, a precision and a run."""
-    return _NAME.fullmatch(name) is not None
-
-
 class _NoPlaceError(Exception):
     """A log belongs to no run."""
 
