@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import select
 import shutil
 import signal
@@ -19,6 +21,9 @@ from typing import Any, Final
 import pytest
 from clusters.processes import LONG_S, is_running, wait_until
 from launches import run_commands
+from other_users import OTHER, in_child, needs_root
+from suites import Suite
+from trainers import TinySystem
 
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
@@ -247,6 +252,50 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
         assert not is_running(process)
         wait_until(lambda: not run.folder.exists())
         wait_until((tmp_path / "at_end").exists)
+
+
+@pytest.fixture
+def copycat() -> Iterator[int]:
+    """A process of another user, which copies the mark of the first run that it sees."""
+    reading, writing = os.pipe()
+
+    def copy() -> None:
+        os.setresuid(OTHER, OTHER, OTHER)
+        while not (runs := marks()):
+            time.sleep(0.01)
+        resource.setrlimit(10, (runs[0], runs[0]))
+        os.write(writing, b"x")
+        time.sleep(600)
+
+    def marks() -> list[int]:
+        found = []
+        for limits in Path("/proc").glob("[0-9]*/limits"):
+            with suppress(OSError):
+                found += re.findall(r"Max file locks +\d+ +(\d{18,})", limits.read_text())
+        return list(map(int, found))
+
+    child = in_child(copy)
+    os.close(writing)
+    yield child
+    copied = os.read(reading, 1)
+    os.close(reading)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert copied
+
+
+@needs_root
+def test_a_mark_that_another_user_has_copied_counts_for_nothing(
+    suite: Suite, copycat: int
+) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.1")
+
+    _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
+
+    [run, *_] = results["cases"][0]["runs"]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    assert is_running(copycat)
 
 
 FREEZER: Final = Path("/sys/fs/cgroup/freezer")

@@ -4,7 +4,8 @@ A run marks what it starts twice. The environment holds the marker, which ``ssh`
 hand on to other hosts, and which a process may clear. The hard limit of file locks holds its
 number: Linux has ignored that limit since 2.4, children inherit it, all users may read it, and only
 root may raise it. So whatever leaves its parents and its session and clears its environment is
-found, with no file that says which processes there are.
+found, with no file that says which processes there are. Others can copy a mark: those of other
+users count for nothing.
 """
 
 import contextlib
@@ -88,13 +89,14 @@ def descendants(process: int) -> "list[int]":
 
 
 def marked(prefix: str) -> "list[int]":
-    """List the living processes whose marker begins with ``prefix``, but for this one."""
+    """List this user's living processes whose marker begins with ``prefix``, but for this one."""
     start = _shortened(prefix)
     return [
         number
         for number in _numbers()
         if number != os.getpid()
         and (_marker_in_limits(number) or _marker_in_environment(number)).startswith(start)
+        and _is_own(number)
     ]
 
 
@@ -156,9 +158,9 @@ def _shortened(marker: str) -> str:
 
 
 def _is_own(process: int) -> bool:
-    with contextlib.suppress(OSError):
-        return os.stat(f"{_PROC}/{process}").st_uid == os.geteuid()  # noqa: PTH116 - no pathlib
-    return False
+    # Its folder may be root's although it is ours: where its memory is closed to others.
+    user = _read(process, "status").partition(b"\nUid:")[2].split(None, 1)[:1]
+    return user == [str(os.geteuid()).encode("ascii")]
 
 
 def supervisors() -> "list[tuple[int, str]]":
