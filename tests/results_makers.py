@@ -185,7 +185,7 @@ def night(
         past.histories = histories
     if drifts:
         past.drifts = drifts
-    return Night(results, past)
+    return Night(results, past, may_read_logs=True)
 
 
 def metrics_of(cases: Sequence[CaseResult]) -> dict[str, tuple[Metric, ...]]:

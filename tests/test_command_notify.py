@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import results_makers as make
 from msgspec.structs import replace
 from notice_servers import LOOPBACK, Response, Web, web_server
-from test_notices import SECRET, green, red
+from test_notices import CASE, SECRET, green, red
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.results.file import write_json
 
@@ -45,6 +49,24 @@ def results_file(results: Results, name: str = "results.json") -> str:
 
 
 # ------------------------------------------------------------------------------ notify
+
+
+def test_no_file_is_read_that_a_results_file_names_as_a_log(
+    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("private").write_text("for your eyes only", encoding="utf-8")
+    case = make.measured_case(CASE, 1.0, broken=[RunStatus.FAILED], verdict=Verdict.FAILED)
+    assert case.measurement is not None
+    runs = tuple(replace(run, log=str(Path("private").absolute())) for run in case.measurement.runs)
+    results = make.session(replace(case, measurement=replace(case.measurement, runs=runs)))
+    monkeypatch.setenv("HOOK", f"json://{LOOPBACK}:{web.port}/{SECRET}")
+
+    assert run(capsys, "notify", results_file(results), "--to", "apprise+page=HOOK")[0] == FINE
+
+    [page] = web.asked[0].json["attachments"]
+    text = base64.b64decode(page["base64"]).decode()
+    assert "private" in text
+    assert "for your eyes only" not in text
 
 
 def test_a_results_file_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:

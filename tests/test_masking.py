@@ -413,8 +413,11 @@ def test_no_secret_that_was_given_is_in_what_others_may_read(
         assert "--unlock" in text
 
 
-@pytest.mark.in_process
-def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights: Nights) -> None:
+# Not in this process, which knows secrets of other tests.
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["here", "worker"])
+def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
+    nights: Nights, workers: tuple[str, ...]
+) -> None:
     (nights.tiny.folder / "train.py").write_text(
         "import os, sys\n"
         f"given = [*sys.argv[6:], *os.environ.values(), *{Secrets(0).printed!r}]\n"
@@ -424,7 +427,7 @@ def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights: 
         encoding="utf-8",
     )
 
-    secrets = nights.run(0)
+    secrets = nights.run(0, *workers)
 
     assert nights.leaks(secrets) == {}
     for place in ("terminal", str(nights.results), str(nights.page)):

@@ -285,9 +285,7 @@ def copycat() -> Iterator[int]:
 
 
 @needs_root
-def test_a_mark_that_another_user_has_copied_counts_for_nothing(
-    suite: Suite, copycat: int
-) -> None:
+def test_a_mark_that_another_user_has_copied_counts_for_nothing(suite: Suite, copycat: int) -> None:
     tiny = TinySystem(suite)
     tiny.behave("0.1")
 

@@ -170,6 +170,11 @@ def keep_quiet(values: Iterable[str]) -> None:
         _unspoken.update(one for one in (value, *passwords) if len(one) >= _MIN_LENGTH)
 
 
+def unspoken() -> list[str]:
+    """Return the values that no message says."""
+    return sorted(_unspoken)
+
+
 def in_message(text: str) -> str:
     """Hide what this process was given, and tokens, in what a program or an error says."""
     inherited = (value for name, value in os.environ.items() if names_secret(name))

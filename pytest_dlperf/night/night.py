@@ -111,6 +111,8 @@ class Night(Struct, frozen=True, dict=True):
     """All that was measured and judged."""
     past: Past
     """What the history shows."""
+    may_read_logs: bool = False
+    """Whether its logs are ours: a results file may name any file as one."""
 
     @cached_property
     def told(self) -> Results:
@@ -225,11 +227,13 @@ class Night(Struct, frozen=True, dict=True):
         return tuple(entry_of(group, self.told) for group in groups)
 
 
-def night_of(results: Results, history_file: Path | None = None) -> Night:
+def night_of(
+    results: Results, history_file: Path | None = None, *, may_read_logs: bool = False
+) -> Night:
     """Put a session into words; without the database they say nothing of other nights."""
     from pytest_dlperf.history.case_history import Past
 
-    return Night(results, Past(results, history_file))
+    return Night(results, Past(results, history_file), may_read_logs)
 
 
 def said_once(results: Results) -> Results:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import convert, to_builtins
 
+from pytest_dlperf.files.masking import keep_quiet, unspoken
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import TestRecord
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _TESTS_KEY: Final = "dlperf_tests"
 _FAULT_KEY: Final = "dlperf_history_fault"
+_UNSPOKEN_KEY: Final = "dlperf_unspoken"
 WHOLE: Final = (
     pytest.ExitCode.OK,
     pytest.ExitCode.TESTS_FAILED,
@@ -161,12 +163,25 @@ class Reporting:
     def pytest_report_to_serializable(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-        """Turn the record into builtins where a report leaves the process."""
+        """Turn the record into builtins where a report leaves the process.
+
+        The controller writes the page, and has to keep quiet what this worker has launched with.
+        """
         data = yield
         record = getattr(report, "dlperf", None)
         if data is not None and isinstance(record, TestRecord):
             data["dlperf"] = to_builtins(record)
+            if self._is_worker:
+                data[_UNSPOKEN_KEY] = unspoken()
         return data
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_from_serializable(
+        self, data: dict[str, Any]
+    ) -> Generator[None, pytest.CollectReport | pytest.TestReport | None, Any]:
+        """Take what a worker keeps quiet, so that nothing finds it at the report."""
+        keep_quiet(data.pop(_UNSPOKEN_KEY, ()))
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -257,7 +272,8 @@ class Reporting:
             interrupted=self._is_interrupted,
         )
         self._notes += notes
-        self._night = night = night_of(results, self._settings.history_file)
+        file = self._settings.history_file
+        self._night = night = night_of(results, file, may_read_logs=True)
         if self._explainer.fault is not None:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))

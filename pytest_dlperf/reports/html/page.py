@@ -42,7 +42,7 @@ def html_page(night: Night) -> str:
             number=number,
             histories=histories.get(result.case.id, {}),
             max_points=max_points,
-            tails=log_tails(result) if number <= TAILED else (),
+            tails=log_tails(result) if night.may_read_logs and number <= TAILED else (),
             session=results,
         )
         for number, result in enumerate(worst_first(results.cases), 1)
