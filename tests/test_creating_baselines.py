@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from other_users import OTHER, needs_root
 from suites import Suite
 from trainers import SYSTEM, TinySystem
 
@@ -97,6 +99,22 @@ def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["no baseline was recorded in *"])
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["baselines/.schema", ".dlperf"])
+def test_nothing_is_written_where_a_link_of_another_user_leads(suite: Suite, name: str) -> None:
+    TinySystem(suite)
+    elsewhere, link = suite.path / "elsewhere", suite.path / name
+    elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    os.lchown(link, OTHER, OTHER)
+
+    result = suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-create-baselines")
+
+    assert result.ret == 1
+    assert f"{link} is a link of another user; remove it" in str(result.stdout)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Suite) -> None:

@@ -20,7 +20,7 @@ from pytest_dlperf.baselines.document import (
 from pytest_dlperf.baselines.reading import Definition, Entry, defined_as, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked
-from pytest_dlperf.files.writing import write_whole
+from pytest_dlperf.files.writing import SCHEMA_FOLDER, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import (
@@ -46,9 +46,6 @@ SIGNIFICANT_DIGITS: Final = 6
 
 MAX_LOCK_WAIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
-
-SCHEMA_FOLDER: Final = ".schema"
-"""The folder beside those of the clusters in which editors find schemas."""
 
 _MAX_SHOWN: Final = 3
 

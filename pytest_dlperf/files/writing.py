@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OWN_FOLDER: Final = ".dlperf"
 """Holds the logs of sessions, and the history."""
+SCHEMA_FOLDER: Final = ".schema"
+"""Holds the schemas that editors read, beside the folders of the clusters."""
 
 _UNFINISHED: Final = re.compile(r"\.dlperf-new-\w{8}")
 cleaned_up: Final[set[Path]] = set()
@@ -63,7 +65,16 @@ def _not_regular(path: str | Path) -> OSError:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with its parents; ``.dlperf`` gets a ``.gitignore``."""
+    """Make a folder with its parents; ``.dlperf`` gets a ``.gitignore``.
+
+    Raises:
+        OSError: It cannot be made, or another user's link stands for a folder of ours.
+    """
+    for ours in (folder, *folder.parents):
+        is_link = ours.name in (OWN_FOLDER, SCHEMA_FOLDER) and ours.is_symlink()
+        if is_link and ours.lstat().st_uid not in (0, os.geteuid()):
+            text = f"{ours} is a link of another user; remove it"
+            raise PermissionError(errno.EPERM, text)
     folder.mkdir(parents=True, exist_ok=True)
     for ours in (folder, *folder.parents):
         if ours.name == OWN_FOLDER:
