@@ -36,9 +36,14 @@ def night(number: int) -> str:
 
 
 def measurement(
-    case_id: str, runs: Sequence[float | None], *, launched: bool = True, metric: Metric = METRIC
+    case_id: str,
+    runs: Sequence[float | None],
+    *,
+    logs_digest: str | None = None,
+    metric: Metric = METRIC,
 ) -> Measurement:
     """A measurement with so many runs; ``None`` is one that failed."""
+    taken_on = Fingerprint(machine={"device": "H200"}, hosts=("a",))
     return Measurement(
         case_id=case_id,
         metrics=(metric,),
@@ -49,7 +54,8 @@ def measurement(
             else Run(run=number, status=RunStatus.OK, metrics={metric.name: value})
             for number, value in enumerate(runs, 1)
         ),
-        fingerprint=Fingerprint(machine={"device": "H200"}, hosts=("a",)) if launched else None,
+        fingerprint=taken_on if logs_digest is None else None,
+        logs_digest=logs_digest,
     )
 
 
@@ -57,7 +63,7 @@ def case_result(  # noqa: PLR0913 - what differs between tests, by name
     case_id: str,
     runs: Sequence[float | None],
     *,
-    launched: bool = True,
+    logs_digest: str | None = None,
     baseline: float | None = None,
     verdict: Verdict = Verdict.PASS,
     metric: Metric = METRIC,
@@ -66,7 +72,7 @@ def case_result(  # noqa: PLR0913 - what differs between tests, by name
     judgement = judged(verdict, metric=metric, accepted=baseline, difference_percent=0.1)
     return CaseResult(
         case=Case.from_id(case_id),
-        measurement=measurement(case_id, runs, launched=launched, metric=metric),
+        measurement=measurement(case_id, runs, logs_digest=logs_digest, metric=metric),
         accepted={}
         if baseline is None
         else {metric.name: Accepted(number=baseline, estimator="steady")},

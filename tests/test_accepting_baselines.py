@@ -186,7 +186,7 @@ def test_who_improves_is_told_how_to_accept_it(suite: Suite) -> None:
     begun = [datetime.now().astimezone() - timedelta(days=days) for days in (3, 2, 1)]
     with History.open(suite.path / ".dlperf" / "history.sqlite3") as history:
         for number, (at, level) in enumerate(zip(begun, (400.0, 600.0, 601.0), strict=True)):
-            night = [case_result("tiny-mlp-fp32-b4-1n1g", [level] * 3, launched=False)]
+            night = [case_result("tiny-mlp-fp32-b4-1n1g", [level] * 3, logs_digest=f"{number}")]
             history.add(session(number, night, started=at.isoformat(timespec="seconds")))
 
     better = suite.run(*nights.usual("fast", of_1n1g=1.5))

@@ -190,23 +190,23 @@ def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path
 # ------------------------------------------------------------------ logs judged again
 
 
-def from_logs(number: int, runs: Sequence[float | None]) -> Results:
-    return session(number, [case_result(CASE, runs, launched=False)])
+def from_logs(number: int, runs: Sequence[float | None], logs: int) -> Results:
+    return session(number, [case_result(CASE, runs, logs_digest=f"{logs}")])
 
 
 def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
     runs = drawn([400.0] * 30)
-    nights = [from_logs(k, r) for k, r in enumerate(runs)]
-    again = [from_logs(30 + k, runs[-1]) for k in range(400)]
+    nights = [from_logs(k, r, logs=k) for k, r in enumerate(runs)]
+    again = [from_logs(30 + k, runs[-1], logs=29) for k in range(400)]
     history = known(file, [*nights, *again])
     assert [point.started for point in history.nights] == [night(k) for k in range(30)]
     assert history.run_noise_percent == pytest.approx(1.0, rel=0.25)
     assert history.night_noise_percent is not None
 
 
-def test_two_nights_of_one_run_may_have_the_same_rounded_number(file: Path) -> None:
-    points = known(file, [from_logs(k, [r]) for k, r in enumerate((352.1, 352.1, 351.9, 352.1))])
-    assert [point.started for point in points.nights] == [night(0), night(2), night(3)]
+def test_other_logs_are_another_night_though_the_numbers_are_the_same(file: Path) -> None:
+    nights = [from_logs(k, [352.1] * 3, logs=k) for k in range(4)]
+    assert len(known(file, nights).nights) == 4
 
 
 # ------------------------------------------------------------------------------- swings

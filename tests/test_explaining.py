@@ -250,7 +250,7 @@ def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) ->
 def test_imported_results_and_logs_have_no_fingerprints(file: Path) -> None:
     with History.open(file) as history:
         for number, level in enumerate((GOOD, GOOD - 0.1, BAD)):
-            result = case_result(CASE, [level, level + 0.2], launched=False)
+            result = case_result(CASE, [level, level + 0.2], logs_digest=f"{number}")
             history.add(session(number, [result]))
     found = explained(file, 3)
     assert since(found) == (night(2), night(1))

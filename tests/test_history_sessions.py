@@ -14,11 +14,20 @@ from suites import Command, Suite
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.history.store import History
+from pytest_dlperf.plugin.workers import SessionStart
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 SELECTED = ("-k", "tiny and throughput", "--dlperf-create-baselines", "--dlperf-repeats", "2")
 SINGLE = "tiny-mlp-fp32-b4-1n1g"
+MEMORY = """\
+  peak_memory:
+    record: 'max allocated: (?P<value>[0-9.]+) MB'
+    over: run
+    unit: MB
+    better: lower
+    tolerance_percent: 2
+"""
 PLACE = ".dlperf/history.sqlite3"
 
 
@@ -84,6 +93,25 @@ def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Com
     # Judged twice, measured once.
     shown = command("history", "show", SINGLE)
     shown.stdout.fnmatch_lines(["* last, 1 session *"])
+
+
+def test_nights_with_equal_numbers_are_told_apart_by_their_logs(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights = Nights(suite, ["1n1g"])
+    nights.declare(MEMORY)
+    levels = [1520] * 25 + [1590] * 5
+    starts = [days_ago(number) for number in reversed(range(30))]
+    for started, level in zip(starts, levels, strict=True):
+        at = SessionStart(f"night of {started}", started)
+        monkeypatch.setattr(SessionStart, "now", lambda at=at: at)
+        arguments = nights.usual(started, runs=3, printed=f"max allocated: {level} MB\n")
+        _, results = suite.judge(*arguments, "--dlperf-create-baselines", cluster="local")
+    found = results["cases"][0]["metrics"]["peak_memory"]
+    assert (found["verdict"], found["accepted"]) == ("regressed", 1520)
+    told = found["explanation"]
+    assert (told["since"]["at"], told["last_good"]["at"]) == (starts[25], starts[24])
+    assert told["nights_at_level"] == 5
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "ini"])
@@ -158,7 +186,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     begun = [days_ago(3), days_ago(2), days_ago(1)]
     with History.open(suite.path / PLACE) as history:
         for number, (started, level) in enumerate(zip(begun, (400.0, 361.0, 359.0), strict=True)):
-            result = case_result(SINGLE, [level, level + 1, level + 2], launched=False)
+            result = case_result(SINGLE, [level, level + 1, level + 2], logs_digest=f"{number}")
             commit = {"commit": f"c{number}"}
             history.add(session(number, [result], started=started, environment=commit))
     arguments = nights.usual("tonight", of_1n1g=0.9)

@@ -97,18 +97,11 @@ def test_a_case_that_was_never_measured_has_no_history(file: Path) -> None:
 
 
 def test_logs_that_are_judged_again_show_once(file: Path) -> None:
-    def judged(number: int, runs: Sequence[float], *, launched: bool) -> Results:
-        return session(number, [case_result(CASE, runs, launched=launched)])
+    def judged(number: int, logs: str | None) -> Results:
+        return session(number, [case_result(CASE, [400.0, 401.0], logs_digest=logs)])
 
-    last = judged(4, [402.0, 403.0], launched=False)
-    add(
-        file,
-        judged(0, [400.0, 401.0], launched=False),
-        judged(1, [400.0, 401.0], launched=False),
-        judged(2, [400.0, 401.0], launched=True),
-        judged(3, [400.0, 401.0], launched=True),
-        last,
-    )
+    last = judged(4, "others")
+    add(file, judged(0, "logs"), judged(1, "logs"), judged(2, None), judged(3, None), last)
     with History.open(file) as history:
         history.add(replace(last, session="elsewhere", started=night(5)))
     tonight = replace(last, started=night(5))

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 CASE_KEYS = {
     "id", "system", "framework", "model", "precision", "axes", "batch", "sequence_length",
     "parallel", "options", "topology", "nodes", "devices_per_node", "reference_topology", "runs",
-    "metrics", "fingerprint", "available_runs", "whole", "unfinished", "interleaved",
+    "metrics", "fingerprint", "available_runs", "logs_digest", "whole", "unfinished", "interleaved",
 }  # fmt: skip
 METRIC_KEYS = {
     "unit", "better", "median", "mean", "spread", "accepted", "reference", "difference_percent",

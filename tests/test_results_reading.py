@@ -212,6 +212,7 @@ def measurements(
         runs=draw(runs_of(own)),
         fingerprint=draw(some(Fingerprint | None)),
         available_runs=draw(st.none() | st.integers(0, 9)),
+        logs_digest=draw(st.none() | st.just("d1")),
     )
 
 

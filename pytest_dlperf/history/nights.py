@@ -172,7 +172,7 @@ def nights_of(
     """
     values = {**_values(series, until), "most": most, "besides": besides}
     nights = history.tuples(_NIGHTS, Night, values)
-    if any(night.is_from_logs for night in nights):
+    if any(night.logs_digest is not None for night in nights):
         # Of these, only all nights show how often logs were judged again.
         nights = history.tuples(_NIGHTS, Night, {**values, "most": -1})
     return _each_log_once(reversed(nights))[-most:]
@@ -268,19 +268,8 @@ def _values(series: Series, until: float) -> dict[str, object]:
 
 
 def _each_log_once(nights: Iterable[Night]) -> list[Night]:
-    """Leave out nights from logs that were judged before: the same runs, to the last bit.
-
-    A single run says little, as estimators may round: it is the same only as the last one before.
-    """
-    kept = []
-    seen: set[tuple[float, ...]] = set()
+    """Leave out nights from logs that were judged before."""
+    first: dict[str | int, Night] = {}
     for night in nights:
-        if night.is_from_logs:
-            numbers = (night.median, night.lowest, night.highest, night.runs)
-            if numbers in seen:
-                continue
-            if night.runs == 1:
-                seen = {known for known in seen if known[-1] > 1}
-            seen.add(numbers)
-        kept.append(night)
-    return kept
+        first.setdefault(night.logs_digest or night.measurement_id, night)
+    return list(first.values())

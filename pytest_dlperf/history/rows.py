@@ -85,6 +85,7 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
     """
     over = str(result.case.reference_topology)
     runs = measured.runs if measured is not None else ()
+    logs_digest = measured.logs_digest if measured is not None else None
     for name, found in result.metrics().items():
         if found.median is None and found.accepted is None and found.judgement is None:
             continue
@@ -110,6 +111,7 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             "run_values": json.dumps(values if metric.ratio_of is None else []),
             "counted": len(values),
             "broken": sum(run.status is not RunStatus.OK for run in runs),
+            "logs_digest": text(logs_digest),
             "accepted": accepted.number if accepted else None,
             "accepted_at": text(acceptance.at) if acceptance else None,
             "accepted_reason": text(acceptance.reason) if acceptance else None,

@@ -74,7 +74,7 @@ TABLES: Final = (
     # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
     # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
     # gone, has a row without numbers: another session may not even have asked for the case. One
-    # that was skipped and never measured has none.
+    # that was skipped and never measured has none. ``logs_digest`` is null for what was launched.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,
@@ -103,6 +103,7 @@ TABLES: Final = (
         difference_percent REAL,
         tolerance_percent REAL,
         fingerprint INTEGER REFERENCES fingerprints,
+        logs_digest TEXT,
         UNIQUE (session_id, case_id, metric)
     )
     """,

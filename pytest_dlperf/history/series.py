@@ -72,7 +72,8 @@ class Night(NamedTuple):
     is how many runs have a number, ``broken`` how many have not. ``accepted`` is the number that
     was accepted then; the other fields of that name say when, why, by whom and at which commit.
     ``verdict_word`` is as the database has it, ``None`` where nothing was judged.
-    ``fingerprint`` is the id of its fingerprint.
+    ``fingerprint`` is the id of its fingerprint, ``logs_digest`` that of the logs that it was read
+    from, ``None`` where it was launched.
     """
 
     started: Time
@@ -89,12 +90,8 @@ class Night(NamedTuple):
     accepted_commit: str | None = None
     verdict_word: str | None = None
     fingerprint: int | None = None
+    logs_digest: str | None = None
     measurement_id: int = 0
-
-    @property
-    def is_from_logs(self) -> bool:
-        """Whether it was read from logs: the machine is unknown."""
-        return self.fingerprint is None
 
     @property
     def is_lost(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.reader import readable
+from pytest_dlperf.logs.reader import LogFile, readable
 from pytest_dlperf.logs.tree import log_file_name, work_folder
 from pytest_dlperf.measure.ending import with_last_line
 from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
@@ -18,7 +20,7 @@ from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
@@ -56,12 +58,14 @@ class LogMeasurer:
                 "lie, or a log under any name with --dlperf-logs CASE=FILE"
             )
         runs = tuple(self._runs(case, system, found))
+        logs = [log for _, same in found[: len(runs)] for log in self._node_logs(case, same)]
         return Measurement(
             case_id=case.id,
             metrics=metrics_of_runs(system, runs),
             estimator=self.cluster.estimator,
             runs=runs,
             available_runs=len(found),
+            logs_digest=_digest(logs),
         )
 
     def _runs(
@@ -83,7 +87,7 @@ class LogMeasurer:
             reason = f"{len(logs)} logs claim to be run {run}: {', '.join(map(repr, logs))}"
             log = readable(logs[0])
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
-        of_nodes = self._node_logs(Path(logs[0]), case)
+        of_nodes = self._node_logs(case, logs)
         read = logs_of(system, case, self.cluster.estimator, run=run, logs=of_nodes).finish()
         awaits_others = system.log_node is not WhichNode.FIRST and len(of_nodes) == 1
         found_nothing = not (read.steps or read.metrics)
@@ -101,15 +105,25 @@ class LogMeasurer:
         missing = readable(str(node_log(main, case.topology.nodes - 1)))
         return f", as in {missing}, and none is there"
 
-    def _node_logs(self, main: Path, case: Case) -> list[Path]:
-        """List the logs of the nodes.
+    def _node_logs(self, case: Case, logs: Sequence[str]) -> list[Path]:
+        """List the logs of the nodes of a run.
 
         Where no node but the first has one, all of them print into that one.
         """
+        main = Path(logs[0])
         if named := self.index.nodes.get(str(main)):
             return [main, *map(Path, named)]
         others = [node_log(main, node) for node in range(1, case.topology.nodes)]
         return [main, *others] if any(log.exists() for log in others) else [main]
+
+
+def _digest(logs: Iterable[Path]) -> str:
+    """Digest what logs hold, whatever they are named."""
+    digest = sha256()
+    for log in logs:
+        with suppress(OSError), LogFile(log) as file:  # the run says that it cannot be read
+            digest.update(file_digest(file, sha256).digest())
+    return digest.hexdigest()
 
 
 def check_estimator(system: System, estimator: Estimator) -> None:

@@ -213,6 +213,9 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """``None`` for logs that existed already: they may be of any machine."""
     available_runs: Count | None = None
     """How many runs were available; ``None`` for as many as wanted, where runs are launched."""
+    logs_digest: str | None = None
+    """SHA-256 of the logs that it was read from, which tells it from others; ``None`` where it was
+    launched."""
     checkouts: Mapping[str, Checkout] = {}
     """What the fingerprint's commits are of, by the same names; not kept."""
 

@@ -88,6 +88,8 @@ class MeasurementEntry(Struct, frozen=True, kw_only=True):
     """What it was measured on, where that is known."""
     available_runs: Count | None
     """How many runs were available; null for as many as wanted."""
+    logs_digest: str | None
+    """SHA-256 of the logs that it was read from; null where it was launched."""
 
 
 class InterleavedEntry(Struct, frozen=True, kw_only=True):
@@ -191,6 +193,8 @@ class CaseEntry(Struct, frozen=True, kw_only=True):
     machine."""
     available_runs: Count | None
     """How many runs were available; null for as many as wanted."""
+    logs_digest: str | None
+    """SHA-256 of the logs that it was read from; null where it was launched."""
     whole: bool
     """False where a test of the case was lost with its worker: its verdicts are not all."""
     unfinished: tuple[str, ...]
@@ -371,6 +375,7 @@ def _case(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> Case
         metrics={name: _metric(one) for name, one in _metrics(result, systems).items()},
         fingerprint=measured.fingerprint if measured else None,
         available_runs=measured.available_runs if measured else None,
+        logs_digest=measured.logs_digest if measured else None,
         whole=result.is_whole,
         unfinished=result.unfinished,
         interleaved=InterleavedEntry(

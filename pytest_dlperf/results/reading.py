@@ -310,7 +310,8 @@ class _Builder:
     def case(self, entry: CaseEntry) -> CaseResult:
         case = _with_reference(_with_axes(_case(entry.id, "id"), entry), entry.reference_topology)
         metrics = self._defined(case, entry.metrics)
-        if entry.runs or entry.fingerprint is not None or entry.available_runs is not None:
+        taken_on = (entry.fingerprint, entry.available_runs, entry.logs_digest)
+        if entry.runs or any(part is not None for part in taken_on):
             own = [metric.name for metric in metrics.values() if metric.ratio_of is None]
             self.measured[case.id] = self.measurement(
                 MeasurementEntry(
@@ -320,6 +321,7 @@ class _Builder:
                     runs=entry.runs,
                     fingerprint=entry.fingerprint,
                     available_runs=entry.available_runs,
+                    logs_digest=entry.logs_digest,
                 )
             )
         items = entry.metrics.items()
