@@ -11,7 +11,7 @@ from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import HostFleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, is_this_machine
-from pytest_dlperf.launch.leases import HostPool, users_pool
+from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
-        pool=HostPool(users_pool, lock=lock, session=str(shared_folder or "")),
+        pool=HostPool(session=str(shared_folder or "")),
         exclusive=not cluster.share_hosts,
         lock=lock,
         wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts else _HOUR_S),

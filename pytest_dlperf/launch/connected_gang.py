@@ -16,7 +16,7 @@ from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.inherited import SLURM
-from pytest_dlperf.launch.leases import how_to_go_on, waited_in_vain
+from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
 from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
 from pytest_dlperf.launch.plan import Node, first_port, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
@@ -266,10 +266,10 @@ class ConnectedGang(Gang):
     def _wait_for(self, why: str) -> None:
         """Tell once why the run has to wait, and raise when it has waited for too long."""
         if not self._is_told:
-            self._order.say(f"waiting: {why}; {how_to_go_on(self._order.wait_limit_s)}")
+            self._order.say(f"waiting: {why}; {wait_hint(self._order.wait_limit_s)}")
             self._is_told = True
         if time.monotonic() > self._give_up_at:
-            raise waited_in_vain(self._order.wait_limit_s, why)
+            raise wait_timeout_error(self._order.wait_limit_s, why)
 
     def _pause(self) -> None:
         """Wait for a random time, so that two runs that collide do not collide again."""
