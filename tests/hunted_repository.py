@@ -52,7 +52,7 @@ repeats: 1
 tolerance_percent: 30
 launch:
   devices: cpu
-  working_directory: {folder}
+  {place}
   command: ["{{python}}", train.py, "{{steps}}"{more}]
   time_limit_s: 60
 cases:
@@ -96,10 +96,14 @@ class HuntedRepository:
         self.trainer(STEP_S)
         self.git("init", "-q", "-b", "main")
 
-    def write_system(self, *, batch: int = 4, more: str = "") -> None:
-        """Write the system file; ``more`` goes behind the trainer's arguments."""
+    def write_system(self, *, batch: int = 4, more: str = "", starts_here: bool = False) -> None:
+        """Write the system file; ``more`` goes behind the trainer's arguments.
+
+        A trainer that ``starts_here`` is told no folder, as those that ``init`` sets up.
+        """
         file = self.folder / "bench_tests" / "systems" / "net.yaml"
-        text = SYSTEM.format(folder=self.folder, batch=batch, more=more)
+        place = "" if starts_here else f"working_directory: {self.folder}"
+        text = SYSTEM.format(place=place, batch=batch, more=more)
         file.write_text(text, encoding="utf-8")
 
     def trainer(self, seconds: float) -> None:

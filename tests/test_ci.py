@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.files.checkouts import describe_commit, describe_commit_page
+from pytest_dlperf.files.checkouts import repository_at
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import MAX_NAME_LENGTH, describe_actor
+from pytest_dlperf.launch.preflight import checkout_here
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -162,30 +163,26 @@ def test_a_run_has_a_page_where_its_ci_tells_it(given: dict[str, str], page: str
     ],
 )
 def test_a_commit_has_a_page_where_its_forge_is_known(
-    tmp_path: Path, remote: str, environment: dict[str, str], page: str | None
+    remote: str, environment: dict[str, str], page: str | None
 ) -> None:
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)  # noqa: S607 - the machine's
-    if remote:
-        add = ["git", "-C", str(tmp_path), "remote", "add", "origin", remote]
-        subprocess.run(add, check=True)
-    expected = f"{page}{COMMIT}" if page else None
-    assert describe_commit_page(tmp_path, COMMIT, environment) == expected
-    assert describe_commit_page(tmp_path, f"{COMMIT}+changes", environment) == expected
-    assert describe_commit_page(tmp_path, None, environment) is None
+    repository = repository_at(remote, environment)
+    assert (repository and repository.commit(COMMIT)) == (f"{page}{COMMIT}" if page else None)
 
 
-def test_a_checkout_with_changes_says_so(nobody: Path) -> None:
+def test_a_checkout_names_the_files_that_differ(nobody: Path) -> None:
     """Files that Git does not track are none: they may be logs of this very session."""
-    assert describe_commit(nobody) is None
-    file = nobody / "own.yaml"
-    file.touch()
-    git(nobody, "add", file.name)
+    assert checkout_here(nobody)[0] is None
+    for number in range(5):
+        (nobody / f"own {number}.yaml").write_text(f"{number}", encoding="utf-8")
+    git(nobody, "add", ".")
     git(nobody, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x")
     (nobody / "run.log").touch()
-    commit = describe_commit(nobody)
+    commit, found = checkout_here(nobody)
     assert commit is not None
     assert len(commit) == len(COMMIT)
-
-    file.write_text("mine", encoding="utf-8")
-
-    assert describe_commit(nobody) == f"{commit}+changes"
+    assert (found.folder, found.name) == (str(nobody), nobody.name)
+    git(nobody, "mv", "own 0.yaml", "new.yaml")
+    assert checkout_here(nobody)[0] == f"{commit}+new.yaml"
+    for number in range(1, 5):
+        (nobody / f"own {number}.yaml").write_text("mine", encoding="utf-8")
+    assert checkout_here(nobody)[0] == f"{commit}+new.yaml, own 1.yaml, own 2.yaml and 2 more"

@@ -15,7 +15,8 @@ import pytest
 from hunted_repository import CASE, SLOW_S, STEP_S, HuntedRepository, QuickRepository, wheel
 
 from pytest_dlperf.culprit.differences import suspects_of
-from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
+from pytest_dlperf.model.differences import MeasuredOn
+from pytest_dlperf.model.measurement import LaunchFacts
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -137,14 +138,54 @@ def test_a_package_is_put_back_beside_the_trainers_own(
     assert re.search(r"found: tokenizers \(0.20.3 → 0.21.0\), .* sure", output), output
 
 
-def test_what_cannot_be_put_back_is_said(repository: HuntedRepository) -> None:
+def said(repository: HuntedRepository) -> str:
+    """Read what the last session printed, in one line."""
+    file = repository.folder.with_name("session.txt")
+    return " ".join(file.read_text(encoding="utf-8").split())
+
+
+def test_uncommitted_changes_are_named_alike_and_cannot_be_put_back(
+    repository: HuntedRepository,
+) -> None:
     good_night(repository)
     repository.trainer(STEP_S + SLOW_S)
-    assert repository.session() == 1
+    assert repository.session("-v") == 1
+    assert "throughput; uncommitted changes in train.py came with the loss since" in said(
+        repository
+    )
+    to_do = "to do: look first at uncommitted changes in train.py: they came with the loss, nothing"
+    assert to_do in said(repository)
     code, output = why(repository)
     assert code == 1
-    assert "not settable: it had changes that no commit has" in output
+    assert "  uncommitted changes in train.py; not settable: no commit has the changes\n" in output
+    assert "to do" not in output  # there is no commit to look for
     assert "nothing that differs can be put back; look at hosts, data and the night" in output
+
+
+def test_a_script_beside_the_system_files_has_its_commit_named_and_searched(
+    repository: HuntedRepository,
+) -> None:
+    begin(repository)
+    repository.write_system(starts_here=True)
+    repository.commit("Start where the session does")
+    repository.good_night()
+    repository.trainer(STEP_S + SLOW_S)
+    culprit = repository.commit("Change the trainer")
+    repository.commit("Change a word")
+    good, bad = (repository.commits[one][:12] for one in (1, -1))
+    assert repository.session("-v") == 1
+    assert "; a new commit of repository came with the loss since" in said(repository)
+    search = f"pytest-dlperf bisect {good}..{bad} --case {CASE}"
+    assert f" to do: find the commit: {search} case" in said(repository)
+    code, output = why(repository)
+    assert f"  commit of repository ({good} → {bad}); settable\n" in output
+    assert code == 0, output
+    assert re.search(rf"found: {culprit[:12]}, .* sure", output), output
+    # With changes that no commit has, the commits can be searched alone.
+    (repository.folder / "NOTES.md").write_text("mine", encoding="utf-8")
+    assert repository.session() == 1
+    code, output = why(repository)
+    assert (code, f"to do: {search}\n" in output) == (1, True)
 
 
 def test_a_night_that_passed_has_nothing_to_ask(repository: HuntedRepository) -> None:
@@ -165,7 +206,7 @@ def test_a_night_without_a_number_has_nothing_to_ask(repository: HuntedRepositor
 def test_a_program_is_told_from_its_arguments() -> None:
     commands = (("python3", "t.py", "--lr=1"), ("evil", "t.py", "--lr=2"))
     good, tonight = (
-        Fingerprint(launch=LaunchFacts(launcher="local", arguments=one)) for one in commands
+        MeasuredOn(launch=LaunchFacts(launcher="local", arguments=one)) for one in commands
     )
     found = [suspect.words for suspect in suspects_of(good, tonight, {}, "own")]
     assert found == ["program (python3 → evil)", "argument (--lr=1 → --lr=2)"]

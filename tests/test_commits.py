@@ -110,7 +110,7 @@ def between(first: str, last: str, known: Checkout = KNOWN) -> CommitRange | Non
 
 
 def test_the_commits_after_the_last_good_one_are_listed_the_new_ones_first() -> None:
-    found = between(commit(2).name, f"{commit(4).name}+changes")
+    found = between(commit(2).name, f"{commit(4).name}+train.py")
     assert found is not None
     assert found.commits == (commit(4), commit(3))
     assert found.count == 2
@@ -120,14 +120,15 @@ def test_the_commits_after_the_last_good_one_are_listed_the_new_ones_first() -> 
     assert (len(many.commits), many.count) == (20, 29)
 
 
-def test_of_commits_that_the_checkout_does_not_know_the_forge_has_the_list() -> None:
+def test_of_commits_that_the_checkout_does_not_know_both_ends_are_told() -> None:
     found = between("f" * 12, commit(4).name)
     assert found is not None
     assert (found.commits, found.count) == ((), None)
     assert found.compare is not None
-    unknown = Checkout(commits=KNOWN.commits)
-    assert between("f" * 12, commit(4).name, unknown) is None
-    assert between(commit(4).name, f"{commit(4).name}+changes") is None
+    unknown = between("f" * 12, commit(4).name, Checkout(commits=KNOWN.commits))
+    assert unknown == CommitRange(checkout="models", first="f" * 12, last=commit(4).name)
+    assert between(commit(4).name, f"{commit(4).name}+train.py") is None
+    assert between(commit(4).name, commit(2).name) is None  # an older one is no news
     assert commits_between({}, "models", "1" * 12, "2" * 12) is None
 
 

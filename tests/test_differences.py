@@ -20,7 +20,7 @@ LAUNCH = LaunchFacts(
 )
 BEFORE = MeasuredOn(
     commit="0123456789ab",
-    commits={"megatron": "aaaaaaaaaaaa+changes"},
+    commits={"megatron": "aaaaaaaaaaaa+a.py"},
     software={"torch": "2.9.0", "nccl": "2.27.5", "numpy": "2.1", "kernel": "6.8.0-51"},
     machine={"device": "H100"},
     hosts=("node1", "node2"),
@@ -178,7 +178,7 @@ def test_by_hand_goes_before_software_and_software_before_hosts() -> None:
         ("--delay", ABSENT, "9"),
         ("HF_TOKEN", "***", ABSENT),
         ("NCCL_DEBUG", "WARN", "INFO"),
-        ("megatron", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb"),
+        ("megatron", "aaaaaaaaaaaa+a.py", "bbbbbbbbbbbb"),
         ("torch", "2.9.0", "2.9.1"),
         ("numpy", "2.1", "2.2"),
         ("kernel", "6.8.0-51", "6.8.0-52"),
@@ -240,11 +240,11 @@ def test_of_many_hosts_the_new_and_the_gone_are_told() -> None:
     assert found.tonight == "spare1 and 31 more"
 
 
-def test_a_checkout_with_the_commits_of_the_suite_is_told_once() -> None:
+def test_a_checkout_of_trainer_and_system_files_is_told_once_as_the_trainers() -> None:
     good = MeasuredOn(commit="a" * 12, commits={"code": "a" * 40})
     tonight = MeasuredOn(commit="b" * 12, commits={"code": "b" * 40})
 
-    assert [one.name for one in changed(tonight, accepted=None, last_good=good)] == ["suite"]
+    assert [one.name for one in changed(tonight, accepted=None, last_good=good)] == ["code"]
 
 
 def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it() -> None:

@@ -286,8 +286,8 @@ def test_the_last_good_night_lies_before_those_that_were_red(
     assert found.red_since is not None
     assert (found.red_since.at, found.nights) == (night(2), 3)
     assert since_line(found, night(4)) == (
-        "new tonight, Monday 2026-01-05, suite at tonights; was red since Saturday 2026-01-03; "
-        "last good Friday 2026-01-02, suite at c1, 3 nights ago"
+        "new tonight, Monday 2026-01-05, commit tonights; was red since Saturday 2026-01-03; "
+        "last good Friday 2026-01-02, commit c1, 3 nights ago"
     )
 
 

@@ -139,38 +139,38 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
         (
             TUESDAY,
             (
-                "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, "
-                "suite at 9f8e7d6, 4 nights ago"
+                "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
+                "commit 9f8e7d6, 4 nights ago"
             ),
         ),
         (
             replace(TUESDAY, nights_at_level=2),
             (
-                "since Tuesday 2026-11-17, on 2 nights, suite at 1a2b3c4; last good Monday "
-                "2026-11-16, suite at 9f8e7d6, 4 nights ago"
+                "since Tuesday 2026-11-17, on 2 nights, commit 1a2b3c4; last good Monday "
+                "2026-11-16, commit 9f8e7d6, 4 nights ago"
             ),
         ),
         (
             replace(TUESDAY, red_since=PastNight(at="2026-11-15T03:00:00+01:00")),
             (
-                "since Tuesday 2026-11-17, suite at 1a2b3c4; was red since Sunday 2026-11-15; "
-                "last good Monday 2026-11-16, suite at 9f8e7d6, 4 nights ago"
+                "since Tuesday 2026-11-17, commit 1a2b3c4; was red since Sunday 2026-11-15; "
+                "last good Monday 2026-11-16, commit 9f8e7d6, 4 nights ago"
             ),
         ),
         (
             Explanation(since=PastNight(at=TONIGHT), last_good=TUESDAY.since, nights=1),
             (
-                "new tonight, Friday 2026-11-20; last good Tuesday 2026-11-17, suite at 1a2b3c4, "
+                "new tonight, Friday 2026-11-20; last good Tuesday 2026-11-17, commit 1a2b3c4, "
                 "1 night ago"
             ),
         ),
         (
             replace(TUESDAY, last_good=None),
-            "since Tuesday 2026-11-17, suite at 1a2b3c4; no good night is known",
+            "since Tuesday 2026-11-17, commit 1a2b3c4; no good night is known",
         ),
         (
             Explanation(last_good=TUESDAY.last_good, nights=4),
-            "last good Monday 2026-11-16, suite at 9f8e7d6, 4 nights ago",
+            "last good Monday 2026-11-16, commit 9f8e7d6, 4 nights ago",
         ),
     ],
 )
@@ -192,9 +192,9 @@ def test_a_loss_without_a_new_commit_says_so() -> None:
     night = PastNight(at="2026-11-16T03:00:00+01:00", commit="1a2b3c4d5e6f")
     assert "the same commit" in words.since_line(replace(TUESDAY, last_good=night), TONIGHT)
     # What was not committed may have been anything.
-    dirty = PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f+changes")
+    dirty = PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f+train.py")
     said = words.since_line(replace(TUESDAY, since=dirty, last_good=dirty), TONIGHT)
-    assert said.count("suite at 1a2b3c4+changes") == 2
+    assert said.count("commit 1a2b3c4 with changes in train.py") == 2
 
 
 def test_a_commit_of_any_length_fits_a_line() -> None:

@@ -255,7 +255,7 @@ def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path: Path) ->
         checkouts={name: str(folder) for name, folder in folders.items()},
     )
 
-    assert found.commits == {"code": commits[0], "other": f"{commits[1]}+changes"}
+    assert found.commits == {"code": commits[0], "other": f"{commits[1]}+train.py"}
 
 
 def test_a_git_that_hangs_costs_the_commits_alone(

@@ -200,8 +200,8 @@ def test_an_annotation_says_since_when_and_what_differs() -> None:
     assert accepted.startswith("reference accepted by Ana Diaz")
     assert numbers_.startswith("throughput regressed: 901.00 images/s, reference 1000.00")
     assert since == (
-        "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, "
-        "suite at 9f8e7d6, 4 nights ago"
+        "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
+        "commit 9f8e7d6, 4 nights ago"
     )
     assert delay == "--step-delay-ms: accepted not set, tonight 1000, came with the loss"
     assert torch.split()[:2] == ["software", "torch:"]

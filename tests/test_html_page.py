@@ -264,7 +264,7 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
     [slower] = [text for text in groups if text.startswith("▼") and SLOWER in text]
     for told in (
         "2 cases regressed -4.4 to -6.4 % since Tuesday throughput of",
-        "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, suite at 77aa00b",
+        "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 77aa00b",
         "4 nights ago",
         "NCCL_ALGO: accepted not set, tonight Tree, came with the loss",
         "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",

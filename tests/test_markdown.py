@@ -102,7 +102,7 @@ def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_
     assert last.startswith(f"regressed -9.9 % since Tuesday: `{CASE}`\n")
     assert last.count(f"`{CASE}`") == 2  # the title, and the head of its runs
     assert (
-        "\n- since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, suite at "
+        "\n- since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit "
         "9f8e7d6, 4 nights ago\n"
     ) in last
     assert (

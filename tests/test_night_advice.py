@@ -8,9 +8,8 @@ from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
 from msgspec.structs import replace
 from test_night import NOTED, case_id, passing
 
-from pytest_dlperf.model.commits import Commit, CommitRange
+from pytest_dlperf.model.commits import SUITE, Commit, CommitRange
 from pytest_dlperf.model.judgement import (
-    SUITE,
     Difference,
     DifferenceKind,
     Explanation,
@@ -22,12 +21,17 @@ from pytest_dlperf.night.night import night_of
 
 NEW_TORCH = replace(TORCH, came_with_it=True)
 HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")
-COMMIT = replace(NEW_TORCH, kind=DifferenceKind.COMMIT, name=SUITE)
+COMMIT = Difference(
+    kind=DifferenceKind.COMMIT, name=SUITE, checkout="bench",
+    last_good="9f8e7d6", tonight="1a2b3c4", came_with_it=True,
+)  # fmt: skip
+DIRTY = replace(COMMIT, tonight="1a2b3c4+train.py")
 
 LOADER = CommitRange(
-    checkout=SUITE, first="9f8e7d6", last="1a2b3c4", count=1,
+    checkout="bench", first="9f8e7d6", last="1a2b3c4", count=1,
     commits=(Commit(name="1a2b3c4", at=make.STARTED, author="Chen Wei", title="Save metrics"),),
 )  # fmt: skip
+MANY = CommitRange(checkout="models", folder="/my code", first="9f8e7d6", last="1a2b3c4")
 
 
 def lost(*differences: object, **more: object) -> CaseResult:
@@ -50,10 +54,23 @@ def refused(why: str, remedy: str | None = None) -> CaseResult:
     [
         (lost(DELAY, TORCH), "look first at --step-delay-ms: it came with the loss, nothing else"),
         (lost(DELAY, COMMIT), "look first at --step-delay-ms: it came with the loss"),
-        (lost(COMMIT), "look first at commit of suite: it came with the loss, nothing else"),
+        (lost(COMMIT), "look first at commit of bench: it came with the loss, nothing else"),
         (lost(COMMIT, commits=(LOADER,)),
-         ("look first at commit 1a2b3c4 of suite, Chen Wei: Save metrics: "
+         ("look first at commit 1a2b3c4 of bench, Chen Wei: Save metrics: "
           "it came with the loss, nothing else")),
+        (lost(COMMIT, commits=(replace(LOADER, count=3),)),
+         f"find the commit: pytest-dlperf bisect 9f8e7d6..1a2b3c4 --case {case_id(1)}"),
+        (lost(COMMIT, commits=(MANY,)),
+         ("find the commit: pytest-dlperf bisect 9f8e7d6..1a2b3c4 --repository '/my code' "
+          f"--case {case_id(1)}")),
+        (lost(DIRTY, commits=(LOADER,)),
+         ("look first at a new commit of bench and uncommitted changes in train.py: "
+          "they came with the loss, nothing else")),
+        (lost(DIRTY, commits=(replace(LOADER, count=3),)),
+         ("put the uncommitted changes in train.py aside; then find the commit: "
+          f"pytest-dlperf bisect 9f8e7d6..1a2b3c4 --case {case_id(1)}")),
+        (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=(COMMIT,), commits=(MANY,))),
+         "look first at commit of bench: it came with the failure, nothing else"),
         (lost(DELAY, NEW_TORCH),
          f"find out which change it was: pytest-dlperf why {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),

@@ -139,8 +139,8 @@ def test_a_loss_has_since_when_and_what_came_with_it() -> None:
     """The failure has what is less suspicious."""
     assert below(moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9))[:3] == [
         (
-            "since Tuesday 2026-11-17, suite at 1a2b3c4; last good Monday 2026-11-16, "
-            "suite at 9f8e7d6, 4 nights ago"
+            "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
+            "commit 9f8e7d6, 4 nights ago"
         ),
         "--step-delay-ms: accepted not set, tonight 1000, came with the loss",
         "throughput in images/s " + " ".join(f"{run}: 901.00" for run in range(1, 6)),

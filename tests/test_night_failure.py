@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from explained import ACCEPTANCE, DELAY, SINCE_TUESDAY, TORCH
 from gate_values import EVEN, METRIC, TIME, accepted, end, judge, measured
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from results_makers import STARTED
 
 from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import GateInput, GateResult
-from pytest_dlperf.model.judgement import DifferenceKind, Explanation
+from pytest_dlperf.model.judgement import Difference, DifferenceKind, Explanation
 from pytest_dlperf.model.measurement import Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.night.facts import Fact, Failure, failure_of, why_facts
@@ -49,10 +50,26 @@ def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() ->
     assert str(said).startswith("regressed +6.0 % since Tuesday: step_time;")
 
 
-def test_the_first_line_does_not_blame_tonights_commit_for_tuesdays_loss() -> None:
-    commit = replace(DELAY, kind=DifferenceKind.COMMIT, name="suite", tonight="c4196e5a9b78")
+@pytest.mark.parametrize(
+    ("before", "tonight", "news"),
+    [
+        # Not tonight's commit, for Tuesday's loss.
+        ("9f8e7d6c5b4a", "c4196e5a9b78", "a new commit of bench"),
+        ("c4196e5a9b78", "c4196e5a9b78+train.py", "uncommitted changes in train.py"),
+        ("c4196e5a9b78+lib/a.py", "c4196e5a9b78", "undone changes in lib/a.py"),
+        ("9f8e7d6c5b4a+b", "c4196e5a9b78+train.py",
+         "a new commit of bench and uncommitted changes in train.py"),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_what_of_a_checkout_is_new(
+    before: str, tonight: str, news: str
+) -> None:
+    commit = Difference(
+        kind=DifferenceKind.COMMIT, name="working_directory", checkout="bench",
+        last_good=before, tonight=tonight, came_with_it=True,
+    )  # fmt: skip
     said = failure(LOSS, replace(SINCE_TUESDAY, differences=(commit,))).head
-    assert str(said).endswith("; a new commit of suite came with the loss")
+    assert str(said).endswith(f"; {news} came with the loss")
 
 
 def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line() -> None:
@@ -92,7 +109,7 @@ def test_a_text_of_its_own_is_followed_by_since_when() -> None:
     judgement = judge(measured(900.0), accepted(EVEN), tolerance_percent=5.0)
     assert list(why_facts(judgement, None, STARTED)) == []
     [since] = why_facts(judgement, Explanation(last_good=SINCE_TUESDAY.last_good), STARTED)
-    assert since == Fact.of("last good", "Monday 2026-11-16, suite at 9f8e7d6")
+    assert since == Fact.of("last good", "Monday 2026-11-16, commit 9f8e7d6")
 
 
 def test_no_line_of_it_is_a_command_to_a_ci() -> None:

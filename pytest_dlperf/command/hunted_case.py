@@ -225,10 +225,9 @@ def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
 
 
 def _commits(origin: Origin, fingerprint: Fingerprint | None) -> Iterator[str]:
-    if origin.commit:
-        yield origin.commit
-    if fingerprint is not None:
-        yield from (commit[:SHORT] for commit in fingerprint.commits.values())
+    """Yield the commits that a night was a night of: changed files are of none."""
+    every = [origin.commit or "", *(fingerprint.commits.values() if fingerprint else ())]
+    yield from (commit[:SHORT] for commit in every if commit and "+" not in commit)
 
 
 def ends_by_nights(

@@ -23,7 +23,7 @@ from pytest_dlperf.command.hunted_case import (
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
 from pytest_dlperf.culprit.axes import Candidate, Commits, PackageSource
-from pytest_dlperf.culprit.checkouts import Checkout
+from pytest_dlperf.culprit.checkouts import SHORT, Checkout
 from pytest_dlperf.culprit.differences import PuttingBack, Suspect, suspects_of
 from pytest_dlperf.culprit.hunt import (
     MAX_DIFFERENCES,
@@ -42,6 +42,8 @@ from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.history.nights import judged_sessions, nights_of, origin_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.measure.case_launch import checkouts_of
+from pytest_dlperf.model.commits import SUITE
+from pytest_dlperf.model.differences import MeasuredOn
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.culprit.hunting import Answer
-    from pytest_dlperf.model.measurement import Fingerprint
 
 _USUAL_NOISE: Final = 0.01
 _USUAL_DOF: Final = 2
@@ -117,9 +118,11 @@ class Nights:
             if good is None:
                 raise NotFoundError(f"{case}: the history has no good night before the last one")
             self.good = good
-            self.prints: tuple[Fingerprint | None, Fingerprint | None] = (
-                origin_of(history, good.measurement_id)[1],
-                origin_of(history, self.tonight.measurement_id)[1],
+            self.sides = tuple(
+                MeasuredOn.of_night(fingerprint, origin.commit)
+                for night in (good, self.tonight)
+                for origin, fingerprint in [origin_of(history, night.measurement_id)]
+                if fingerprint is not None
             )
 
 
@@ -144,12 +147,13 @@ def run(options: Namespace) -> int:
 
 
 def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style) -> list[Answer]:
-    good, tonight = nights.prints
     case, settings = hunted.case, hunted.suite.settings
-    if good is None or tonight is None:
+    if len(nights.sides) < 2:  # noqa: PLR2004 - good and tonight
         raise NotFoundError(f"{case.id}: what both nights were measured on is not known")
+    good, tonight = nights.sides
     sources = (settings.assignments, hunted.suite.cluster.assignments)
     checkouts = checkouts_of(hunted.suite.systems[case.system], case, sources)
+    checkouts[SUITE] = str(settings.systems_directories[0])
     suspects = suspects_of(good, tonight, checkouts, case.system)
     trees = {s.root: workshop_of(options, Checkout(Path(s.root))) for s in suspects if s.root}
     packages = PackageSource(options.python or hunted.python, Path(options.work) / "packages")
@@ -160,6 +164,9 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
         why_not = suspect.why_not if options.dry_run else putting_back.why_not(suspect)
         style.show([f"  {suspect.words}; {f'not settable: {why_not}' if why_not else 'settable'}"])
         settable += [] if why_not else [suspect]
+        if why_not and suspect.is_commit and suspect.then != suspect.tonight:
+            among = f"{suspect.then[:SHORT]}..{suspect.tonight[:SHORT]}"
+            style.show([f"    to do: pytest-dlperf bisect {among} --case {case.id}"])
     if not settable:
         what = "nothing that differs can be put back" if suspects else "nothing recorded differs"
         raise NotFoundError(f"{case.id}: {what}; look at hosts, data and the night itself")
@@ -247,7 +254,7 @@ def _question(
         setup=setup,
         sessions=hunted.sessions,
         spread=spread,
-        hosts=nights.prints[1].hosts if nights.prints[1] is not None else (),
+        hosts=nights.sides[1].hosts,
         known=KnownEnds(hunt=hunt, good=good.median, bad=tonight.median),
     )
 

@@ -1,7 +1,4 @@
-"""Which of the differences between two nights can be put back, and how.
-
-The suite's own commit is none of them: what it changes of a run stands in the launch.
-"""
+"""Which of the differences between two nights can be put back, and how."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from msgspec.structs import replace
 from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
+from pytest_dlperf.model.commits import SUITE, news_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node.probe import PACKAGES
 
@@ -24,7 +22,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.culprit.axes import PackageSource
     from pytest_dlperf.culprit.checkouts import Workshop
-    from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
+    from pytest_dlperf.model.differences import MeasuredOn
+    from pytest_dlperf.model.measurement import LaunchFacts
 
 _IMAGE: Final = "container.image"
 _OF_HOSTS: Final = "it belongs to the hosts"
@@ -46,27 +45,30 @@ class Suspect(Struct, frozen=True, kw_only=True):
     """A requirement to install in its place."""
     root: str | None = None
     """Of the checkout whose commit it is; ``then`` and ``tonight`` are whole names."""
+    is_commit: bool = False
+    """Whether both sides are whole names of commits."""
     why_not: str | None = None
     """Why it cannot be put back; then there is nothing else."""
 
     @property
     def words(self) -> str:
         """The difference for people."""
-        then, now = (
-            text[:SHORT] if self.root else text or "not set" for text in (self.then, self.tonight)
-        )
-        return f"{self.name} ({then} → {now})"
+        if self.is_commit:
+            then, now = (text[:SHORT] for text in (self.then, self.tonight))
+        else:
+            then, now = (text or "not set" for text in (self.then, self.tonight))
+        return f"{self.name} ({then} → {now})" if then != now else self.name
 
 
 def suspects_of(
-    good: Fingerprint, tonight: Fingerprint, checkouts: Mapping[str, str], system: str
+    good: MeasuredOn, tonight: MeasuredOn, checkouts: Mapping[str, str], system: str
 ) -> list[Suspect]:
     """List what differs; ``checkouts`` are folders by the names that fingerprints know them by."""
     found = []
     if good.launch is not None and tonight.launch is not None:
         found += [*_of_launch(good.launch, tonight.launch, system)]
     is_contained = tonight.launch is not None and _IMAGE in tonight.launch.options
-    found += _of_commits(good.commits, tonight.commits, checkouts)
+    found += _of_commits(good.all_commits, tonight.all_commits, checkouts)
     for suspect in _changed(good.software, tonight.software):
         if not re.fullmatch(PACKAGES, suspect.name):
             found.append(replace(suspect, why_not=_OF_HOSTS))
@@ -143,22 +145,30 @@ def _unless_hidden(suspect: Suspect) -> Suspect:
 def _of_commits(
     good: Mapping[str, str], tonight: Mapping[str, str], checkouts: Mapping[str, str]
 ) -> Iterator[Suspect]:
+    """Yield each checkout once, behind the others one that the trainer does not run from."""
     roots = set()
-    for suspect in _changed(good, tonight):
-        sides = suspect.then, suspect.tonight
-        if any("+" in one for one in sides):
-            yield replace(suspect, why_not="it had changes that no commit has")
-            continue
+    changed = (one for one in _changed(good, tonight) if one.then and one.tonight)
+    for one in sorted(changed, key=lambda one: one.name == SUITE):
+        suspect = replace(one, name=f"commit of {one.name}", is_commit=True)
         try:
-            checkout = Checkout(Path(checkouts.get(suspect.name, "")))
-            ends = [checkout.commit(one).name for one in sides]
+            checkout = Checkout(Path(checkouts.get(one.name, "")))
+            sides = (side.partition("+")[0] for side in (one.then, one.tonight))
+            ends = [checkout.commit(side).name for side in sides]
         except UsageError as error:
             yield replace(suspect, why_not=str(error))
             continue
-        if str(checkout.root) not in roots:
-            roots.add(str(checkout.root))
-            named = f"commit of {checkout.root.name}"
-            yield Suspect(name=named, then=ends[0], tonight=ends[1], root=str(checkout.root))
+        root, name = str(checkout.root), checkout.root.name
+        if root in roots:
+            continue
+        roots.add(root)
+        suspect = replace(suspect, name=f"commit of {name}", then=ends[0], tonight=ends[1])
+        if "+" in one.then + one.tonight:
+            said = news_of(name, one.then, one.tonight)
+            yield replace(suspect, name=said, why_not="no commit has the changes")
+        elif one.name == SUITE:
+            yield replace(suspect, why_not="what it changes of a run stands in the launch")
+        else:
+            yield replace(suspect, root=root)
 
 
 class PuttingBack:

@@ -21,7 +21,6 @@ _REMOTE: Final = re.compile(
     re.ASCII,
 )
 _SERVER: Final = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?/?", re.ASCII)
-_COMMIT: Final = re.compile(r"([0-9a-f]{7,64})(?:\+changes)?", re.ASCII)
 _PUBLIC_FORGES: Final = {
     "github.com": "commit",
     "codeberg.org": "commit",
@@ -47,27 +46,6 @@ def git(folder: Path, *arguments: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
-
-
-def describe_commit(folder: Path) -> str | None:
-    """Name the commit of a folder, with ``+changes`` if tracked files differ from it."""
-    head = git(folder, "rev-parse", "--short=12", "HEAD")
-    if not head:
-        return None
-    # Untracked files may be logs and baselines of this very session.
-    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}+changes" if changed else head
-
-
-def describe_commit_page(
-    folder: Path, commit: str | None, environment: Mapping[str, str] = os.environ
-) -> str | None:
-    """Return the address of a commit's page, if the forge of the folder's remote is known."""
-    found = _COMMIT.fullmatch(commit or "")
-    if found is None:
-        return None
-    repository = repository_at(git(folder, "remote", "get-url", "origin"), environment)
-    return None if repository is None else repository.commit(found[1])
 
 
 def repository_at(
@@ -103,4 +81,5 @@ def described(found: Mapping[str, Any]) -> Checkout:
             for name, at, author, title in found.get("commits", ())
         ),
         repository=repository,
+        folder=found.get("folder", ""),
     )

@@ -29,15 +29,15 @@ from pytest_dlperf.history.nights import (
 )
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.triage import note_on
-from pytest_dlperf.model.commits import Checkout, commits_between
+from pytest_dlperf.model.commits import SUITE, Checkout, commits_between
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.judgement import SUITE, DifferenceKind, Explanation, PastNight, Verdict
+from pytest_dlperf.model.judgement import DifferenceKind, Explanation, PastNight, Verdict
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import date
 
     from pytest_dlperf.history.series import JudgedSession, Night, Series
@@ -308,7 +308,14 @@ class _Search:
             tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
         )
         is_hosts = self._subject.has_unfit_hosts and self._judgement.verdict.has_no_number
-        found = () if is_hosts else differences_of(sides)
+        checkouts = {SUITE: self._tonight.checkout}
+        checkouts.update(measurement.checkouts if measurement else {})
+        found = tuple(
+            replace(one, checkout=checkouts[one.name].name)
+            if one.kind is DifferenceKind.COMMIT and one.name in checkouts
+            else one
+            for one in (() if is_hosts else differences_of(sides))
+        )
         return Explanation(
             since=since_night,
             red_since=red_night,
@@ -316,23 +323,8 @@ class _Search:
             nights=days_between(last_good, now) if last_good is not None else None,
             nights_at_level=len(change.dates) or 1,
             differences=found,
-            commits=tuple(self._commits(found, on_since)),
+            commits=tuple(_commits(found, on_since, checkouts)),
         )
-
-    def _commits(
-        self, differences: Iterable[Difference], since: MeasuredOn | None
-    ) -> Iterator[CommitRange]:
-        """Yield the commits that came with the change, of each checkout."""
-        measurement = self._subject.measurement
-        checkouts = {SUITE: self._tonight.checkout}
-        checkouts.update(measurement.checkouts if measurement else {})
-        ends = since.all_commits if since else {}
-        for one in differences:
-            first, last = one.last_good, ends.get(one.name) or one.tonight
-            if one.kind is DifferenceKind.COMMIT and one.came_with_it and first and last:
-                found = commits_between(checkouts, one.name, first, last)
-                if found is not None:
-                    yield found
 
     def _past_night(self, one: SessionPoint) -> tuple[PastNight, MeasuredOn | None]:
         """Describe an earlier session, and what it was measured on."""
@@ -359,3 +351,16 @@ class _Search:
             return []
         starts = starts_of(self._history, self._series, until=until.began)
         return sorted({day_of(started, self._now.started) for started in starts})
+
+
+def _commits(
+    differences: Iterable[Difference], since: MeasuredOn | None, checkouts: Mapping[str, Checkout]
+) -> Iterator[CommitRange]:
+    """Yield the commits that came with the change, of each checkout."""
+    ends = since.all_commits if since else {}
+    for one in differences:
+        first, last = one.last_good, ends.get(one.name) or one.tonight
+        if one.kind is DifferenceKind.COMMIT and one.came_with_it and first and last:
+            found = commits_between(checkouts, one.name, first, last)
+            if found is not None:
+                yield found

@@ -171,7 +171,7 @@ def look_at_hosts(
 def checkout_here(folder: Path) -> tuple[str | None, Checkout]:
     """Return the commit of a folder of this machine, if it is a checkout, and what else is known.
 
-    The commit has ``+changes`` behind it where files differ.
+    Behind a ``+`` the commit names files that differ from it.
     """
     found: dict[str, dict[str, Any]] = {}
     checkouts.find_checkouts({"": str(folder.absolute())}, found)

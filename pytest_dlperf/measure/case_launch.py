@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence  # noqa: TC003 - msgspec reads the types
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import Node, NodeCommand, Place
     from pytest_dlperf.launch.watch import RunWatch
     from pytest_dlperf.model.case import Case
+
+
+START: Final = "working_directory"
+"""The name of the folder in which a trainer starts."""
 
 
 class ArgumentEdit(Struct, frozen=True):
@@ -63,13 +67,15 @@ class LaunchChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         values = {name: self._moved(value) for name, value in variables.values.items()}
         return replace(variables, values=values)
 
-    def of_command(self, command: NodeCommand) -> NodeCommand:
-        """Change the command of a node."""
+    def of_command(self, command: NodeCommand, *, starts_here: bool) -> NodeCommand:
+        """Change the command of a node, which may start in the folder of the session."""
         words = list(command.arguments)
         for edit in sorted(self.arguments, key=lambda one: one.start, reverse=True):
             words[edit.start : edit.stop] = edit.words
         environment = {**command.environment, **self.environment}
-        folder = command.working_directory
+        folder, here = command.working_directory, str(Path.cwd())
+        if starts_here and self._moved(here) != here:
+            folder = here
         return replace(
             command,
             arguments=tuple(map(self._moved, words)),
@@ -81,7 +87,9 @@ class LaunchChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def _moved(self, text: str) -> str:
         for folder, other in self.folders.items():
             # Within a text, too: a path may stand behind an option's "=" or among others.
-            whole = rf"(?<![\w./-]){re.escape(folder.rstrip('/'))}(?![\w.-])"
+            # What lies in the other one already stays there: that may be below the first.
+            places = "|".join(re.escape(place.rstrip("/")) for place in (other, folder))
+            whole = rf"(?<![\w./-])(?:{places})(?![\w.-])"
             text = re.sub(whole, lambda _, to=other: to, text)  # type: ignore[misc]
         return text
 
@@ -137,15 +145,16 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         folders = self._paths(VariableKind.FOLDER)
         folder, given = self.spec.working_directory, self.variables.working_directory
         if given is not None:
-            folders["working_directory"] = given
+            folders[START] = given
         # Where it depends on the run, the supervisor alone can tell whether it is there.
         if folder is not None and names_in(folder) <= set(self.variables.values):
             working_directory = fill(folder, self.variables.values)
             is_new = working_directory not in folders.values()
             if is_new and Path(working_directory).is_absolute():
-                folders["working_directory"] = working_directory
+                folders[START] = working_directory
         files = self._paths(VariableKind.FILE)
         checkouts = {name: path for name, path in folders.items() if path.startswith("/")}
+        checkouts |= self._folders_not_named
         inner = None
         if self.container is None:
             folders["scratch in cluster.yaml"] = self.scratch
@@ -167,6 +176,17 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             kind=self.spec.devices.kind,
             device=self.device,
         )
+
+    @property
+    def _folders_not_named(self) -> dict[str, str]:
+        """Where the trainer runs from without being told, by what that is called."""
+        found = {}
+        is_in_image = self.container is not None or self.variables.image is not None
+        if not (is_in_image or self.spec.working_directory or self.variables.working_directory):
+            found[START] = str(Path.cwd())
+        if self.spec.uses("system_directory", self.case):
+            found["system_directory"] = str(self.system.file.parent.absolute())
+        return found
 
     def order(
         self,
@@ -215,7 +235,8 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             log=log,
         )
         if self.change is not None:
-            planned = tuple(map(self.change.of_command, planned))
+            starts_here = START in self._folders_not_named
+            planned = tuple(self.change.of_command(one, starts_here=starts_here) for one in planned)
         if box is None:
             return planned
         paths = (
@@ -239,7 +260,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
 
 def checkouts_of(
     system: System, case: Case, sources: Sequence[Sequence[Assignment]]
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """Return the folders that a case's trainer runs from, by the names of fingerprints.
 
     Raises:
@@ -257,4 +278,4 @@ def checkouts_of(
         folder=Path(),
         scratch="/",
     )
-    return launch.needed.checkouts
+    return {**launch.needed.checkouts}

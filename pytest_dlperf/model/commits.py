@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+SUITE: Final = "suite"
+"""The name of the commit of the folder that the system files lie in."""
 COMMITS_LISTED: Final = 20
 """Commits of one checkout that an explanation has."""
 
@@ -57,32 +59,49 @@ class Checkout(Struct, frozen=True, kw_only=True):
     commits: tuple[Commit, ...] = ()
     """The last ones of its first parents, the last one first."""
     repository: Repository | None = None
+    folder: str = ""
+    """Where it lies, if that is known."""
+
+    @property
+    def name(self) -> str:
+        """What people call it: its folder's name."""
+        return self.folder.rpartition("/")[2]
 
 
 class CommitRange(Struct, frozen=True, kw_only=True):
     """The commits of a checkout that came with a change."""
 
     checkout: str
-    """Its name, as in a difference; ``suite`` is that of the system files."""
+    """The name of its folder; where that is not known, that of the difference."""
+    folder: str = ""
+    """Where it lies, unless that is where the system files lie."""
     first: str
     """The commit of the last night before the change, which is not among them."""
     last: str
     """That of the first night with it."""
     commits: tuple[Commit, ...] = ()
     """The last one first, at most ``COMMITS_LISTED``; empty where the checkout does not know
-    both."""
+    both ends."""
     count: int | None = None
     """How many there are; ``None`` where that is unknown."""
     compare: str | None = None
     """The address of the forge's view of them."""
 
 
+def news_of(checkout: str, before: str, after: str) -> str:
+    """Say what of a checkout is new: its commit, uncommitted changes, or both."""
+    (first, _, gone), (last, _, changed) = (one.partition("+") for one in (before, after))
+    parts = [f"a new commit of {checkout}"] if first != last else []
+    parts += [f"uncommitted changes in {changed}"] if changed else []
+    return " and ".join(parts) or f"undone changes in {gone}"
+
+
 def commits_between(
     checkouts: Mapping[str, Checkout], name: str, first: str, last: str
 ) -> CommitRange | None:
-    """List what came to a checkout after one commit, up to another; ``None`` if nothing is known.
+    """List what came to a checkout after one commit, up to another; ``None`` if nothing came.
 
-    Both may have ``+changes`` behind them.
+    Both may have the names of changed files behind them.
     """
     known = checkouts.get(name)
     first, last = (commit.partition("+")[0] for commit in (first, last))
@@ -91,12 +110,14 @@ def commits_between(
     repository = known.repository
     names = [commit.name for commit in known.commits]
     begin, end = (_place(names, commit) for commit in (last, first))
+    if begin is not None and end is not None and begin > end:
+        return None  # an older commit was checked out
     found = known.commits[begin:end] if begin is not None and end is not None else ()
     compare = repository.compare(first, last) if repository is not None else None
-    if not (found or compare):
-        return None
+    own = checkouts.get(SUITE)
     return CommitRange(
-        checkout=name,
+        checkout=known.name or name,
+        folder="" if own is not None and own.folder == known.folder else known.folder,
         first=first,
         last=last,
         commits=found[:COMMITS_LISTED],

@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pytest_dlperf.model.command_lines import side_by_side
-from pytest_dlperf.model.judgement import SUITE, Difference, DifferenceKind
+from pytest_dlperf.model.commits import SUITE
+from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint, LaunchFacts
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def _commits(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
     """Compare commits; a checkout whose commits another has shown before is not shown again."""
     named = [side.all_commits for side in sides]
     shown = set()
-    for name in _names(named):
+    # Of the system files' checkout the trainer may run, too.
+    for name in sorted(_names(named), key=lambda one: one == SUITE):
         values = tuple(commits.get(name) or None for commits in named)
         if values not in shown:
             yield _Sides(DifferenceKind.COMMIT, name, *values)

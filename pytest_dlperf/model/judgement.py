@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.commits import CommitRange
+from pytest_dlperf.model.commits import SUITE, CommitRange
 from pytest_dlperf.model.metric import Metric, RuleName
 
 
@@ -191,10 +191,6 @@ class Judgement(JudgementDetails, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------- explanations
 
 
-SUITE: Final = "suite"
-"""The name of the commit of the folder that the suite lies in."""
-
-
 class DifferenceKind(StrEnum):
     """What may differ between two nights."""
 
@@ -205,7 +201,7 @@ class DifferenceKind(StrEnum):
     LAUNCH = "launch"
     """Another part of the launch: launcher, working directory, options of srun or a container."""
     COMMIT = "commit"
-    """The suite's commit, or that of a checkout that the trainer runs from."""
+    """Of a checkout that the trainer runs from, or that the system files lie in."""
     SOFTWARE = "software"
     """A version: packages, runtime, driver, firmware."""
     MACHINE = "machine"
@@ -236,6 +232,8 @@ class Difference(Struct, frozen=True, kw_only=True):
     """What differs."""
     name: str
     """Its name."""
+    checkout: str = ""
+    """Of a commit, the name of the checkout's folder tonight, if that is known."""
     accepted: str | None = None
     """How it was when the number was accepted."""
     last_good: str | None = None
@@ -247,7 +245,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     @property
     def is_suite(self) -> bool:
-        """Whether it is the commit of the folder that the suite lies in."""
+        """Whether it is the commit of the system files, from which the trainer does not run."""
         return self.kind is DifferenceKind.COMMIT and self.name == SUITE
 
 

@@ -140,9 +140,9 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
     commits: Mapping[str, str] = {}
-    """Commits of the checkouts that the trainer runs from on node 0, with ``+changes`` where files
-    differ; by what the user calls the folder, which may lie elsewhere another night, or by the
-    package that is installed from there."""
+    """Commits of the checkouts that the trainer runs from on node 0, the names of changed files
+    behind a ``+``; by what the user calls the folder, which may lie elsewhere another night, or by
+    the package that is installed from there."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
 

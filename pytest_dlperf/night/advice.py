@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import DifferenceKind
@@ -15,6 +16,7 @@ from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.model.commits import CommitRange
     from pytest_dlperf.model.judgement import Difference, Explanation
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.night.groups import Group
@@ -105,10 +107,17 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
     suspects = [one for one in came if not (is_launch and one.is_suite)]
     what = phrase("{}", code(words.told_difference(suspects[0]).name))
     if len(suspects) == 1:
-        commits = list(words.commit_texts(explanation, 1))
-        if suspects[0].kind is DifferenceKind.COMMIT and len(commits) == 1:
-            what = commits[0]
-        said = phrase("look first at {}: it {}", what, word(words.came_with(group.judgement)))
+        it = "it"
+        if suspects[0].kind is DifferenceKind.COMMIT:
+            among = next(iter(explanation.commits), None)
+            changed = (suspects[0].tonight or "").partition("+")[2]
+            if among is not None and among.count != 1 and group.status is CaseStatus.REGRESSED:
+                return _commit_search(among, texts.printable(changed), group)
+            if changed:
+                what, it = phrase("{}", words.news(suspects[0])), "they"
+            elif among is not None and among.count == 1:
+                what = next(words.commit_texts(explanation))
+        said = phrase("look first at {}: {} {}", what, it, word(words.came_with(group.judgement)))
         return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if group.status is CaseStatus.REGRESSED and is_settable:
@@ -116,10 +125,24 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
     return phrase("look first at {}", what)
 
 
+def _commit_search(among: CommitRange, changed: str, group: Group) -> Text:
+    repository = f" --repository {quote(among.folder)}" if among.folder else ""
+    command = f"pytest-dlperf bisect {among.first}..{among.last}{repository} --case"
+    search = phrase("find the commit: {}", code(_about(group, command)))
+    # It searches commits alone.
+    aside = phrase("put the uncommitted changes in {} aside; then {}", changed, search)
+    return aside if changed else search
+
+
 def _why(group: Group) -> str:
-    """Write the command that tries the changes apart; a ratio has none of its own."""
+    """Write the command that tries the changes apart."""
+    return _about(group, "pytest-dlperf why")
+
+
+def _about(group: Group, command: str) -> str:
+    """Have a command ask about the case and its metric; a ratio has none of its own."""
     result, known = group.cases[0], group.known
-    command = f"pytest-dlperf why {result.case.id}"
+    command = f"{command} {result.case.id}"
     name = (known.metric.ratio_of or known.metric.name) if known is not None else ""
     is_main = name in ("", next(iter(result.metrics()))) and MEMBER not in name
     return command if is_main else f"{command} --metric {name}"

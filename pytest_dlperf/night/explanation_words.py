@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.commits import SUITE, news_of
 from pytest_dlperf.model.differences import ABSENT
 from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
@@ -52,7 +53,7 @@ _WEEKDAYS: Final = (
 )  # fmt: skip
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
-_COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(\+changes)?", re.ASCII)
+_COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(?:\+(.+))?", re.ASCII)
 _LONGEST_VALUE: Final = 48
 _LONGEST_TITLE: Final = 80
 _AROUND: Final = 12
@@ -172,7 +173,7 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append(red_words(explanation.red_since, tonight))
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
-        commit = "the suite at the same commit" if is_same else _suite(good.commit)
+        commit = "at the same commit" if is_same else _commit(good.commit)
         ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
         told.append(", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago))))
     elif since is not None:
@@ -250,7 +251,7 @@ def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
     every = (today - day).days + 1 if day and today else None
     count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
-    said = (f"{begun}{dated(night.at, tonight)}", nights, _suite(night.commit))
+    said = (f"{begun}{dated(night.at, tonight)}", nights, _commit(night.commit))
     return ", ".join(filter(None, said))
 
 
@@ -263,25 +264,25 @@ def _good(at: str, tonight: str) -> str:
     return f"earlier today, {here:%H:%M}"
 
 
-def _suite(commit: str | None) -> str:
-    return f"suite at {short_commit(commit)}" if commit else ""
-
-
 def _commit(commit: str | None) -> str:
     return f"commit {short_commit(commit)}" if commit else ""
 
 
 def short_commit(commit: str) -> str:
-    """Shorten a commit's digest to what people compare."""
+    """Shorten a commit's digest to what people compare, and name files that differ from it."""
     found = _COMMIT.fullmatch(commit)
     if found is None:  # as a file may have it that was not written here
         return texts.cut(texts.printable(commit), _LONGEST_VALUE)
-    return f"{found[1]}{found[2] or ''}"
+    return f"{found[1]}{_with_changes(found[2])}"
+
+
+def _with_changes(files: str | None) -> str:
+    return f" with changes in {texts.printable(files)}" if files else ""
 
 
 def _is_same(first: str | None, second: str | None) -> bool:
     # Changes that were not committed may be others each night.
-    return first is not None and first == second and not first.endswith("+changes")
+    return first is not None and first == second and "+" not in first
 
 
 # --------------------------------------------------------------------------- what differs
@@ -302,9 +303,12 @@ def told_difference(difference: Difference) -> ToldDifference:
     """Put a difference into words, with ``unknown`` for a missing side."""
     accepted, last_good, tonight = difference.accepted, difference.last_good, difference.tonight
     is_told = (accepted is not None, last_good not in (None, accepted), True)
+    values = (accepted, last_good, tonight)
+    is_commit = difference.kind is DifferenceKind.COMMIT
+    told = [UNKNOWN if one is None else short_commit(one) for one in values]
     return ToldDifference(
         name=_named(difference),
-        values=dict(zip(SIDES, _shortened((accepted, last_good, tonight)), strict=True)),
+        values=dict(zip(SIDES, told if is_commit else _shortened(values), strict=True)),
         sides=tuple(side for side, known in zip(SIDES, is_told, strict=True) if known),
         came_with_it=difference.came_with_it,
     )
@@ -319,6 +323,12 @@ def came_with(judgement: Judgement | None) -> str:
     return f"came with the {what}" if what else "came with it"
 
 
+def news(difference: Difference) -> str:
+    """Say what of a checkout is new since the last good night."""
+    name = _checkout(difference.checkout or difference.name)
+    return texts.printable(news_of(name, difference.last_good or "", difference.tonight or ""))
+
+
 def blame(told: ToldDifference, judgement: Judgement) -> Piece:
     """Say whether a difference may be the cause; nothing of one that came at another time."""
     return strong(came_with(judgement) if told.came_with_it else "")
@@ -328,7 +338,7 @@ def _named(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
     kind = difference.kind
     if kind is DifferenceKind.COMMIT:
-        return f"commit of {_checkout(difference.name)}"
+        return f"commit of {_checkout(difference.checkout or difference.name)}"
     name = texts.cut(texts.printable(difference.name), _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
@@ -336,10 +346,9 @@ def _named(difference: Difference) -> str:
 
 
 def _checkout(name: str) -> str:
-    """Name a checkout; that of the folder in which the trainer starts is the trainer's."""
-    if name == "working_directory":
-        return "the trainer"
-    return texts.cut(texts.printable(name), _LONGEST_VALUE)
+    """Name a checkout; one that is known by no folder's name by what it holds."""
+    known = {"working_directory": "the trainer", SUITE: "the system files"}
+    return known.get(name) or texts.cut(texts.printable(name), _LONGEST_VALUE)
 
 
 def _shortened(values: Sequence[str | None]) -> list[str]:

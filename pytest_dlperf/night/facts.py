@@ -119,8 +119,8 @@ def headline(
     told = words.told_difference(suspect)
     # Tonight's commit may be a later one than that which it came with.
     is_commit = suspect.kind is DifferenceKind.COMMIT
-    new = phrase("a new {}", code(told.name))
-    what = new if is_commit else phrase("{} {}", code(told.name), code(told.values["tonight"]))
+    tonight_is = phrase("{} {}", code(told.name), code(told.values["tonight"]))
+    what = phrase("{}", code(words.news(suspect))) if is_commit else tonight_is
     return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
 
 

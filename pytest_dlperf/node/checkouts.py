@@ -22,19 +22,21 @@ _LAST_COMMITS = 60
 _FORMAT = "%h%x1f%aI%x1f%an%x1f%s"
 _LONGEST = 300
 """Characters of an author's name or a title."""
+_CHANGES_NAMED = 3
 
 
 def find_checkouts(paths: "Mapping[str, str]", found: "dict[str, dict[str, Any]]") -> None:
     """Find the checkouts that the folders at these paths lie in, by their names.
 
-    ``commit`` has ``+changes`` where some files differ. ``commits`` are the last ones of its first
-    parents, the last one first: digits, time of the author, name, title. ``origin`` is the address
-    that it was cloned from.
+    Behind a ``+`` the ``commit`` names tracked files that differ from it. ``commits`` are the last
+    ones of its first parents, the last one first: digits, time of the author, name, title.
+    ``folder`` is its own, and ``origin`` the address that it was cloned from.
     """
     for name, path in paths.items():
         git = (*_GIT, path)
-        head = output(*git, "rev-parse", "--short=12", "HEAD")
+        head = output(*git, "rev-parse", "--show-toplevel", "--short=12", "HEAD")
         if head:
+            folder, commit = head
             changed = output(*git, "status", "--porcelain", "--untracked-files=no")
             lines = output(
                 *git, "log", f"-{_LAST_COMMITS}", "--first-parent", "--abbrev=12",
@@ -42,7 +44,8 @@ def find_checkouts(paths: "Mapping[str, str]", found: "dict[str, dict[str, Any]]
             )  # fmt: skip
             origin = output(*git, "remote", "get-url", "origin")
             found[name] = {
-                "commit": head[0] + ("+changes" if changed else ""),
+                "commit": commit + ("+" + _named(changed) if changed else ""),
+                "folder": folder,
                 "commits": [
                     [part[:_LONGEST] for part in line.split("\x1f", 3)]
                     for line in lines or ()
@@ -50,3 +53,10 @@ def find_checkouts(paths: "Mapping[str, str]", found: "dict[str, dict[str, Any]]
                 ],
                 "origin": origin[0] if origin else None,
             }
+
+
+def _named(changed: "list[str]") -> str:
+    """Name some of the files that ``git status`` has listed, renamed ones by the new name."""
+    names = [line[3:].split(" -> ")[-1].strip('"') for line in changed]
+    more = len(names) - _CHANGES_NAMED
+    return ", ".join(names[:_CHANGES_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.accepting import Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
-from pytest_dlperf.files.checkouts import describe_commit, describe_commit_page
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
@@ -66,9 +65,15 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it did not come to its
     end: by Ctrl-C, ``pytest.exit`` or an error of its own.
     """
+    from pytest_dlperf.launch.preflight import checkout_here
+
     settings = suite.settings
     # Logs may be of any day and checkout: only a launch knows what it has run.
-    commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
+    commit, page = None, None
+    if not settings.log_sources:
+        commit, checkout = checkout_here(settings.systems_directories[0])
+        if commit is not None and checkout.repository is not None:
+            page = checkout.repository.commit(commit.partition("+")[0])
     results = records.results()
     notes: list[Note] = []
     for host, faults in sorted(records.host_faults.items()):
@@ -94,7 +99,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         notes += _improvements(suite, results, session_start.at)
     origin = {
         "commit": commit,
-        "commit_url": describe_commit_page(settings.systems_directories[0], commit),
+        "commit_url": page,
         "ci_run": ci_run_page(),
     }
     whole = Results(
