@@ -75,7 +75,7 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
             "--dlperf-launcher: unknown launcher 'kubernets'; *did you mean 'kubernetes'?",
         ),
         (["--dlperf-notify", "jsn=HOOK"], "*unknown notifier 'jsn'; *did you mean 'json'?"),
-        (["--dlperf-hosts", "a:2,A"], "--dlperf-hosts: 'A' gives the host A*"),
+        (["--dlperf-hosts", "a:2,A"], "--dlperf-hosts: 'A' gives a again, after*"),
         (["-o", "dlperf_hosts=a,,b"], "ini key dlperf_hosts: 'a,,b' has an empty entry*"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

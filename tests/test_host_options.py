@@ -35,7 +35,7 @@ def planned_hosts(suite: Suite, *arguments: str) -> list[str]:
 def test_a_host_file_is_no_file_of_arguments_for_pytest(suite: Suite) -> None:
     TinySystem(suite)
     assert planned_hosts(suite) == ["localhost", "localhost"]
-    (suite.path / "hosts").write_text("127.3.0.1 slots=4\n127.3.0.2\n", encoding="utf-8")
+    (suite.path / "hosts").write_text("127.3.0.1:4\n127.3.0.2\n", encoding="utf-8")
     for given in (["--dlperf-hosts", "@hosts"], ["--dlperf-hosts=@hosts"]):
         assert planned_hosts(suite, *given) == ["127.3.0.1", "127.3.0.2"]
 
@@ -70,7 +70,9 @@ def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_b
     monkeypatch.setenv("DLPERF_HOSTS", "@nowhere")
     result = suite.run("-k", "tiny", *LOCAL, "-n", "auto")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: DLPERF_HOSTS: there is no host file *"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: DLPERF_HOSTS: the host file 'nowhere' cannot be read: No such file *"]
+    )
     assert tiny.starts() == []
 
 
@@ -78,7 +80,7 @@ def test_a_host_file_lies_where_the_user_is(suite: Suite) -> None:
     """Also for workers, and where the root folder is another one."""
     tiny = TinySystem(suite)
     (suite.path / "lists").mkdir()
-    (suite.path / "lists" / "hosts").write_text("127.1.0.[1-2] slots=1\n", encoding="utf-8")
+    (suite.path / "lists" / "hosts").write_text("127.1.0.[1-2]:1\n", encoding="utf-8")
     result = suite.pytester.run(
         *("sh", "-c", 'cd lists && exec "$@"', "sh", sys.executable, "-m", "pytest"),
         *(f"{suite.path}/bench_tests", *TWO_NODES, *LOCAL, "--dlperf-hosts", "@hosts", "-n", "2"),

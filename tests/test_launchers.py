@@ -207,7 +207,7 @@ def test_without_a_name_it_follows_from_the_hosts_and_the_allocation() -> None:
 
 
 def test_this_machine_alone_is_reached_without_ssh() -> None:
-    for name in ("localhost", "LOCALHOST:2", "127.0.0.1:8", "[::1]", socket.gethostname()):
+    for name in ("localhost", "LOCALHOST:2", "127.0.0.1:8", socket.gethostname()):
         launcher, hosts = choose(hosts=name)
         assert (launcher, len(hosts)) == ("local", 1)
     for names in ("me@localhost", "localhost,other", "127.0.0.2"):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.gang import Gang, once_all
-from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
 from pytest_dlperf.launch.node_progress import NodeState, Report, read_report
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.launch.gang import RunOrder
+    from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.remote_call import RemoteCall
@@ -324,14 +324,12 @@ class ConnectedGang(Gang):
 
     def _problems_by_host(self) -> list[str]:
         """Say what went wrong at the end: one message for all hosts of which the same is true."""
-        by_problem: dict[str, dict[str, Host]] = {}
+        by_problem: dict[str, dict[str, None]] = {}
         for host, problem in self._problems:
-            name = host.name.rpartition("@")[2]
-            plain = Host(name=host.name, address=name)
-            by_problem.setdefault(problem, {})[host.name] = plain
+            by_problem.setdefault(problem, {})[host.name] = None
         return [
-            f"host{'s' * (len(hosts) > 1)} {describe_hosts(hosts.values())}: {problem}"
-            for problem, hosts in by_problem.items()
+            f"host{'s' * (len(names) > 1)} {', '.join(names)}: {problem}"
+            for problem, names in by_problem.items()
         ]
 
     def _marked(self, client: SupervisorClient) -> str:

@@ -238,7 +238,7 @@ def built_in_launchers(ssh_client: Sequence[str], python: str) -> list[Launcher]
 def is_this_machine(host: Host) -> bool:
     """Say whether a host's name, without a user, means this machine."""
     own = socket.gethostname().lower()
-    return host.name.lower() in {"localhost", ADDRESS, "::1", own, own.partition(".")[0]}
+    return host.name.lower() in {"localhost", ADDRESS, own, own.partition(".")[0]}
 
 
 def lock_scope(lock: str, host: Host, launcher: Launcher) -> str:
