@@ -148,8 +148,8 @@ class Nights:
         done = self._session("-k", "mlp-sync", f"--dlperf-json={file}")
         assert file.exists(), done.stdout + done.stderr
         [case] = json.loads(file.read_text())["cases"]
-        metric = case["metrics"]["throughput"]
-        return metric["verdict"], metric["explanation"] or {}, done.stdout
+        verdict = case["metrics"]["throughput"]["verdict"]
+        return verdict, case["explanations"].get("throughput", {}), done.stdout
 
     def _session(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         network = self.network

@@ -108,7 +108,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     few, results = suite.judge(*nights.usual("fourth"), EXTEND, cluster="local")
 
     assert few.ret == 0
-    assert results["cases"][0]["metrics"]["throughput"]["gate"]["decision"]["rule"] == "tolerance"
+    assert results["cases"][0]["judgements"]["throughput"]["decision"]["rule"] == "tolerance"
     few.stdout.fnmatch_lines(["added this session's runs to the baselines of 2 cases in *"])
     assert levels(nights) == accepted
     assert [len(entry["throughput"]["sessions"]) for entry in entries(nights).values()] == [3, 3]
@@ -117,10 +117,10 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     usual, results = suite.judge(*nights.usual("usual"), cluster="local")
     assert usual.ret == 0
     for case in results["cases"]:
-        assert case["metrics"]["throughput"]["gate"]["decision"]["rule"] == "sequential"
-        assert 2 <= case["metrics"]["throughput"]["gate"]["decision"]["min_detectable_percent"] < 4
-        assert [run["run"] for run in case["runs"]] == [1, 2, 3]
-        assert case["available_runs"] == 5
+        assert case["judgements"]["throughput"]["decision"]["rule"] == "sequential"
+        assert 2 <= case["judgements"]["throughput"]["decision"]["min_detectable_percent"] < 4
+        assert [run["run"] for run in case["measurement"]["runs"]] == [1, 2, 3]
+        assert case["measurement"]["available_runs"] == 5
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])
 
 
@@ -144,7 +144,7 @@ def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Sui
 
     result, results = suite.judge(*nights.usual("usual", of_1n1g=1.04), cluster="local")
 
-    gate = results["cases"][0]["metrics"]["throughput"]["gate"]
+    gate = results["cases"][0]["judgements"]["throughput"]
     shown = f"{gate['decision']['reference']:.2f}"
     row = next(line for line in result.outlines if shown in line)
     median = results["cases"][0]["metrics"]["throughput"]["median"]
@@ -228,7 +228,7 @@ def test_the_results_file_tells_what_was_accepted(suite: Suite) -> None:
     assert change["new"] == pytest.approx(480, rel=0.02)
     (case,) = results["cases"]
     assert case["metrics"]["throughput"]["verdict"] == "improved"
-    assert case["metrics"]["throughput"]["gate"]["recorded"] is True
+    assert case["judgements"]["throughput"]["recorded"] is True
 
 
 UNCHANGED = {

@@ -146,6 +146,6 @@ def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["the baseline of tiny-mlp-fp32-b4-1n2g stays as it is: a part*"])
     assert list(accepted(suite)) == ["1n1g"]
     [lost] = [case for case in results["cases"] if case["topology"] == "1n2g"]
-    assert lost["whole"] is False
-    assert lost["metrics"]["throughput"]["gate"]["recorded"] is False
+    assert lost["is_whole"] is False
+    assert lost["judgements"]["throughput"]["recorded"] is False
     assert lost["metrics"]["throughput"]["verdict"] == "no_baseline"

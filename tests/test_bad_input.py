@@ -169,7 +169,7 @@ def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[
     )
 
     assert result.ret == 0
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "ok"
     assert "night\\xff\n2" in run["log"]
 
@@ -185,7 +185,7 @@ def test_a_loop_of_links_ends(suite: Suite) -> None:
     result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
 
     assert result.ret == 0
-    assert len(results["cases"][0]["runs"]) == 1
+    assert len(results["cases"][0]["measurement"]["runs"]) == 1
 
 
 def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
@@ -196,7 +196,7 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
 
     assert result.ret == 1
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "invalid"
-    assert "No such file" in results["cases"][0]["runs"][0]["reason"]
+    assert "No such file" in results["cases"][0]["measurement"]["runs"][0]["reason"]
 
 
 @pytest.mark.ci

@@ -170,11 +170,14 @@ def test_a_file_that_cannot_be_read_is_named_with_the_place(
 ) -> None:
     plain = json.loads(to_json(session(at(350.0))))
     (folder / "a.json").write_text(json.dumps(plain), encoding="utf-8")
-    plain["cases"][0]["runs"][0]["metrics"]["throughput"] = "fast"
+    plain["cases"][0]["measurement"]["runs"][0]["metrics"]["throughput"] = "fast"
     (folder / "b.json").write_text(json.dumps(plain), encoding="utf-8")
     assert main(["compare", "a.json", "b.json"]) == 2
     told = message(capsys)
-    assert told == 'b.json: $.cases[0].runs[0].metrics.throughput: found "fast"; expected `float`'
+    assert told.startswith(
+        "b.json: is no results file of schema 3: Expected `float`, got `str` - at"
+    )
+    assert "$.cases[0].measurement.runs[0].metrics[...]`; name one that" in told
     assert main(["compare", "none.json", "b.json"]) == 2
     assert message(capsys).startswith("none.json: cannot be read: ")
 

@@ -140,10 +140,10 @@ def test_what_is_no_file_is_passed_over(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "1 session imported into h.sqlite3\n"
 
 
-def test_a_file_with_an_id_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_a_case_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     file = results_file(0)
     plain = json.loads(file.read_text(encoding="utf-8"))
-    plain["cases"][0]["id"] = "nonsense"
+    plain["cases"][0]["case"]["framework"] = "No Name"
     file.write_text(json.dumps(plain), encoding="utf-8")
     assert main(["history", "import", "--history", "h.sqlite3", str(file)]) == 1
     assert capsys.readouterr().out.startswith("not imported: night-0.json: ")

@@ -866,7 +866,7 @@ def test_a_session_measures_what_was_read(suite: Suite) -> None:
     _, results = suite.judge(*shlex.split(command), "-k", "torchtitan", cluster="local")
 
     assert command.endswith(log)
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert first["throughput"].startswith(f"{run['metrics']['throughput']:.2f} tokens/s")
 
 

@@ -75,7 +75,7 @@ def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedReposi
     file = repository.folder / "results.json"
     assert repository.session(*SLOW, *INNOCENT, "--dlperf-json", str(file)) == 1
     [case] = json.loads(file.read_text(encoding="utf-8"))["cases"]
-    found = case["metrics"]["throughput"]["explanation"]["found"]
+    found = case["explanations"]["throughput"]["found"]
     assert re.fullmatch(r"SLOW_S \(not set → \S+\), .* % sure, \d+ runs", found["said"])
     assert re.search(r"^-\d\d\.\d % \(95 %: ", found["facts"]["change of throughput"])
 

@@ -63,7 +63,8 @@ class Probed:
         self.tiny.behave("0.02")
         result, results = self.suite.judge("-k", "tiny", *arguments, cluster="local")
         [case] = results["cases"]
-        return result, case["metrics"]["throughput"]
+        explanation = case["explanations"].get("throughput", {})
+        return result, {**case["metrics"]["throughput"], "explanation": explanation}
 
 
 BOTH: Final = "companions: [probe-cpu, probe-net]"

@@ -193,7 +193,7 @@ def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> Non
 
     assert result.ret == 1
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "no_baseline"
-    device = results["cases"][0]["fingerprint"]["machine"]["device"]
+    device = results["cases"][0]["measurement"]["fingerprint"]["machine"]["device"]
     result.stdout.fnmatch_lines(["no_baseline: throughput; *", f"*{device}*Abacus 3000*"])
     # What could not be held against tonight stands nowhere beside it.
     assert results["cases"][0]["metrics"]["throughput"]["accepted"] is None

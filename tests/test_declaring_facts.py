@@ -108,6 +108,6 @@ def test_a_shipped_trainer_with_another_loader(suite: Suite) -> None:
     case = "paddle-resnet50-fp16-b224-1n1g"
     _, results = suite.judge("--dlperf-logs", f"{case}={file}", "-k", case)
     [found] = results["cases"]
-    [run] = found["runs"]
+    [run] = found["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert f"the log says use_dali 1; the case {case} has no option dali" in run["reason"]

@@ -12,7 +12,7 @@ from suites import Suite
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.markdown import markdown_page
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.file import read_results
 
 SIZES: Final = [2**power for power in range(10, 30)]
 CASE: Final = "nccl-own-1n8g"
@@ -97,11 +97,8 @@ def test_a_file_of_results_may_not_say_what_names_a_family(suite: Suite) -> None
     suite.system_file(SYSTEM)
     night(suite, {}, "--dlperf-json=r.json").assert_outcomes(failed=3)
     file = suite.path / "r.json"
-    found = json.loads(file.read_text())
-    for metrics in found["metrics"].values():
-        for metric in metrics:
-            metric["named_by"] = []
-    file.write_text(json.dumps(found))
+    text = re.sub(r'"named_by": \[[^]]+\]', '"named_by": []', file.read_text())
+    file.write_text(text)
     results = read_results(file)
     assert "busbw by name" in html_page(night_of(results))
     assert "| name " in markdown_page(night_of(results))

@@ -56,7 +56,8 @@ def test_a_loss_of_one_and_a_half_percent(
     found = results["cases"][0]["metrics"]["throughput"]
     assert found["difference_percent"] == pytest.approx(-1.5, abs=0.05)
     assert found["verdict"] == verdict
-    assert found["gate"]["decision"]["tolerance_percent"] == tolerance_percent
+    decision = results["cases"][0]["judgements"]["throughput"]["decision"]
+    assert decision["tolerance_percent"] == tolerance_percent
 
 
 def test_no_control_arm_can_follow_logs(suite: Suite) -> None:
@@ -64,8 +65,8 @@ def test_no_control_arm_can_follow_logs(suite: Suite) -> None:
 
     _, results = suite.judge(*nights.night("tonight", {"1n1g": [394.0] * 9}), cluster="local")
 
-    found = results["cases"][0]["metrics"]["throughput"]
-    assert (found["verdict"], found["gate"]["decision"]["tolerance_percent"]) == ("pass", 2.0)
+    judgement = results["cases"][0]["judgements"]["throughput"]
+    assert (judgement["verdict"], judgement["decision"]["tolerance_percent"]) == ("pass", 2.0)
 
 
 MEMORY = """\
@@ -90,13 +91,14 @@ def test_memory_that_no_run_changes_is_judged_from_one(
 
     (case,) = results["cases"]
     # A number outside the tolerance is not believed from one.
-    assert len(case["runs"]) == (1 if verdict == "pass" else 5)
+    assert len(case["measurement"]["runs"]) == (1 if verdict == "pass" else 5)
     found = case["metrics"]["peak_memory"]
     assert (found["median"], found["verdict"]) == (megabytes, verdict)
-    assert "the accepted runs do not differ" in found["gate"]["notes"][0]
-    assert found["gate"]["decision"]["min_detectable_percent"] == 5.0
+    judgement = case["judgements"]["peak_memory"]
+    assert "the accepted runs do not differ" in judgement["notes"][0]
+    assert judgement["decision"]["min_detectable_percent"] == 5.0
 
     # Beside the throughput, which has noise, as many runs are read as that takes.
     _, together = suite.judge(*tonight, cluster="local")
-    assert len(together["cases"][0]["runs"]) == 5
+    assert len(together["cases"][0]["measurement"]["runs"]) == 5
     assert together["cases"][0]["metrics"]["peak_memory"]["verdict"] == verdict

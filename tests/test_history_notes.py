@@ -26,7 +26,7 @@ from pytest_dlperf.night.explanation_words import since_line, subject
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.file import read_results
 
 pytestmark = pytest.mark.in_process
 
@@ -266,7 +266,7 @@ def test_a_session_shows_the_note_and_stays_red(suite: Suite) -> None:
     assert result.ret == 1
     [case] = [case for case in results["cases"] if case["id"] == CASE]
     assert case["metrics"]["throughput"]["verdict"] == "regressed"
-    assert case["metrics"]["throughput"]["explanation"]["note"]["text"] == text
+    assert case["explanations"]["throughput"]["note"]["text"] == text
     result.stdout.fnmatch_lines(["regressed *, known: throughput*", f"*until {SOON}: {text}"])
     page, markdown = ((suite.path / name).read_text() for name in ("p.html", "m.md"))
     assert "&lt;b&gt;known&lt;/b&gt;, #812" in page

@@ -107,9 +107,10 @@ def test_nights_with_equal_numbers_are_told_apart_by_their_logs(
         monkeypatch.setattr(SessionStart, "now", lambda at=at: at)
         arguments = nights.usual(started, runs=3, printed=f"max allocated: {level} MB\n")
         _, results = suite.judge(*arguments, "--dlperf-create-baselines", cluster="local")
-    found = results["cases"][0]["metrics"]["peak_memory"]
+    (case,) = results["cases"]
+    found = case["metrics"]["peak_memory"]
     assert (found["verdict"], found["accepted"]) == ("regressed", 1520)
-    told = found["explanation"]
+    told = case["explanations"]["peak_memory"]
     assert (told["since"]["at"], told["last_good"]["at"]) == (starts[25], starts[24])
     assert told["nights_at_level"] == 5
 
@@ -193,9 +194,8 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     ended, results = suite.judge(*arguments, *workers, cluster="local")
 
     (case,) = results["cases"]
-    found = case["metrics"]["throughput"]
-    assert found["verdict"] == "regressed"
-    told = found["explanation"]
+    assert case["metrics"]["throughput"]["verdict"] == "regressed"
+    told = case["explanations"]["throughput"]
     assert (told["since"]["at"], told["since"]["commit"]) == (begun[1], "c1")
     assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
     assert (told["nights"], told["nights_at_level"]) == (3, 3)
@@ -203,9 +203,9 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     assert [line for line in ended.outlines if begun[1][:10] in line and begun[0][:10] in line]
 
     ended, results = suite.judge(*nights.usual("again"), *workers, cluster="local")
-    again = results["cases"][0]["metrics"]["throughput"]
-    assert again["verdict"] == "pass"
-    assert again["explanation"]["red_since"] is not None
+    (again,) = results["cases"]
+    assert again["metrics"]["throughput"]["verdict"] == "pass"
+    assert again["explanations"]["throughput"]["red_since"] is not None
 
 
 def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
@@ -219,8 +219,9 @@ def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
     arguments = nights.usual("tonight", of_1n1g=0.9)
     result, results = suite.judge(*arguments, *workers, cluster="local")
 
-    found = results["cases"][0]["metrics"]["throughput"]
-    assert (found["verdict"], found["explanation"]) == ("regressed", None)
+    (case,) = results["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "regressed"
+    assert case["explanations"] == {}
     told = [line for line in result.outlines if line.startswith("since when and what differs")]
     assert [line for line in told if "is not a database" in line] == told
     assert len(told) == 1

@@ -100,7 +100,9 @@ def test_this_machine_as_the_only_host_needs_no_ssh(
         *select, "--dlperf-hosts", "localhost:2", "--dlperf-repeats", "1", cluster="local"
     )
     assert tiny.hosts() == ["1n2g 0 1 127.0.0.1"]
-    assert [case["id"] for case in results["cases"] if case["runs"]] == ["tiny-mlp-fp32-b4-1n2g"]
+    assert [case["id"] for case in results["cases"] if case["measurement"]] == [
+        "tiny-mlp-fp32-b4-1n2g"
+    ]
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["usual", "strict"])

@@ -81,7 +81,7 @@ def test_all_printed_figures_come_out_of_logs(suite: Suite, workers: list[str]) 
     assert set(by_topology) == set(entries) == {"1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"}
     for topology, case in by_topology.items():
         entry = entries[topology]
-        runs = {run["run"]: run["metrics"]["throughput"] for run in case["runs"]}
+        runs = {run["run"]: run["metrics"]["throughput"] for run in case["measurement"]["runs"]}
         throughput = case["metrics"]["throughput"]
         assert runs == entry["throughput"].runs
         assert throughput["median"] == entry["throughput"].accepted
@@ -109,7 +109,7 @@ def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
     assert result.ret == 0
     [judged] = results["cases"]
     assert judged["metrics"]["throughput"]["median"] == 2806.66
-    assert [run["run"] for run in judged["runs"]] == [1, 2, 3, 4, 5]
+    assert [run["run"] for run in judged["measurement"]["runs"]] == [1, 2, 3, 4, 5]
     assert {log["log"].rpartition("_fp32_")[2] for log in results["ignored_logs"]} == {
         f"{name}.log" for name in strays
     }
@@ -155,7 +155,7 @@ def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite: Suite) -
     result.assert_outcomes(passed=2, skipped=2)
     skipped = next(case for case in results["cases"] if case["topology"] == "4n8g")
     assert verdicts(skipped) == {"throughput": "skipped", "speedup": "skipped"}
-    assert skipped["runs"] == []
+    assert skipped["measurement"] is None
     result.stdout.fnmatch_lines(["*no logs of tensorflow-bert_base-fp32-b64-4n8g; give their fol*"])
 
 
@@ -203,7 +203,7 @@ def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
     result, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
 
     assert result.ret == 1
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert "2 logs claim to be run 1" in run["reason"]
     assert "monday" in run["reason"]

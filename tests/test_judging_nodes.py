@@ -34,7 +34,7 @@ def judged_again(suite: Suite, night: Path) -> dict[str, Any]:
 
 def test_what_was_launched_is_read_again_from_the_same_log(suite: Suite, night: Path) -> None:
     case = judged_again(suite, night)
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert (run["status"], run["log"]) == ("ok", str(night / "mlp_b4_fp32_1" / "node1.log"))
     throughput = case["metrics"]["throughput"]
     assert throughput["verdict"] == "pass"
@@ -45,7 +45,7 @@ def test_a_log_that_is_gone_is_told(suite: Suite, night: Path) -> None:
     shutil.rmtree(night / "mlp_b4_fp32_1")
     case = judged_again(suite, night)
     assert case["metrics"]["throughput"]["verdict"] == "invalid"
-    reason = case["runs"][0]["reason"]
+    reason = case["measurement"]["runs"][0]["reason"]
     assert f"as in {night / 'mlp_b4_fp32_1' / 'node1.log'}, and none is there" in reason
     assert "'node: last' of own.yaml" in reason
 
@@ -57,7 +57,7 @@ def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(
     (night / "mlp_b4_fp32_1" / "node1.log").replace(log)
     case = judged_again(suite, night)
     assert case["metrics"]["throughput"]["verdict"] == "pass"
-    assert case["runs"][0]["log"] == str(log)
+    assert case["measurement"]["runs"][0]["log"] == str(log)
 
 
 def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None:
@@ -65,7 +65,7 @@ def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None
     tiny.behave("0.01 last-rank-prints hang-at-6")
     _, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", suite.path / "night", cluster="local")
     folder = suite.path / "night" / SYSTEM / "2n1g"
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["log"] == str(folder / "mlp_b4_fp32_1" / "node1.log")
     [attempt] = run["failed_attempts"]
     kept = folder / "mlp_b4_fp32_1.attempt1" / "node1.log"
@@ -81,7 +81,7 @@ def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite: Suite, night: Path)
     _, results = suite.judge(*TWO_NODES, "--dlperf-logs", logs, cluster="local")
     [case] = results["cases"]
     assert case["metrics"]["throughput"]["verdict"] == "pass"
-    assert case["runs"][0]["log"] == str(names[1])
+    assert case["measurement"]["runs"][0]["log"] == str(names[1])
 
 
 def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite) -> None:
@@ -94,7 +94,7 @@ def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite)
     tiny = TinySystem(suite, log=LAST_RANK, keys=keys)
     tiny.behave("0.01 last-rank-prints peak-512 stay")
     _, results = suite.judge(*TWO_NODES, cluster="local")
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert (run["status"], run["metrics"]["peak_memory"]) == ("ok", 512)
     assert run["log"].endswith("/node1.log")
 
@@ -107,7 +107,7 @@ def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_inval
     _, results = suite.judge(*TWO_NODES, cluster="local")
     [case] = results["cases"]
     assert case["metrics"]["throughput"]["verdict"] == "invalid"
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert run["log"].endswith("/mlp_b4_fp32_1.log")
     assert "/mlp_b4_fp32_1/node1.log) shows no step" in run["reason"]
 
@@ -119,7 +119,7 @@ def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
 
     _, results = suite.judge(*TWO_NODES, cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     head, *words = run["reason"].splitlines()
     assert "the log of node 1, " in head
     told = words.index("(what follows was printed after pytest-dlperf had sent SIGTERM)")
@@ -136,7 +136,7 @@ def test_what_a_trainer_says_when_it_has_shown_enough_is_no_ending_of_its_log(
 
     _, results = suite.judge(*TWO_NODES, "--dlperf-html", page, cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     log = Path(run["log"]).read_bytes()
     before, after = log[: run["log_size_at_end"]], log[run["log_size_at_end"] :]
     assert (run["status"], run["reason"]) == ("ok", None)

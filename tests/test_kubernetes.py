@@ -49,7 +49,7 @@ def test_an_eviction_is_told_with_its_pod(suite: Suite, submitting: Kubernetes) 
     )
     thread.join()
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert "Evicted: The node was low" in run["reason"], run["reason"]
     assert submitting.objects == {}
@@ -64,7 +64,7 @@ def test_what_a_job_waits_for_is_told(suite: Suite, submitting: Kubernetes) -> N
         "--dlperf-wait-limit", "1", cluster="local",
     )  # fmt: skip
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     told = r"not begun after 1 s \(pod \S+: Unschedulable: 0/2 nodes: .*\); --dlperf-wait-limit"
     assert re.search(told, run["reason"])
@@ -80,7 +80,7 @@ def test_logs_that_nobody_may_read_end_the_run(suite: Suite, submitting: Kuberne
         "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
     )
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert "the log of node 0: the API server answers 403: pods/log is forbidden" in run["reason"]
     assert submitting.objects == {}

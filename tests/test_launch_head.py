@@ -143,7 +143,7 @@ def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi: Suite) -
         cluster="local",
     )
     assert result.ret == 0
-    assert results["cases"][0]["runs"][0]["steps"] == 8
+    assert results["cases"][0]["measurement"]["runs"][0]["steps"] == 8
     log = night / "mpi-mlp" / "2n2g" / "mlp_b4_fp32_1.log"
     places = "world_size=4 nodes=2 devices_per_node=2 global_batch=16"
     heads = {line for line in log.read_text(encoding="utf-8").splitlines() if places in line}
@@ -163,7 +163,7 @@ def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
     assert result.ret == 0
     case = results["cases"][0]
     assert case["metrics"]["throughput"]["median"] == pytest.approx(4 * 4 / 0.01)
-    launch = case["fingerprint"]["launch"]
+    launch = case["measurement"]["fingerprint"]["launch"]
     assert "{address0}" in " ".join(launch["arguments"])
     assert not any(host in " ".join(launch["arguments"]) for host in ssh_hosts.names)
     folder = night / "mpi-mlp" / topology / "mlp_b4_fp32_1"

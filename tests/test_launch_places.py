@@ -53,7 +53,7 @@ def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite: Suite, pl
     result, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", runs, cluster="local")
 
     [case] = results["cases"]
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert (run["status"], run["reason"]) == ("ok", None)
     assert result.ret == 0
     assert case["metrics"]["throughput"]["verdict"] == "pass"
@@ -61,7 +61,7 @@ def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite: Suite, pl
     assert place.elsewhere() == []
     [file] = runs.glob("*/*/*/command.json")
     record = json.loads(file.read_text(encoding="utf-8"))
-    launch = case["fingerprint"]["launch"]
+    launch = case["measurement"]["fingerprint"]["launch"]
     assert record["launcher"] == launch["launcher"] == place.launcher
     # Not of a port or folder of its own.
     assert launch["environment"] == {"TINY_HOST": "{address0}"}
@@ -90,7 +90,7 @@ def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(
 
     _, results = suite.judge(*TWO_NODES, cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert run["reason"].startswith("the program ended with exit code 3 on node 1")
     assert "MemoryError: node 1 has no more" in run["reason"]
@@ -114,7 +114,7 @@ def test_real_training_on_two_devices_of_each_node_is_judged(suite: Suite, place
     [case] = results["cases"]
     assert (case["system"], case["topology"]) == (system, "2n2g")
     assert case["metrics"]["throughput"]["verdict"] == "pass"
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert run["status"] == "ok"  # on a busy machine with a remark on how the ranks differ
     [file] = runs.glob("*/*/*/command.json")
     for rank, log in ((0, file.parent.with_suffix(".log")), (2, file.parent / "node1.log")):

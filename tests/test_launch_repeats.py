@@ -142,7 +142,7 @@ def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite: Suit
     result, results = suite.judge(*ONE, "--dlperf-run-dir", runs, cluster="local")
 
     assert tiny.starts() == ["1n1g 0 1"] * 2
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert (run["status"], run["metrics"]["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
     [attempt] = run["failed_attempts"]
     assert (attempt["status"], attempt["metrics"]) == ("failed", {})
@@ -172,7 +172,7 @@ def test_retries_come_to_an_end(suite: Suite, workers: list[str]) -> None:
 
     assert tiny.starts() == ["1n1g 0 1"] * 3
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert [attempt["status"] for attempt in run["failed_attempts"]] == ["failed"] * 2
     result.stdout.fnmatch_lines(["    run 1, attempt 1: failed*", "    run 1, attempt 2: failed*"])
@@ -194,7 +194,7 @@ def test_neither_a_slow_nor_an_invalid_run_is_run_again(
 
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == verdict
     assert tiny.starts() == ["1n1g 0 1"]
-    assert not results["cases"][0]["runs"][0].get("failed_attempts")
+    assert not results["cases"][0]["measurement"]["runs"][0].get("failed_attempts")
 
 
 def test_a_hung_run_is_run_again(suite: Suite) -> None:
@@ -204,5 +204,5 @@ def test_a_hung_run_is_run_again(suite: Suite) -> None:
     _, results = suite.judge(*ONE, cluster="local")
 
     assert tiny.starts() == ["1n1g 0 1"] * 2
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert [run["status"], *(each["status"] for each in run["failed_attempts"])] == ["hung"] * 2

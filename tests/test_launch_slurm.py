@@ -95,7 +95,7 @@ def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
         assert len(submitting.jobs()) == 1  # the allocation
 
     assert result.ret == 1
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-wait-limit .*"
     assert re.match(told, run["reason"])
@@ -120,7 +120,7 @@ def test_what_slurm_refuses_is_told(
         "--dlperf-set", f"*.slurm.{option}", cluster="local",
     )  # fmt: skip
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert re.match(told, run["reason"])
 

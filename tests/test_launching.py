@@ -88,7 +88,7 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
     assert result.ret == 1
     case = results["cases"][0]
     assert case["metrics"]["throughput"]["verdict"] == "failed"
-    run = case["runs"][0]
+    run = case["measurement"]["runs"][0]
     assert (run["status"], run["metrics"]) == ("failed", {})
     assert "exit code 7 on node 0" in run["reason"]
     assert "the trainer ran out of luck" in run["reason"]
@@ -174,10 +174,10 @@ def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["*worker*crashed*"])
     assert result.ret == 1
     assert list(runs.glob("*/*/*.log.interrupted1"))
-    finished = [case for case in results["cases"] if case["runs"]]
+    finished = [case for case in results["cases"] if case["measurement"]]
     assert finished
     for case in finished:
-        assert [run["status"] for run in case["runs"]] == ["ok"] * 3
+        assert [run["status"] for run in case["measurement"]["runs"]] == ["ok"] * 3
 
 
 def test_a_node_that_trains_on_alone_has_not_been_measured(suite: Suite) -> None:
@@ -190,7 +190,7 @@ def test_a_node_that_trains_on_alone_has_not_been_measured(suite: Suite) -> None
     )
 
     assert result.ret == 1
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert (run["status"], run["metrics"]) == ("failed", {})
     assert "exit code 3 on node 1" in run["reason"]
     assert not (suite.path / "baselines" / "local").exists()

@@ -92,13 +92,13 @@ def assert_is_measured(
     case: dict[str, Any], samples: int, times: Callable[[str], list[float]]
 ) -> None:
     """Hold the throughput of each run between those of its slowest and its fastest step."""
-    for run in case["runs"]:
+    for run in case["measurement"]["runs"]:
         assert run["status"] == "ok", run["reason"]
         seconds = times(Path(run["log"]).read_text(encoding="utf-8"))
         assert min(seconds) > 0.039  # the trainer sleeps for 0.04
         assert samples / max(seconds) < 1.01 * run["metrics"]["throughput"]
         assert run["metrics"]["throughput"] < 1.01 * samples / min(seconds)
-    assert len(case["runs"]) == 2
+    assert len(case["measurement"]["runs"]) == 2
 
 
 def times_of_json(log: str) -> list[float]:
@@ -138,7 +138,7 @@ def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
     assert_is_measured(case, 8, times_of_worker)
-    for run in case["runs"]:
+    for run in case["measurement"]["runs"]:
         log = Path(run["log"])
         assert log.name == "node1.log"
         # Not all at the end.
@@ -151,7 +151,7 @@ def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
     json_system(suite, "metrics.json")
     _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")
     [case] = results["cases"]
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert "log.file 'metrics.json'" in run["reason"]
 

@@ -567,7 +567,7 @@ def test_a_log_of_slurm_is_judged_under_its_own_name(suite: Suite) -> None:
     )
 
     [case] = results["cases"]
-    first, second = case["runs"]
+    first, second = case["measurement"]["runs"]
     assert first["metrics"]["throughput"] == pytest.approx(14 * 256 / 20.560, rel=0.01)
     assert second["status"] == "invalid"
     assert "tp 1" in second["reason"]

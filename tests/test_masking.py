@@ -397,7 +397,7 @@ def test_no_secret_that_was_given_is_in_what_others_may_read(
     assert len(first.all) > 200
     assert nights.leaks(first, second) == {}
     [launch] = [
-        case["runs"] and case["fingerprint"]["launch"]
+        case["measurement"]["fingerprint"]["launch"]
         for case in json.loads(nights.results.read_text(encoding="utf-8"))["cases"]
     ]
     environment = launch["environment"]

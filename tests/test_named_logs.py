@@ -157,7 +157,9 @@ def test_a_log_under_any_name_is_judged(suite: Suite) -> None:
     assert result.ret == 0
     [judged] = results["cases"]
     assert judged["metrics"]["throughput"]["median"] == 112.5
-    assert [(run["run"], run["log"].rpartition("/")[2]) for run in judged["runs"]] == [
+    assert [
+        (run["run"], run["log"].rpartition("/")[2]) for run in judged["measurement"]["runs"]
+    ] == [
         (1, "slurm-9.out"),
         (2, "slurm-10.out"),
     ]
@@ -239,7 +241,7 @@ def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
         "--dlperf-logs", f"{ONE}=out/slurm-*.out", "-k", f"throughput and {ONE}", cluster="local"
     )
 
-    assert len(results["cases"][0]["runs"]) == 1000
+    assert len(results["cases"][0]["measurement"]["runs"]) == 1000
     assert len(result.outlines) < 100
     # What is broken is listed before others, and in each place the rest is counted.
     result.stdout.fnmatch_lines(

@@ -291,7 +291,7 @@ def test_a_mark_that_another_user_has_copied_counts_for_nothing(suite: Suite, co
 
     _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
 
-    [run, *_] = results["cases"][0]["runs"]
+    [run, *_] = results["cases"][0]["measurement"]["runs"]
     assert (run["status"], run["reason"]) == ("ok", None)
     assert is_running(copycat)
 

@@ -319,7 +319,7 @@ def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights: Nights) -> None
     assert {name: one["verdict"] for name, one in case["metrics"].items() if one["verdict"]} == {
         "throughput": "pass", "peak_memory": "pass", "loss": "pass",
     }  # fmt: skip
-    assert len(case["runs"]) == 3
+    assert len(case["measurement"]["runs"]) == 3
 
 
 def test_a_throughput_in_another_unit_can_begin_anew(nights: Nights) -> None:

@@ -81,15 +81,15 @@ def test_two_devices_that_share_a_model_are_no_two_replicas(pytester: pytest.Pyt
         assert 0.1 < metrics["peak_memory"]["median"] < 5
         assert case["batch"] == {"per_replica": 4, "global": 4}
         # Both devices work on the same tokens; torchtitan counts half of them for each.
-        speeds = printed(pytester.path / case["runs"][0]["log"])
+        speeds = printed(pytester.path / case["measurement"]["runs"][0]["log"])
         one_device = 16 / sum(1 / speeds[step] for step in range(5, 21))
         assert metrics["throughput"]["median"] == pytest.approx(2 * one_device, rel=0.1)
     assert cases[1]["metrics"]["speedup"]["verdict"] == "pass"
 
     # Its log is none of a training of two replicas, which would seem twice as fast.
-    other = f"torchtitan-tiny-fp32-b4-s64-1n2g={cases[0]['runs'][0]['log']}"
+    other = f"torchtitan-tiny-fp32-b4-s64-1n2g={cases[0]['measurement']['runs'][0]['log']}"
     ret, (taken_for,) = judge(pytester, "-k", "not tp2 and throughput", "--dlperf-logs", other)
     assert ret == 1
-    (run,) = taken_for["runs"]
+    (run,) = taken_for["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert "tp 2" in run["reason"]

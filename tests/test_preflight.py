@@ -318,7 +318,7 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
         _, results = suite.judge(
             *("-k", "throughput and tiny", *ONCE, *hosts, *arguments), cluster="local"
         )
-        known: dict[str, Any] = results["cases"][0]["metrics"]["throughput"]["explanation"]
+        known: dict[str, Any] = results["cases"][0]["explanations"]["throughput"]
         return known
 
     explained()

@@ -105,8 +105,8 @@ def test_five_lines_judge_310_numbers(suite: Suite, tmp_path: Path) -> None:
         (tmp_path / one).write_text(text)
     logs = [f"--dlperf-logs=nccl-node-{one}-float-1n8g={tmp_path / one}" for one in collectives]
     _, results = suite.judge("-k", "nccl", *logs, "--dlperf-create-baselines", cluster="local")
-    gated = [one for case in results["cases"] for one in case["metrics"].items()]
-    recorded = [name for name, one in gated if one["gate"] and one["gate"]["recorded"]]
+    gated = [one for case in results["cases"] for one in case["judgements"].items()]
+    recorded = [name for name, one in gated if one["recorded"]]
     assert sum("/" in name for name in recorded) == 310
     assert recorded.count("bus_bandwidth") == 5
 

@@ -149,7 +149,7 @@ def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
     _, results = suite.judge(
         "-k", "gpt", "--dlperf-logs", f"plain-gpt={folder.parent}", cluster="local"
     )
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert f"{limits.PIECE_LIMIT_S:g} s of processor time" in run["reason"]
 

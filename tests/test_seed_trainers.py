@@ -198,7 +198,7 @@ class Trainers:
             "--dlperf-repeats", "1", "--dlperf-create-baselines",
             *settings, *arguments, cluster=cluster,
         )  # fmt: skip
-        reasons = {case["id"]: case["runs"] for case in results["cases"]}
+        reasons = {case["id"]: case["measurement"] for case in results["cases"]}
         assert result.ret == 0, reasons
         return {case["id"]: case for case in results["cases"]}
 
@@ -239,7 +239,7 @@ def expected_throughput(case: Case, estimator: Estimator) -> float:
 
 def throughput(judged: Mapping[str, Any]) -> float:
     """What the one run of a case came to."""
-    [run] = judged["runs"]
+    [run] = judged["measurement"]["runs"]
     assert (run["status"], run["reason"] or "") == ("ok", ""), judged["id"]
     number: float = run["metrics"]["throughput"]
     return number
@@ -435,7 +435,7 @@ def test_a_training_with_another_loss_than_the_case_s_is_refused(suite: Suite) -
 
     assert result.ret == 1
     [case] = results["cases"]
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert run["status"] == "invalid"
     # What an option gave is hidden in messages.
     assert (

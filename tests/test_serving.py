@@ -80,7 +80,7 @@ def run_of(suite: Suite) -> dict[str, Any]:
     """Run the case; its one run."""
     _, results = suite.judge("-k", "http-server", "--dlperf-repeats=1", cluster="local")
     [case] = results["cases"]
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     return dict(run)
 
 

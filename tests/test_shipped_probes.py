@@ -174,7 +174,7 @@ def test_gloo_reduces_between_processes_and_hosts(suite: Suite) -> None:
 def test_gloo_needs_two_processes(suite: Suite) -> None:
     suite.system_file(own("torch_all_reduce", ""))
     _, results = suite.judge("-k", "own", "--dlperf-repeats=1", cluster="local")
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     [log] = suite.path.glob(".dlperf/runs/*/torch-own/1n1g/torch_1.log")
     assert "all_reduce needs at least two ranks" in log.read_text()
@@ -299,10 +299,12 @@ def recorded(suite: Suite, names: str, *arguments: str) -> list[dict[str, float]
     )
     found = []
     for case in results["cases"]:
-        [run] = case["runs"]
+        [run] = case["measurement"]["runs"]
         assert run["status"] == "ok", run["reason"]
         judged = {
-            n: one for n, one in case["metrics"].items() if (one["gate"] or {}).get("recorded")
+            name: one
+            for name, one in case["metrics"].items()
+            if case["judgements"].get(name, {}).get("recorded")
         }
         assert all(one["verdict"] == "pass" for one in judged.values())
         found.append({name: float(one["median"]) for name, one in judged.items()})

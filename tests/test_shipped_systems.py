@@ -233,11 +233,11 @@ def test_the_plans_of_one_node_and_of_two_are_measured(suite: Suite) -> None:
     _, results = suite.judge(*arguments, cluster="local")
     assert len(results["cases"]) == 2 * len(MEMORY) + len(ALSO_ALONE)
     for case in results["cases"]:
-        [run] = case["runs"]
+        [run] = case["measurement"]["runs"]
         assert run["status"] == "ok", (case["id"], run["reason"])
         metrics = run["metrics"]
         name = {"pytorch": "pytorch_imagenet"}.get(case["framework"], case["framework"])
-        per_step = case["batch"]["global"] * (case["sequence_length"] or 1)
+        per_step = case["batch"]["global"] * (case["case"]["work"]["sequence_length"] or 1)
         if name == "litgpt":
             assert per_step / ARRIVAL_S / 20 < metrics["throughput"] < 2 * per_step / ARRIVAL_S
         else:
@@ -254,7 +254,7 @@ def test_a_layout_that_the_first_node_prints_is_compared(suite: Suite) -> None:
         *examples(suite, ["megatron"]), "-k", "throughput and 4n8g", "--dlperf-set",
         "*.extra_args=--tensor-model-parallel-size=4", cluster="local",
     )  # fmt: skip
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "invalid"
     assert "node 0" in run["reason"]
     assert "tp 4" in run["reason"]

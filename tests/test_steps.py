@@ -509,7 +509,7 @@ def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(
         cluster="local",
     )
     assert result.ret == 1
-    reason = results["cases"][0]["runs"][0]["reason"]
+    reason = results["cases"][0]["measurement"]["runs"][0]["reason"]
     assert "global_batch" in reason
     assert "4" in reason
     assert "8" in reason
@@ -534,7 +534,7 @@ def test_where_no_step_is_printed_the_reason_says_how_far_it_came(
         *("-k", "deepspeed and tiny and 1n1g and throughput", "--dlperf-create-baselines"),
         cluster="local",
     )
-    run = results["cases"][0]["runs"][0]
+    run = results["cases"][0]["measurement"]["runs"][0]
     assert run["status"] == "invalid"
     assert "launch.steps" in run["reason"]
     assert told in run["reason"]

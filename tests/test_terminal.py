@@ -20,7 +20,7 @@ from pytest_dlperf.model.metric import throughput
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.reports.report import Note
 from pytest_dlperf.reports.terminal import counts_line, note_lines, summary_lines
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.file import read_results
 
 GOLDEN = Path(__file__).parent / "data" / "summary.txt"
 

@@ -69,7 +69,7 @@ def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
 
     _, results = suite.judge(*TWO_NODES, "--dlperf-create-baselines", cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "pass"
 
@@ -89,7 +89,7 @@ def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
     assert "1 passed" in written
     [case] = json.loads((suite.path / "results.json").read_text(encoding="utf-8"))["cases"]
     assert case["metrics"]["throughput"]["median"] == pytest.approx(8 * 2**0.5 / 0.28, rel=1e-4)
-    [run] = case["runs"]
+    [run] = case["measurement"]["runs"]
     assert (run["status"], run["reason"]) == ("ok", None)
     assert Path(run["log"]) == runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log"
 
@@ -112,7 +112,7 @@ def test_a_run_hangs_by_the_log_of_the_node_that_prints(
     tiny = TinySystem(suite, log=log, launch=[limit])
     tiny.behave("0.01 last-rank-prints hang-at-6")
     _, results = suite.judge(*TWO_NODES, cluster="local")
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "hung"
     assert re.match(told, run["reason"])
 
@@ -121,7 +121,7 @@ def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:
     tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 linger")
     _, results = suite.judge(*ONE, cluster="local")
-    assert results["cases"][0]["runs"][0]["status"] == "ok"
+    assert results["cases"][0]["measurement"]["runs"][0]["status"] == "ok"
     assert tiny.noted("ended.txt") == ["1n1g 0 1"]
 
 
@@ -144,7 +144,7 @@ def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str,
     result, results = suite.judge(*TWO_DEVICES, cluster="local")
 
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "hung"
-    assert re.match(told, results["cases"][0]["runs"][0]["reason"])
+    assert re.match(told, results["cases"][0]["measurement"]["runs"][0]["reason"])
     head = told.partition("; ")[0]
     assert re.search(f"hung[^:]*: throughput; run 1: {head}", result.stdout.str())
     assert re.search(f"  reason     {CASES[1]}, run 1: {told}", result.stdout.str())
@@ -154,7 +154,7 @@ def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite
     tiny = TinySystem(suite, time_limit_s=1)
     tiny.behave("0.3 step-by-step-0.3")
     _, results = suite.judge(*ONE, cluster="local")
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "hung"
     assert run["reason"].startswith("it was not done at its time limit of 1 s; ")
 
@@ -166,7 +166,7 @@ def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
 
     result, results = suite.judge(*TWO_NODES, cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     head, *words = run["reason"].splitlines()
     assert "exit code" in head
@@ -193,7 +193,7 @@ def test_a_death_after_the_window_is_noted_and_the_run_counts(suite: Suite) -> N
     tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 die-at-end")
     result, results = suite.judge(*ONE, "--dlperf-create-baselines", cluster="local")
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "ok"
     assert run["metrics"]["throughput"] == pytest.approx(400, rel=1e-4)
     assert run["reason"].endswith("exit code 9 on node 0, after the last step that counts")
@@ -231,7 +231,7 @@ def test_a_full_disk_ends_the_run_with_that_reason(
 
     result, results = suite.judge(*ONE, "--dlperf-run-dir", small_disk / "night", cluster="local")
 
-    [run] = results["cases"][0]["runs"]
+    [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
     assert re.match(r"the disk is full: \d+ bytes are free in ", run["reason"])
     assert str(small_disk / "night" / SYSTEM) in run["reason"]

@@ -83,7 +83,7 @@ def test_two_people_one_after_the_other_are_told_everywhere(
     assert "Bo" in markdown
     assert "<script>" not in re.sub(r"(`+).*?\1", "", markdown)  # code is shown as it is
     (case,) = results["cases"]
-    assert case["metrics"]["throughput"]["baseline"]["acceptance"]["by"] == bo
+    assert case["accepted"]["throughput"]["acceptance"]["by"] == bo
     assert "Bo ::error::&lt;script&gt;" in page
     assert "<script>alert" not in page
     assert "<img src=x>" not in page

@@ -463,7 +463,7 @@ def launched(suite: Suite, behaviour: str, record: str = TIMED) -> dict[str, Any
     trainer.write_text(TRAINER, encoding="utf-8")
     suite.system_file(SYSTEM.format(record=record, trainer=trainer, behaviour=behaviour))
     _, results = suite.judge("-k", "gpt", "--dlperf-run-dir", suite.path / "night", cluster="local")
-    run: dict[str, Any] = results["cases"][0]["runs"][0]
+    run: dict[str, Any] = results["cases"][0]["measurement"]["runs"][0]
     return run
 
 
@@ -492,7 +492,7 @@ def test_a_trainer_that_prints_no_time_is_measured_live_and_later_from_its_log(
         "-k", "gpt", "--dlperf-logs", f"plain-gpt={suite.path / 'night'}", cluster="local"
     )
     [case] = results["cases"]
-    [again] = case["runs"]
+    [again] = case["measurement"]["runs"]
     assert again["metrics"]["throughput"] == run["metrics"]["throughput"]
 
 
@@ -507,5 +507,5 @@ def test_runs_of_existing_logs_say_what_was_their_witness(suite: Suite) -> None:
         "-k", "gpt", "--dlperf-logs", f"plain-gpt={folder.parent}", "--dlperf-repeats", "3",
         cluster="local",
     )  # fmt: skip
-    runs = results["cases"][0]["runs"]
+    runs = results["cases"][0]["measurement"]["runs"]
     assert [run["witness"] for run in runs] == ["arrivals", "none", "stamps"]

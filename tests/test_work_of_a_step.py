@@ -58,9 +58,10 @@ def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite: Suite) -> None:
 
     assert case["id"] == "torchtitan-debugmodel-fp32-b2-s128-tp2-1n2g"
     assert case["batch"] == {"per_replica": 2, "global": 2}
-    assert (case["sequence_length"], case["parallel"]) == (128, {"tp": 2})
-    assert case["reference_topology"] is None
-    [run] = case["runs"]
+    work = case["case"]["work"]
+    assert (work["sequence_length"], work["layout"]["tp"]) == (128, 2)
+    assert case["case"]["reference_topology"] is None
+    [run] = case["measurement"]["runs"]
     assert run["status"] == "ok", run["reason"]
     # Two sequences a step; with samples times devices it would be 349.
     assert run["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
@@ -84,7 +85,7 @@ def test_a_fixed_global_batch_is_the_same_work(suite: Suite) -> None:
     log = "logs/anywhere/gb2-s128-tp2/1n2g/titan_gb2_fp32_1.log"
     case = read(suite, system, log)
     assert case["id"] == "torchtitan-debugmodel-fp32-gb2-s128-tp2-1n2g"
-    assert case["runs"][0]["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
+    assert case["measurement"]["runs"][0]["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,9 @@ cases:
     )
 
     right, wrong = sorted(results["cases"], key=lambda case: str(case["topology"]))
-    assert right["runs"][0]["metrics"]["throughput"] == 8 * 100 / 0.5
-    assert wrong["runs"][0]["status"] == "invalid"
-    assert wrong["runs"][0]["reason"].startswith(
+    assert right["measurement"]["runs"][0]["metrics"]["throughput"] == 8 * 100 / 0.5
+    assert wrong["measurement"]["runs"][0]["status"] == "invalid"
+    assert wrong["measurement"]["runs"][0]["reason"].startswith(
         "the log says global_batch 16; the case megatron-tiny-bf16-gb8-s100-tp2_pp2-2n4g has 8 "
         "(line 1)"
     )
@@ -190,7 +191,10 @@ cases:
         "--dlperf-logs", f"own-net={suite.path / 'logs'}", "-k", "own", cluster="local"
     )
 
-    assert {case["id"]: case["runs"][0]["metrics"]["throughput"] for case in results["cases"]} == {
+    assert {
+        case["id"]: case["measurement"]["runs"][0]["metrics"]["throughput"]
+        for case in results["cases"]
+    } == {
         "own-net-fp32-b4-s64-1n1g": pytest.approx(4 * 64 / 0.5),
         "own-net-fp32-b4-s128-1n1g": pytest.approx(4 * 128 / 0.5),
         "own-net-fp32-b4-s128-xla-1n1g": pytest.approx(4 * 128 / 0.5),
@@ -256,7 +260,7 @@ def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite: S
         "own-net/b4-s16-tp2/1n2g/net_b4_fp32_1.log",
     }
     found = {case["id"]: case for case in results["cases"]}
-    assert found[strong]["reference_topology"] == "1n2g"
+    assert found[strong]["case"]["reference_topology"] == {"nodes": 1, "devices_per_node": 2}
     assert found[strong]["metrics"]["throughput"]["median"] == 8 * 16 / 1.0
     assert found[strong]["metrics"]["speedup"]["median"] == 2.0
     assert found[weak]["metrics"]["throughput"]["median"] == 4 * 16 / 2.0

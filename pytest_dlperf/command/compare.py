@@ -24,7 +24,7 @@ from pytest_dlperf.reports.comparison import (
 )
 from pytest_dlperf.reports.tables import GAP, stacked, wrapped
 from pytest_dlperf.results.comparison import Conclusion, compare_results
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.file import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

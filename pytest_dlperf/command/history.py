@@ -42,7 +42,7 @@ from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.night import explanation_words, history_words, texts
 from pytest_dlperf.reports.tables import wrapped
-from pytest_dlperf.results.reading import ResultsFileError, read_results
+from pytest_dlperf.results.file import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -18,7 +18,7 @@ from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Block, Notice, lines_of, send_all
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.file import read_results
 
 if TYPE_CHECKING:
     import argparse

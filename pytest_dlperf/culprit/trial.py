@@ -23,7 +23,7 @@ from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.results.reading import ResultsFileError, read_results
+from pytest_dlperf.results.file import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

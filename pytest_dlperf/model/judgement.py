@@ -133,6 +133,7 @@ class Judgement(JudgementDetails, frozen=True, kw_only=True):
     """The verdict on one metric of one case, with the numbers that led to it."""
 
     metric: Metric
+    """What is judged."""
 
     @property
     def loss_percent(self) -> float | None:

@@ -205,10 +205,13 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """All runs of one case under one estimator."""
 
     case_id: str
+    """The case."""
     estimator: Estimator
+    """How throughput is taken from a log."""
     metrics: tuple[Metric, ...]
     """What its runs may have: declared and built in, the throughput first."""
     runs: tuple[Run, ...]
+    """The runs in their order."""
     fingerprint: Fingerprint | None = None
     """``None`` for logs that existed already: they may be of any machine."""
     available_runs: Count | None = None
@@ -217,7 +220,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """SHA-256 of the logs that it was read from, which tells it from others; ``None`` where it was
     launched."""
     checkouts: Mapping[str, Checkout] = {}
-    """What the fingerprint's commits are of, by the same names; not kept."""
+    """What the fingerprint's commits are of, by the same names; no baseline or history keeps it."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -52,6 +52,7 @@ class KnownMetrics(Struct, frozen=True, kw_only=True):
     stored: Mapping[str, Accepted] = {}
     """All its baselines, also those that it could not be compared with."""
     judgements: Mapping[str, Judgement] = {}
+    """Verdicts, and how they came about."""
     explanations: Mapping[str, Explanation] = {}
     """Of judgements that did not simply pass."""
 
@@ -100,7 +101,9 @@ class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
     """All that a session knows of one case."""
 
     case: Case
+    """What was run."""
     measurement: Measurement | None = None
+    """What came out; ``None`` where nothing was measured."""
     reference: Measurement | None = None
     """What the speedup is taken over: the case's reference topology."""
     interleaved: InterleavedRuns | None = None
@@ -266,11 +269,15 @@ class Results(Struct, frozen=True, kw_only=True):
     session: str
     """An id that no other session has, wherever its file is read."""
     cluster: str
+    """The cluster whose baselines were compared with."""
     estimator: Estimator
+    """How throughput is taken from a log."""
     started: str
-    """ISO 8601 with its zone, like ``ended``."""
+    """When it began: ISO 8601 with its zone."""
     ended: str | None = None
+    """When it ended, likewise; ``None`` where that is unknown."""
     interrupted: bool = False
+    """Whether it was cut short: by Ctrl-C, or by an error of pytest."""
     strict: bool = False
     """Whether skipped cases and an ``environment_shift`` failed their tests."""
     environment: Mapping[str, Any] = {}
@@ -278,12 +285,14 @@ class Results(Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, tuple[Metric, ...]] = {}
     """What each system measures, also of cases that were not measured; by its id."""
     log_names: Mapping[str, str] = {}
-    """First parts of logs' names by system; no results file has them."""
+    """First parts of logs' names by system."""
     cases: tuple[CaseResult, ...] = ()
     unfit_hosts: Mapping[str, tuple[str, ...]] = {}
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
+    """Logs that were found but belong to no run."""
     baseline_changes: tuple[BaselineChange, ...] = ()
+    """Numbers that the session accepted."""
 
     @property
     def origin(self) -> Origin:

@@ -22,6 +22,7 @@ from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.night.case_status import NOTHING_MEASURED, case_counts, status_of
 from pytest_dlperf.night.explanation_words import since_words
 from pytest_dlperf.reports.report import Note
+from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,7 +125,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
-    return whole, notes
+    return encodable(whole), notes
 
 
 def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:

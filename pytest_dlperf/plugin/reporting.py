@@ -170,7 +170,9 @@ class Reporting:
         data = yield
         record = getattr(report, "dlperf", None)
         if data is not None and isinstance(record, TestRecord):
-            data["dlperf"] = to_builtins(record)
+            from pytest_dlperf.results.file import encodable
+
+            data["dlperf"] = to_builtins(encodable(record))
             if self._is_worker:
                 data[_UNSPOKEN_KEY] = unspoken()
         return data

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night.texts import printable
 from pytest_dlperf.results.file import results_file
@@ -46,7 +45,7 @@ def session_numbers(results: Results) -> Iterator[SessionNumber]:
 def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
     for case in file.cases:
         judged = {one.name for one in file.metrics.get(case.system, ()) if one.is_judged}
-        for name, metric in case.metrics.items():
+        for name, metric in case.numbers.items():
             value, better = _whole_number(case, name), metric.better
             difference = metric.difference_percent
             loss = None
@@ -65,12 +64,12 @@ def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
 
 def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
     """Return a metric's verdict; never a good one of what was not measured."""
-    verdict = case.metrics[name].verdict
+    verdict = case.numbers[name].verdict
     if verdict is None:
-        is_lost = is_judged and not case.whole
+        is_lost = is_judged and not case.is_whole
         return "lost" if is_lost else "not_measured" if name in case.unfinished else None
     if verdict.passes or verdict is Verdict.SKIPPED:
-        if not case.whole:
+        if not case.is_whole:
             return "lost"
         if verdict.passes and _whole_number(case, name) is None:
             return "not_measured"
@@ -79,8 +78,8 @@ def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
 
 def _whole_number(case: CaseEntry, name: str) -> float | None:
     """Return the median of a metric; ``None`` where a run broke or no number counted."""
-    metric = case.metrics[name]
-    is_whole = case.whole and all(run.status is RunStatus.OK for run in case.runs)
+    metric = case.numbers[name]
+    is_whole = case.is_whole and not (case.measurement and case.measurement.broken_runs)
     is_void = metric.verdict is not None and metric.verdict.has_no_number
     return metric.median if is_whole and not is_void else None
 

@@ -333,7 +333,7 @@ class Session:
         if not file.exists():
             return []
         cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
-        return [run for case in cases for run in case["runs"]]
+        return [run for case in cases if case["measurement"] for run in case["measurement"]["runs"]]
 
     # ------------------------------------------------------------------ afterwards
 
