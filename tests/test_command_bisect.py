@@ -140,6 +140,22 @@ def test_ends_that_nights_have_shown_are_not_measured_first(repository: HuntedRe
     assert re.search(rf"found: {repository.commits[3][:12]}, .* sure, [2-5] runs", output), output
 
 
+def test_runs_are_those_of_the_red_session_or_none(repository: HuntedRepository) -> None:
+    repository.fill(2, slow=99)
+    cluster = repository.folder / "baselines" / "local" / "cluster.yaml"
+    cluster.parent.mkdir(parents=True)
+    cluster.write_text('vars: {"*": {env: {OTHER: "1"}}}\n', encoding="utf-8")
+    slow = ("--dlperf-set", f"*.env.SLOW_S={SLOW_S}")
+    repository.nights(runs=3, bad=slow)
+    code, output = repository.bisect()
+    assert code == 2, output
+    assert f": SLOW_S was {SLOW_S}, and would be not set. They need" in output
+    # With its option both ends are as slow: nights that were launched otherwise tell nothing.
+    code, output = repository.bisect("--runs", "6", "--", "bench_tests", *slow)
+    assert code == 1, output
+    assert "whether they differ is not known" in output
+
+
 @pytest.mark.ci
 def test_trees_have_the_submodules_of_their_commits(
     repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,13 @@ def why(
 def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedRepository) -> None:
     good_night(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
+    # Without the session's options other runs would be tried.
+    code, output = why(repository)
+    assert code == 2, output
+    assert "INNOCENT was 1, and would be not set; " in output
+    assert f"SLOW_S was {SLOW_S}, and would be not set. They need" in output
+    options = f"--dlperf-set own-net.env.INNOCENT=1 --dlperf-set own-net.env.SLOW_S={SLOW_S}\n"
+    assert f"-- bench_tests {options}" in output
     work = repository.folder.with_name("work")
     code, output = why(repository, "--work", str(work), of_pytest=(*SLOW, *INNOCENT))
     assert code == 0, output

@@ -14,6 +14,7 @@ from pytest_dlperf.command.hunted_case import (
     ends_by_nights,
     hunt,
     hunted_case,
+    planned_launch,
     tell,
     workshop_of,
 )
@@ -25,19 +26,22 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.culprit.axes import Commits
-from pytest_dlperf.culprit.checkouts import Checkout
+from pytest_dlperf.culprit.checkouts import BuildError, Checkout
+from pytest_dlperf.culprit.differences import check_launch
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
 from pytest_dlperf.culprit.hunting import MIN_END_RUNS, NotFoundError, Question
 from pytest_dlperf.culprit.search import forecast
 from pytest_dlperf.culprit.trial import AbortedError, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.numbers import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
 
+    from pytest_dlperf.culprit.journal import KnownEnds
 
 NOT_TOLD_APART: Final = 125
 """Only what cannot be built or measured is left between the suspects."""
@@ -73,12 +77,12 @@ def run(options: Namespace) -> int:
     """Hunt, and return the exit code."""
     style = Style(sys.stdout)
     hunted = hunted_case(options, options.case)
-    question = _question(options, hunted)
-    if options.dry_run:
-        style.show(_plan(question, options))
-        return FINE
     try:
         with interruptible():
+            question = _question(options, hunted)
+            if options.dry_run:
+                style.show(_plan(question, options))
+                return FINE
             answer = hunt(options, hunted, question, style)
     except NotFoundError as error:
         style.show([style(str(error), "bold", "red")])
@@ -100,7 +104,12 @@ def _question(options: Namespace, hunted: HuntedCase) -> Question:
     checkout = Checkout(Path(options.repository))
     checkout.check_clean()
     commits = (checkout.commit(good), *checkout.between(good, bad or "HEAD"))
-    axis = Commits(workshop=workshop_of(options, checkout), commits=commits, suite=Path.cwd())
+    axis = Commits(
+        workshop=workshop_of(options, checkout),
+        commits=commits,
+        suite=Path.cwd(),
+        cluster=hunted.suite.cluster.directory,
+    )
     first, *candidates = axis.row
     return Question(
         case_id=hunted.case.id,
@@ -108,13 +117,33 @@ def _question(options: Namespace, hunted: HuntedCase) -> Question:
         kind="commit",
         good=first,
         candidates=tuple(candidates),
-        known=ends_by_nights(
-            hunted, first.name, candidates[-1].name, len(candidates), options.error
-        ),
+        known=None if options.dry_run else _known_ends(options, hunted, axis),
         setup=axis.setup,
         sessions=hunted.sessions,
         spread=hunted.spread,
     )
+
+
+def _known_ends(options: Namespace, hunted: HuntedCase, axis: Commits) -> KnownEnds | None:
+    """Ask nights at both ends, and refuse runs that are not launched as the last bad one was.
+
+    Raises:
+        UsageError: They would not be.
+    """
+    good, *others = (one.name for one in axis.row)
+    at_bad = [night for night in hunted.nights if others[-1] in night.commits]
+    if not at_bad:
+        return None
+    try:
+        planned = planned_launch(options, hunted, axis.setup(len(others)))
+    except BuildError:
+        return None  # the hunt says so
+    if planned is None:
+        return None
+    red = [night for night in at_bad if night.verdict != Verdict.PASS]
+    if red and red[-1].launch is not None:
+        check_launch(planned, red[-1].launch, red[-1].started, hunted.case.system)
+    return ends_by_nights(hunted, (good, others[-1]), planned, len(others), options.error)
 
 
 def _plan(question: Question, options: Namespace) -> Iterator[str]:

@@ -50,6 +50,7 @@ from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import FoundCulprit
+from pytest_dlperf.model.measurement import LaunchFacts  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.model.metric import MEMBER, Better, Metric
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.plugin.suite import Suite, load_suite
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.culprit.axes import Commits
+    from pytest_dlperf.culprit.trial import Setup
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.results import Origin
@@ -69,10 +71,13 @@ _NIGHTS: Final = 90
 """So many of the last ones show the noise."""
 
 
-class KnownNight(Struct, frozen=True):
-    """A whole night of the history: the commits of suite and checkouts, and its runs."""
+class KnownNight(Struct, frozen=True, kw_only=True):
+    """A whole night of the history: the commits of its checkouts, its launch and its runs."""
 
+    started: str
+    verdict: str | None
     commits: frozenset[str]
+    launch: LaunchFacts | None
     runs: tuple[float, ...]
 
 
@@ -210,7 +215,7 @@ def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
         if history is None:
             return found
         known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
-        nights = [one.measurement_id for one in known.nights[-_NIGHTS:] if not one.broken]
+        nights = {one.measurement_id: one for one in known.nights[-_NIGHTS:] if not one.broken}
         runs = {night: tuple(found) for night, found in runs_of(history, nights).items()}
         origins = {night: origin_of(history, night) for night in runs}
         night_noise = known.night_noise_percent
@@ -219,7 +224,15 @@ def hunted_case(options: Namespace, case_id: str) -> HuntedCase:
             spread=None if night_noise is None else night_noise / _PERCENT,
             sessions=tuple(one for one in runs.values() if len(one) > 1 and min(one) > 0),
             nights=tuple(
-                KnownNight(frozenset(_commits(*origins[night])), one) for night, one in runs.items()
+                KnownNight(
+                    started=night.started,
+                    verdict=night.verdict_word,
+                    commits=frozenset(_commits(*origins[number])),
+                    launch=taken.launch if (taken := origins[number][1]) is not None else None,
+                    runs=runs[number],
+                )
+                for number, night in nights.items()
+                if number in runs
             ),
         )
 
@@ -230,30 +243,42 @@ def _commits(origin: Origin, fingerprint: Fingerprint | None) -> Iterator[str]:
     yield from (commit[:SHORT] for commit in every if commit and "+" not in commit)
 
 
+def planned_launch(options: Namespace, hunted: HuntedCase, setup: Setup) -> LaunchFacts | None:
+    """Say how a run would be launched; ``None`` where its session cannot start."""
+    folder = Path(options.work) / "plans"
+    trials = Trials(folder, hunted.case.id, hunted.metric.name, hunted.arguments)
+    return trials.planned(setup, hunted.suite.cluster.directory.parent)
+
+
 def ends_by_nights(
-    hunted: HuntedCase, good: str, bad: str, candidates: int, error: float
+    hunted: HuntedCase, ends: tuple[str, str], launch: LaunchFacts, candidates: int, error: float
 ) -> KnownEnds | None:
     """Return what nights at two commits tell of both ends; ``None`` where that is not enough.
 
-    Commits are named by their first twelve digits, as in fingerprints.
+    Commits are named by their first twelve digits, as in fingerprints. Nights with another launch
+    differ by more than commits.
     """
     first, last = (
-        [one for night in hunted.nights if commit in night.commits for one in night.runs if one > 0]
-        for commit in (good, bad)
+        [
+            one
+            for night in hunted.nights
+            if commit in night.commits and night.launch == launch
+            for one in night.runs
+            if one > 0
+        ]
+        for commit in ends
     )
     if min(len(first), len(last)) < MIN_END_RUNS:
         return None
     better = hunted.metric.better or Better.HIGHER
     others = [
-        night.runs
-        for night in hunted.nights
-        if not night.commits & {good, bad} and min(night.runs) > 0
+        night.runs for night in hunted.nights if not night.commits & {*ends} and min(night.runs) > 0
     ]
-    ends = ends_of(first, last, better, sessions=others)
-    if ends is None or not ends.is_loss:
+    levels = ends_of(first, last, better, sessions=others)
+    if levels is None or not levels.is_loss:
         return None
-    found = hunt_of(ends, candidates, hunted.spread, error)
-    return KnownEnds(hunt=of_nights(found), good=ends.good, bad=ends.bad)
+    found = hunt_of(levels, candidates, hunted.spread, error)
+    return KnownEnds(hunt=of_nights(found), good=levels.good, bad=levels.bad)
 
 
 def hunt(options: Namespace, hunted: HuntedCase, question: Question, style: Style) -> Answer:

@@ -16,6 +16,7 @@ from pytest_dlperf.command.hunted_case import (
     add_hunting,
     hunt,
     hunted_case,
+    planned_launch,
     tell,
     within,
     workshop_of,
@@ -24,7 +25,7 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, text_argument
 from pytest_dlperf.culprit.axes import Candidate, Commits, PackageSource
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout
-from pytest_dlperf.culprit.differences import PuttingBack, Suspect, suspects_of
+from pytest_dlperf.culprit.differences import PuttingBack, Suspect, check_launch, suspects_of
 from pytest_dlperf.culprit.hunt import (
     MAX_DIFFERENCES,
     Ends,
@@ -170,6 +171,7 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
     if not settable:
         what = "nothing that differs can be put back" if suspects else "nothing recorded differs"
         raise NotFoundError(f"{case.id}: {what}; look at hosts, data and the night itself")
+    _check_launch(options, hunted, nights)
     groups = _groups(settable)
     question = _question(hunted, nights, groups, putting_back, options)
     if options.dry_run:
@@ -187,11 +189,24 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
         checkout = trees[root].checkout
         ends = one[0].then, one[0].tonight
         row = (checkout.commit(ends[0]), *checkout.between(*ends))
-        commits = Commits(workshop=trees[root], commits=row, suite=Path.cwd())
+        commits = Commits(
+            workshop=trees[root],
+            commits=row,
+            suite=Path.cwd(),
+            cluster=hunted.suite.cluster.directory,
+        )
         if len(row) > 2:  # noqa: PLR2004 - between both ends lie others
             question = within(question, answer, commits)
             answers.append(hunt(options, hunted, question, style))
     return answers
+
+
+def _check_launch(options: Namespace, hunted: HuntedCase, nights: Nights) -> None:
+    """Refuse runs that are not launched as tonight's were."""
+    planned = planned_launch(options, hunted, Setup(folder=str(Path.cwd())))
+    tonight = nights.sides[-1].launch
+    if planned is not None and tonight is not None:
+        check_launch(planned, tonight, nights.tonight.started, hunted.case.system)
 
 
 def _culprit(answer: Answer, groups: Sequence[tuple[Suspect, ...]]) -> tuple[Suspect, ...] | None:

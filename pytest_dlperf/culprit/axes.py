@@ -17,6 +17,7 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.measure.case_launch import LaunchChange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_dlperf.culprit.checkouts import Commit
@@ -46,6 +47,8 @@ class Commits(Struct, frozen=True, kw_only=True):
     commits: tuple[Commit, ...]
     suite: Path
     """The folder that sessions are started in."""
+    cluster: Path
+    """The folder of the cluster's files."""
 
     @property
     def row(self) -> tuple[Candidate, ...]:
@@ -72,7 +75,18 @@ class Commits(Struct, frozen=True, kw_only=True):
         folder = tree / suite.relative_to(root) if suite.is_relative_to(root) else suite
         if not folder.is_dir():
             raise BuildError(f"it has no folder {suite.relative_to(root)}")
-        return Setup(folder=str(folder), change=LaunchChange(folders={str(root): str(tree)}))
+        return Setup(
+            folder=str(folder),
+            arguments=tuple(self._where_the_cluster_is(tree)),
+            change=LaunchChange(folders={str(root): str(tree)}),
+        )
+
+    def _where_the_cluster_is(self, tree: Path) -> Iterator[str]:
+        """Yield an option where the variables of the cluster are in no commit."""
+        root, cluster = self.workshop.checkout.root, self.cluster.resolve()
+        is_committed = cluster.is_relative_to(root) and (tree / cluster.relative_to(root)).is_dir()
+        if cluster.is_dir() and not is_committed:
+            yield f"--dlperf-baselines={cluster.parent}"
 
 
 class PackageSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from difflib import SequenceMatcher
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -129,6 +130,32 @@ def _of_launch(good: LaunchFacts, tonight: LaunchFacts, system: str) -> Iterator
             yield _unless_hidden(replace(suspect, arguments=setting))
         else:
             yield replace(suspect, why_not="it is set where the launch is declared")
+
+
+def check_launch(planned: LaunchFacts, session: LaunchFacts, started: str, system: str) -> None:
+    """Refuse runs that are not launched as those of a session were: they explain another number.
+
+    Raises:
+        UsageError: They differ; the message names what, and how to have it.
+    """
+    found = [*_of_launch(planned, session, system)]
+    if not found:
+        return
+    told = [
+        f"{one.name} was {one.tonight or 'not set'}, and would be {one.then or 'not set'}"
+        for one in found
+    ]
+    settings = [
+        f"{system}.env.{one.name}={'VALUE' if _MASKED in one.tonight else one.tonight}"
+        for one in found
+        if one.name in session.environment
+    ]
+    options = "".join(f" --dlperf-set {quote(one)}" for one in settings)
+    raise UsageError(
+        f"runs would not be launched as those of the session of {started[:16].replace('T', ' ')}: "
+        f"{'; '.join(told)}. They need its system files, and its options behind --, as in "
+        f"-- bench_tests{options}"
+    )
 
 
 def _unless_hidden(suspect: Suspect) -> Suspect:

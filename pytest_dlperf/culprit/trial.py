@@ -16,13 +16,14 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
 if TYPE_CHECKING:
@@ -48,11 +49,20 @@ _ERROR: Final = re.compile(r"^(?:ERROR: |E  +|Error: )(.+)", re.MULTILINE)
 _USAGE_ERROR: Final = 4
 
 
+class PlanOrder(Struct, frozen=True):
+    """Where to write the facts of a launch, and the folder of the digests in them."""
+
+    file: str
+    digests: str
+
+
 class TrialOrder(Struct, frozen=True, kw_only=True):
     """What the session of a trial is to measure."""
 
     case_id: str
     change: LaunchChange
+    plan: PlanOrder | None = None
+    """Asks how it would be launched; then nothing is run."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -140,12 +150,33 @@ class Trials:
         """
         # The session of a hunt that was killed may be about to end its run.
         place = self._folder / f"{number:04}-{os.getpid()}"
+        change = replace(setup.change, hosts=setup.change.hosts or hosts)
+        began = time.monotonic()
+        code = self._session(place, setup, TrialOrder(case_id=self._case_id, change=change))
+        output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
+        trial = self._read(place / "results.json", code, output, place)
+        return replace(trial, seconds=time.monotonic() - began)
+
+    def planned(self, setup: Setup, digests: Path) -> LaunchFacts | None:
+        """Say how a run would be launched; ``None`` where its session cannot start.
+
+        Words that are hidden have the digests of a folder.
+        """
+        place = self._folder / f"plan-{os.getpid()}"
+        facts = place / "facts.json"
+        facts.unlink(missing_ok=True)
+        plan = PlanOrder(str(facts), str(digests.absolute()))
+        self._session(
+            place, setup, TrialOrder(case_id=self._case_id, change=setup.change, plan=plan)
+        )
+        if not facts.exists():
+            return None
+        return convert(json.loads(facts.read_text(encoding="utf-8")), LaunchFacts)
+
+    def _session(self, place: Path, setup: Setup, ordered: TrialOrder) -> int:
         make_folder(place)
         results, order = place / "results.json", place / "order.json"
-        change = replace(setup.change, hosts=setup.change.hosts or hosts)
-        write_whole(
-            order, json.dumps(to_builtins(TrialOrder(case_id=self._case_id, change=change)))
-        )
+        write_whole(order, json.dumps(to_builtins(ordered)))
         words = [
             sys.executable, "-m", "pytest", *self._arguments, *setup.arguments,
             "-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate",
@@ -155,20 +186,13 @@ class Trials:
         ]  # fmt: skip
         for declared in options_reset():
             words += ["-o", f"{declared.key}="] * declared.ini
-        began = time.monotonic()
-        code = self._session(words, setup.folder, place / "output.txt")
-        output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
-        trial = self._read(results, code, output, place)
-        return replace(trial, seconds=time.monotonic() - began)
-
-    def _session(self, words: list[str], folder: str, output: Path) -> int:
         reset = {declared.variable for declared in options_reset()}
         left_out = {*_OF_CI, *filter(None, reset)}
         environment = {k: v for k, v in os.environ.items() if k not in left_out}
-        with output.open("wb") as file:
+        with (place / "output.txt").open("wb") as file:
             session = subprocess.Popen(  # noqa: S603 - pytest, with the user's own arguments
                 words,
-                cwd=folder,
+                cwd=setup.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.measure.case_launch import LaunchChange
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.model.measurement import LaunchFacts, Repeats
 
     _Report = Callable[[Progress], None]
 
@@ -191,6 +191,12 @@ class LaunchMeasurer:
             fingerprint=replace(taken_on, launch=facts),
             checkouts=self.fleet.checkouts(launch.case, launch.needed, leases),
         )
+
+    def facts(self, case: Case, digests: Digests) -> LaunchFacts:
+        """Write down how a case would be launched, without a look at any host."""
+        with self._translated():
+            launch = self._launch_of(self.systems[case.system], case, look=False)
+        return launch_facts(launch, self.fleet.engine, digests)
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
         """Plan the first run of a case, without a look at any host."""

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec import convert
+from msgspec import convert, to_builtins
 
-from pytest_dlperf.culprit.trial import TrialOrder, options_reset
+from pytest_dlperf.culprit.trial import PlanOrder, TrialOrder, options_reset
+from pytest_dlperf.files.masking import Digests
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.plugin.cases import MEASURING, case_of
 from pytest_dlperf.plugin.measuring import Launching
+from pytest_dlperf.plugin.start import ending_session
 from pytest_dlperf.plugin.workers import end_with_controller
 
 if TYPE_CHECKING:
@@ -61,3 +64,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not isinstance(measuring, Launching):
         raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a hunt")
     measuring.change_launches(order.change)
+    if order.plan is not None:
+        _write_plan(measuring, known[order.case_id], order.plan)
+        items.clear()
+
+
+def _write_plan(measuring: Launching, item: pytest.Item, plan: PlanOrder) -> None:
+    about = case_of(item)
+    if about is None:
+        raise AssertionError("it was chosen for its case")
+    with ending_session():
+        facts = measuring.launch_facts(about[0], Digests(Path(plan.digests)))
+    write_whole(Path(plan.file), json.dumps(to_builtins(facts)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.cluster import Control
+    from pytest_dlperf.files.masking import Digests
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.case_launch import LaunchChange
     from pytest_dlperf.measure.from_logs import LogMeasurer
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.model.measurement import LaunchFacts, Repeats
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
 
@@ -272,6 +273,10 @@ class Launching(Measuring):
     def change_launches(self, change: LaunchChange) -> None:
         """Launch from now on what a change makes of the plans."""
         self._measurer = replace(self._measurer, change=change)
+
+    def launch_facts(self, case: Case, digests: Digests) -> LaunchFacts:
+        """Return what the launch of a case says, as others may read it."""
+        return self._measurer.facts(case, digests)
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """Return what the first run of a case would execute."""
