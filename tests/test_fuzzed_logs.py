@@ -16,8 +16,8 @@ SPOILED = """
 import sys
 sys.path.insert(0, sys.argv[1])
 sys.argv = ["fuzz_logs.py", "--mutants", "60", "--class", "sound", "--jobs", "1"]
-from pytest_dlperf.logs import steps
-whole = steps.Span.of.__func__
+from pytest_dlperf.logs import tracks
+whole = tracks.Span.of.__func__
 
 
 def earlier(cls, log_format, window):
@@ -25,7 +25,7 @@ def earlier(cls, log_format, window):
     return cls(span.after - 3, span.last - 3, span.begin - 3)
 
 
-steps.Span.of = classmethod(earlier)
+tracks.Span.of = classmethod(earlier)
 import fuzz_logs
 fuzz_logs.main()
 """

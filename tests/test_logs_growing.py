@@ -16,9 +16,9 @@ from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_siz
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs import throughput
-from pytest_dlperf.logs.reader import LONGEST_LINE, LogFile
-from pytest_dlperf.logs.steps import LOOK_AHEAD
+from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.tracks import LOOK_AHEAD
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 

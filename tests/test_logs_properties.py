@@ -169,6 +169,17 @@ def test_the_buffers_size_changes_nothing(
     assert measured(content, log, estimator, buffer_size) == run
 
 
+@pytest.mark.parametrize("buffer_size", [64, 1000, 1 << 18])
+def test_a_unit_on_a_later_line_counts_alike_wherever_reads_end(
+    tmp_path: Path, buffer_size: int
+) -> None:
+    lines = [f"step {step} took 0.5 s\n" for step in range(1, 130)]
+    lines[39] = lines[39].replace(" s", " ms")
+    log_format = custom_format("unit", record=r"step (?P<step>\d+) took (?P<seconds>[\d.]+) ")
+    run = make.measured(tmp_path, "".join(lines), log_format, buffer_size=buffer_size)
+    assert (run.status, run.reason) == (RunStatus.OK, None)
+
+
 @settings(max_examples=150)
 @given(log=logs, pieces=st.lists(noise, min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_noise_between_records_changes_nothing(

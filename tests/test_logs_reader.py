@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import Clock, StampKind, parse
-from pytest_dlperf.logs.reader import LONGEST_LINE, line_number, regions
+from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile, blocks, line_number
 
 # Pieces of whole lines, whatever the buffer; and the benchmark that times them
 
@@ -19,11 +18,8 @@ BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "read_logs.py"
 
 
 def pieces(path: Path, buffer_size: int) -> list[tuple[bytes, int, bool]]:
-    with io.FileIO(path) as file:
-        return [
-            (bytes(region.buffer[: region.end]), region.offset, region.terminated)
-            for region in regions(file, buffer_size)
-        ]
+    with LogFile(path) as file:
+        return [(each.text, each.offset, each.is_whole) for each in blocks(file, buffer_size)]
 
 
 @pytest.mark.parametrize("buffer_size", [1, 3, 10, 64, 1 << 18])
@@ -32,12 +28,13 @@ def test_pieces_are_whole_lines_and_nothing_is_lost(tmp_path: Path, buffer_size:
     content = b"first\nsecond, longer than some buffers\r\n\n\0\0third\rlast"
     log.write_bytes(content)
     found = pieces(log, buffer_size)
-    assert b"".join(text for text, _, _ in found) == content
-    for text, offset, terminated in found:
-        assert content[offset:].startswith(text)
-        assert terminated is text.endswith((b"\n", b"\r", b"\0"))
-    assert [terminated for _, _, terminated in found][-1] is False
-    assert all(terminated for _, _, terminated in found[:-1])
+    lines = content.replace(b"\r", b"\n").replace(b"\0", b"\n")
+    assert b"".join(text for text, _, _ in found) == lines
+    for text, offset, is_whole in found:
+        assert lines[offset:].startswith(text)
+        assert is_whole is text.endswith(b"\n")
+    assert [is_whole for _, _, is_whole in found][-1] is False
+    assert all(is_whole for _, _, is_whole in found[:-1])
 
 
 @pytest.mark.parametrize("buffer_size", [1000, 1 << 18, 1 << 24])
@@ -45,9 +42,7 @@ def test_a_line_without_end_is_cut_at_the_same_places(tmp_path: Path, buffer_siz
     log = tmp_path / "run.log"
     log.write_bytes(b"a\n" + b"b" * (2 * LONGEST_LINE + 5) + b"\nc\n")
     cuts = [
-        offset + len(text)
-        for text, offset, terminated in pieces(log, buffer_size)
-        if not terminated
+        offset + len(text) for text, offset, is_whole in pieces(log, buffer_size) if not is_whole
     ]
     assert cuts == [2 + LONGEST_LINE, 2 + 2 * LONGEST_LINE]
 
@@ -55,7 +50,7 @@ def test_a_line_without_end_is_cut_at_the_same_places(tmp_path: Path, buffer_siz
 def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_bytes(b"1\n2\r still 2\r\n3\n" * 100_000)
-    with io.FileIO(log) as file:
+    with LogFile(log) as file:
         assert line_number(file, 0) == 1
         assert line_number(file, 1) == 1
         assert line_number(file, 2) == 2

@@ -12,7 +12,7 @@ import pytest
 from pytest_dlperf.formats.log_format import LogFormat, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs import limits
-from pytest_dlperf.logs.reader import LONGEST_LINE
+from pytest_dlperf.logs.lines import LONGEST_LINE
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 

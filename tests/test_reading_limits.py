@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters.processes import LONG_S
@@ -24,8 +23,8 @@ from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs import limits
-from pytest_dlperf.logs.reader import Memory, Region
-from pytest_dlperf.logs.records import Record, records
+from pytest_dlperf.logs.lines import Block
+from pytest_dlperf.logs.records import Record, RecordFinder
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
@@ -154,33 +153,19 @@ def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
     assert f"{limits.PIECE_LIMIT_S:g} s of processor time" in run["reason"]
 
 
-class Counts(dict[int, int]):
-    """How many records stand before each region; counts how often it is gone through."""
-
-    searches = 0
-
-    def values(self) -> Any:
-        self.searches += 1
-        return super().values()
-
-
 @pytest.mark.parametrize("every", [None, 1])
-def test_a_region_without_a_step_costs_one_look_however_many_stand_before_it(
+def test_a_block_without_a_step_costs_one_look_however_many_stand_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
 ) -> None:
     """As where gigabytes of other lines stand before the first step."""
     looks: list[int] = []
-    memories: list[Memory] = []
+    find = RecordFinder.find
 
-    def counted(region: Region, log_format: LogFormat) -> Iterator[Record]:
-        if not memories:
-            region.memory.counted = Counts()
-            memories.append(region.memory)
-        looks.append(region.offset)
-        return records(region, log_format)
+    def counted(finder: RecordFinder, block: Block) -> Iterator[Record]:
+        looks.append(block.offset)
+        return find(finder, block)
 
-    for module in ("throughput", "steady"):
-        monkeypatch.setattr(f"pytest_dlperf.logs.{module}.records", counted)
+    monkeypatch.setattr(RecordFinder, "find", counted)
     log = tmp_path / "late.log"
     step = "" if every else r"(?P<step>[0-9]+) "
     taken = {}
@@ -188,7 +173,6 @@ def test_a_region_without_a_step_costs_one_look_however_many_stand_before_it(
         with log.open("wb") as file:
             file.seek(size)
             file.write(b"".join(b"\nstep %d took 0.5 s" % number for number in range(1, 20)))
-        memories.clear()
         looks.clear()
         late = dataclasses.replace(
             reading(log),
@@ -199,6 +183,4 @@ def test_a_region_without_a_step_costs_one_look_however_many_stand_before_it(
         )
         assert late.finish().metrics["throughput"] == 8
         taken[size] = len(looks)
-        assert isinstance(memories[0].counted, Counts)
-        assert memories[0].counted.searches <= 1
     assert taken[2**22] - taken[2**21] == 2**21 / 2**12

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
 from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
-from pytest_dlperf.logs.reader import digest_of_logs
+from pytest_dlperf.logs.lines import digest_of_logs
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Fingerprint

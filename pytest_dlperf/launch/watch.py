@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.logs.run_logs import RunLogs
     from pytest_dlperf.logs.run_numbers import RunNumbers
-    from pytest_dlperf.logs.steps import StepProgress
     from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.logs.tracks import StepProgress
     from pytest_dlperf.model.measurement import Run
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024

@@ -1,10 +1,11 @@
 """Training logs: how they are read, where they lie, and the numbers that they show.
 
-From bytes to a run: ``reader`` and ``lines`` give whole lines, ``records`` finds the steps on them,
-``numbering`` counts these. ``steady`` collects a window (``steps``) of the ``values`` of each of
-``streams``; ``published`` counts as the original did. ``throughput`` does all that for one log,
-``run_logs`` for those of a run.
+From bytes to a run: ``lines`` gives blocks of whole lines, ``records`` finds the steps in them,
+``numbering`` counts these, and ``tracks`` follow them to the window's end. ``steady`` takes the
+window of each rank, by what ``track_times`` make of it; ``published`` counts as the original did.
+``throughput`` does all that for one log, ``run_logs`` for those of a run.
 
-What is held against the number: the case (``fact_check``), units (``units``), and what each of
-``judges`` suspects. Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
+What is held against the number: the case (``fact_check``), units (``units``), what the window
+itself shows (``mean_since_start``, ``stamp_gaps``, ``second_run``), and when lines came
+(``witness``). Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
 """

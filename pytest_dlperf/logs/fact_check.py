@@ -9,25 +9,21 @@ from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression, texts_of
 from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.reader import Region, regions
-from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.lines import block_between, blocks
+from pytest_dlperf.logs.records import RecordFinder
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator
 
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.reader import LogFile
+    from pytest_dlperf.logs.lines import Block, LogFile
     from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log in which facts are looked for among steps; those of the header stand anywhere."""
 TAIL: Final = 1024 * 1024
 """Bytes at a log's end that are looked at, however much stands in between."""
-
-_LINE_END: Final = re.compile(rb"[\r\n\0]")
 
 
 class FactCheck:
@@ -56,15 +52,24 @@ class FactCheck:
         self.position = 0
         """Up to which byte of the log facts have been looked for."""
 
-    def look(self, region: Region, end: int, *, in_header: bool = False) -> None:
-        """Look for facts in a region, up to the end of the line of ``end``."""
-        line = _LINE_END.search(region.buffer, end, region.end)
-        end = region.end if line is None else line.start()
+    def look(self, block: Block, end: int, *, in_header: bool = False) -> None:
+        """Look for facts in a block, up to the end of the line of ``end``."""
+        line = block.text.find(b"\n", end)
+        end = len(block.text) if line < 0 else line
         if not in_header:
-            end = min(end, REACH - region.offset)
-        begin, end = self._part(region, end)
-        if begin < end:
-            self._look(region, begin, end, self._facts)
+            end = min(end, REACH - block.offset)
+        self._look(block, self._facts, end)
+
+    def look_among_steps(self, block: Block, end_offset: int) -> None:
+        """Look at a block up to a byte of the log.
+
+        Raises:
+            BrokenContractError: It contradicts the case.
+        """
+        end = max(end_offset - block.offset, 0)
+        self.note_devices(block, end)
+        self.look(block, end)
+        self.settle()
 
     def look_behind(self, file: LogFile) -> None:
         """Look at the log's end for those facts that it has not said before.
@@ -72,40 +77,33 @@ class FactCheck:
         Raises:
             BrokenContractError: It contradicts the case.
         """
-        region = tail(file, self.position)
-        if region is not None:
+        block = tail(file, self.position)
+        if block is not None:
             fresh = [fact for fact in self._facts if fact.name not in self._stand]
-            self._look(region, *self._part(region, region.end), fresh)
+            self._look(block, fresh, len(block.text))
             self.settle()
 
-    def _part(self, region: Region, end: int) -> tuple[int, int]:
-        """Leave out what has been looked at, and a last line that may still be growing."""
-        if not region.terminated:
-            end = min(end, region.buffer.rfind(b"\n", 0, region.end) + 1)
-        return max(self.position - region.offset, 0), end
-
-    def _look(self, region: Region, begin: int, end: int, facts: list[Fact]) -> None:
+    def _look(self, block: Block, facts: list[Fact], end: int) -> None:
+        # What has been looked at is left out, and a last line that may still be growing.
+        begin, end = max(self.position - block.offset, 0), min(end, block.end)
         if begin >= end:
             return
-        lines = Lines(region)
-        there = {
-            text: region.buffer.find(text, begin, end) >= 0 for text in {*self._texts.values()}
-        }
+        there = {text: block.text.find(text, begin, end) >= 0 for text in self._texts.values()}
         for fact in facts:
             if not there[self._texts[id(fact)]]:
                 continue
-            for at, said in _found(fact.expression, lines, begin, end):
+            for at, said in _found(fact.expression, block, begin, end):
                 if (id(fact), said) in self._agreed:
                     continue
                 self._stand.add(fact.name)
                 text = said.decode(errors="replace")
                 if not fact.agrees(text, self._case):
-                    self._broken.append((region.offset + at, fact, text))
+                    self._broken.append((block.offset + at, fact, text))
                     break
                 self._agreed.add((id(fact), said))
-        self.position = region.offset + end
+        self.position = block.offset + end
 
-    def without_steps(self, file: io.FileIO, *, is_empty: bool) -> BrokenContractError:
+    def without_steps(self, file: LogFile, *, is_empty: bool) -> BrokenContractError:
         """Say why a log may hold no step: the best of what it says of itself."""
         if is_empty:
             return BrokenContractError("the log is empty")
@@ -149,18 +147,18 @@ class FactCheck:
         if (contradiction := self.contradiction) is not None:
             raise contradiction
 
-    def note_devices(self, region: Region, end: int) -> None:
+    def note_devices(self, block: Block, end: int) -> None:
         """Collect the devices that the log names up to ``end``."""
         if self._devices is None:
             return
         allowed = self._case.topology.devices_per_node
-        for match in self._devices.finditer(region.buffer, 0, end):
+        for match in self._devices.finditer(block.text, 0, end):
             self._named_devices.add(match[1])
             if len(self._named_devices) > allowed:
                 raise BrokenContractError(
                     f"the log names more than {allowed} device(s); the case {self._case.id} "
                     f"has {allowed} per node",
-                    offset=region.offset + match.start(),
+                    offset=block.offset + match.start(),
                 )
 
     def check_devices(self) -> None:
@@ -173,52 +171,41 @@ class FactCheck:
             )
 
 
-def tail(file: LogFile, begin: int) -> Region | None:
+def tail(file: LogFile, begin: int) -> Block | None:
     """Read the last lines of a log, of what stands behind the byte ``begin``; ``None`` without."""
     size = file.size
     start = max(begin, size - TAIL)
     if start >= size:
         return None
-    buffer = bytearray(size - start)
-    file.seek(start)
-    filled = 0
-    while count := file.readinto(memoryview(buffer)[filled:]):
-        filled += count
-    del buffer[filled:]
-    if start > begin:
-        # Where the reading begins in the middle of a line, it is none.
-        cut = buffer.find(b"\n") + 1
-        del buffer[:cut]
-        start += cut
-    return Region(buffer, len(buffer), start, terminated=buffer.endswith(b"\n"))
+    # Where the reading begins in the middle of a line, it is none.
+    return block_between(file, start, size, is_cut=start > begin)
 
 
-def _recognised(file: io.FileIO, log_format: LogFormat) -> str | None:
+def _recognised(file: LogFile, log_format: LogFormat) -> str | None:
     """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells."""
-    file.seek(0)
     others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
-    for region in regions(file):
+    for block in blocks(file):
         for other in others:
-            if next(iter(records(region, other)), None) is not None:
+            if next(iter(RecordFinder(other).find(block)), None) is not None:
                 return f"a log of format {other.name}"
-        trainer = known_trainer(region.buffer, region.end)
+        trainer = known_trainer(block.text)
         if trainer is not None:
             return None if trainer.format == log_format.name else f"a log of {trainer.name}"
-        if region.offset > REACH:
+        if block.offset > REACH:
             break
     return None
 
 
 def _found(
-    pattern: re.Pattern[bytes] | Expression, lines: Lines, begin: int, end: int
+    pattern: re.Pattern[bytes] | Expression, block: Block, begin: int, end: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Find where a pattern stands in a part of a region, and what its only group took."""
+    """Find where a pattern stands in a part of a block, and what its only group took."""
     if not isinstance(pattern, Expression):
-        for match in pattern.finditer(lines.buffer, begin, end):
+        for match in pattern.finditer(block.text, begin, end):
             yield match.start(1), match[1]
         return
-    for first, last in lines.having(pattern, begin, min(end, lines.end)):
-        for found in pattern.finditer(lines.text(first, last)):
+    for first, last in block.lines_of(pattern, begin, end):
+        for found in pattern.finditer(block.line(first, last)):
             yield first + found.start(1), found[1] or b""
 
 

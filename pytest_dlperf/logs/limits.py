@@ -41,6 +41,11 @@ class Limit:
         if self.holds:
             signal.setitimer(signal.ITIMER_VIRTUAL, self._limit_s, self._limit_s)
 
+    def pause(self) -> None:
+        """Take as long as it needs, up to the next piece: no expression is matched."""
+        if self.holds:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
     def break_off(self, _number: int, _frame: FrameType | None) -> None:
         """Raise out of whatever goes on."""
         if self.over:

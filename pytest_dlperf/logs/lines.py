@@ -1,25 +1,34 @@
-"""The lines of a region: where they begin and end, which hold a text, and what they say.
+"""Read a log that may still be growing: blocks of whole lines, and the lines of a block.
 
-Escape sequences of terminals, such as colours, are no part of what a line says.
+Progress bars end lines with a carriage return or go back by backspaces, and a rotated log is left
+with holes of NUL. Each such byte is a newline here, so that every byte keeps its place. Escape
+sequences of terminals, such as colours, are no part of what a line says.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.files.writing import open_regular
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pytest_dlperf.formats.expressions import Expression
     from pytest_dlperf.formats.keyed import JsonRecord
-    from pytest_dlperf.logs.reader import Region
 
-LINE_ENDS: Final = bytes.maketrans(b"\r\0\b", b"\n\n\n")
-"""Makes each line's end a newline; with backspaces a bar goes back to its begin."""
+BLOCK_SIZE: Final = 256 * 1024
+"""Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
+LONGEST_LINE: Final = 1024 * 1024
+"""Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
 LONGEST_TEXT: Final = 64 * 1024
 """Bytes of a line that are looked at: no expression may take for ever."""
+LINE_ENDS: Final = bytes.maketrans(b"\r\0\b", b"\n\n\n")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _ESCAPE: Final = b"\x1b"
 _SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
 
@@ -29,102 +38,197 @@ def without_colours(text: bytes) -> bytes:
     return _SEQUENCE.sub(b"", text) if _ESCAPE in text else text
 
 
-class Lines:
-    """The lines of a region that have ended; positions are those of its buffer."""
+class LogFile(io.FileIO):
+    """A log open for reading, as far as it counts."""
 
-    def __init__(self, region: Region) -> None:
-        """Look which bytes end lines."""
-        self.buffer = buffer = region.buffer
-        self.offset = region.offset
-        self._others = [
-            each for each in (b"\r", b"\0", b"\b") if buffer.find(each, 0, region.end) >= 0
-        ]
-        self._is_coloured = buffer.find(_ESCAPE, 0, region.end) >= 0
-        # Only lines that have ended: a number may still be growing.
-        self.end = region.end if region.terminated else self.line_begin(0, region.end)
+    limit: int | None = None
+    """How many bytes count, as if the log ended there."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open the log, which is a regular file."""
+        super().__init__(path, opener=open_regular)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether lines end with a line feed alone, and hold no colours."""
-        return not (self._others or self._is_coloured)
+    def size(self) -> int:
+        """How many bytes of it count by now."""
+        size = os.fstat(self.fileno()).st_size
+        return size if self.limit is None else min(size, self.limit)
 
-    @cached_property
-    def _text(self) -> bytes:
-        """The region with each line's end as a newline."""
-        text = bytes(self.buffer[: self.end])
-        return text.translate(LINE_ENDS) if self._others else text
+    def part(self, begin: int, end: int) -> bytes:
+        """Read some bytes, as far as they count; where the file stands does not change."""
+        begin = max(begin, 0)
+        size = (end if self.limit is None else min(end, self.limit)) - begin
+        return os.pread(self.fileno(), size, begin) if size > 0 else b""
 
-    def line_begin(self, least: int, position: int) -> int:
+
+class Block:
+    """Lines of a log, each ended by a newline; ``text`` begins at byte ``offset`` of the log.
+
+    ``is_whole`` is false where the last line has not ended: at the end of the log, or within a line
+    of more than ``LONGEST_LINE`` bytes. Places are those in ``text``.
+    """
+
+    __slots__ = ("_is_coloured", "end", "is_whole", "offset", "text")
+
+    def __init__(self, text: bytes, offset: int = 0, *, is_whole: bool = True) -> None:
+        """Take a text in which lines end with newlines."""
+        self.text = text
+        self.offset = offset
+        self.is_whole = is_whole
+        self.end = len(text) if is_whole else text.rfind(b"\n") + 1
+        """Where the last line ends that has ended: a number on another may still be growing."""
+        self._is_coloured = _ESCAPE in text
+
+    @property
+    def end_offset(self) -> int:
+        """The byte of the log behind the text."""
+        return self.offset + len(self.text)
+
+    def has_line_end(self, begin: int, end: int) -> bool:
+        """Say whether a line ends between two bytes of the log, as far as they are in the text."""
+        return self.text.find(b"\n", max(begin - self.offset, 0), end - self.offset) >= 0
+
+    def line_begin(self, place: int, least: int = 0) -> int:
         """Find where the line begins on which a byte stands, at ``least`` or behind it."""
-        begin = self.buffer.rfind(b"\n", least, position) + 1 or least
-        for other in self._others:
-            begin = self.buffer.rfind(other, begin, position) + 1 or begin
-        return begin
+        return self.text.rfind(b"\n", least, place) + 1 or least
 
-    def line_end(self, position: int) -> int:
+    def line_end(self, place: int) -> int:
         """Find where the line ends on which a byte stands."""
-        end = self.buffer.find(b"\n", position, self.end)
-        end = self.end if end < 0 else end
-        for other in self._others:
-            found = self.buffer.find(other, position, end)
-            end = end if found < 0 else found
-        return end
+        end = self.text.find(b"\n", place, self.end)
+        return self.end if end < 0 else end
 
-    def text(self, begin: int, end: int) -> bytes:
+    def line(self, begin: int, end: int) -> bytes:
         """Return what a line says; it may be shorter than the line.
 
         A long one is cut at a blank, so that no number loses digits.
         """
         if end - begin > LONGEST_TEXT:
-            end = max(self.buffer.rfind(b" ", begin, begin + LONGEST_TEXT), begin)
-        line = bytes(self.buffer[begin:end])
+            end = max(self.text.rfind(b" ", begin, begin + LONGEST_TEXT), begin)
+        line = self.text[begin:end]
         return without_colours(line) if self._is_coloured else line
 
-    def having(
+    def lines(self) -> Iterator[tuple[int, int]]:
+        """Find all lines that have ended."""
+        begin = 0
+        while begin < self.end:
+            end = self.line_end(begin)
+            yield begin, end
+            begin = end + 1
+
+    def lines_of(
         self, expression: Expression | JsonRecord, begin: int, end: int
     ) -> Iterator[tuple[int, int]]:
         """Find the lines between two places at lines' ends that may match an expression."""
-        if not (self.is_plain and expression.literal):
-            yield from self._having(expression, begin, end)
-            return
-        buffer, literal = self.buffer, expression.literal
-        while (found := buffer.find(literal, begin, end)) >= 0:
-            start = buffer.rfind(b"\n", begin, found) + 1 or begin
-            begin = buffer.find(b"\n", found, self.end) + 1 or self.end + 1
-            yield start, begin - 1
-
-    def _having(
-        self, expression: Expression | JsonRecord, begin: int, end: int
-    ) -> Iterator[tuple[int, int]]:
-        while begin < end:
-            found = self._next(expression, begin, end)
-            if found < 0:
-                return
-            line = self.line_begin(begin, found), self.line_end(found)
+        end = min(end, self.end)
+        while begin < end and (place := self._next(expression, begin, end)) >= 0:
+            line = self.line_begin(place, begin), self.line_end(place)
             yield line
             begin = line[1] + 1
-
-    def every(self) -> Iterator[tuple[int, int]]:
-        """Find all lines."""
-        begin = 0
-        while begin < self.end:
-            stop = self.line_end(begin)
-            yield begin, stop
-            begin = stop + 1
 
     def _next(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
         """Find a byte of the next line that may match; -1 without one."""
         if self._is_coloured:
-            return self._next_coloured(expression, begin, end)
+            while begin < end:
+                stop = self.line_end(begin)
+                if stop > begin and expression.literal in self.line(begin, stop):
+                    return begin
+                begin = stop + 1
+            return -1
         if expression.literal:
-            return self.buffer.find(expression.literal, begin, end)
-        match = expression.search(self._text, begin, end)
+            return self.text.find(expression.literal, begin, end)
+        match = expression.search(self.text, begin, end)
         return -1 if match is None else match.start()
 
-    def _next_coloured(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
-        while begin < end:
-            stop = self.line_end(begin)
-            if stop > begin and expression.literal in self.text(begin, stop):
-                return begin
-            begin = stop + 1
-        return -1
+
+class LineReader:
+    """Reads a log block by block, and goes on when it has grown.
+
+    A byte order mark at the begin is left out. How the log is cut into blocks depends on when it is
+    read, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are always
+    cut at the same places.
+    """
+
+    def __init__(self, file: LogFile, size: int = BLOCK_SIZE) -> None:
+        """Begin at the first byte; ``size`` bytes are read at once."""
+        self._file = file
+        self._size = min(max(size, 1), LONGEST_LINE)
+        self._rest = b""
+        self.position = 0
+        """How many bytes of the log have been read, also of a line that has not ended."""
+
+    def available(self) -> Iterator[Block]:
+        """Yield the lines that have ended by now, from where the reading stopped before."""
+        while data := self._file.part(self.position, self.position + self._size):
+            self.position += len(data)
+            self._rest += data.translate(LINE_ENDS)
+            while _is_too_long(self._rest):
+                yield self._taken(LONGEST_LINE, is_whole=False)
+            if cut := self._rest.rfind(b"\n") + 1:
+                yield self._taken(cut, is_whole=True)
+
+    def rest(self) -> Iterator[Block]:
+        """Yield the last line, where it has not ended: for a log that grows no more."""
+        block = self._taken(len(self._rest), is_whole=False)
+        if block.text:
+            yield block
+
+    def _taken(self, count: int, *, is_whole: bool) -> Block:
+        offset = self.position - len(self._rest)
+        text, self._rest = self._rest[:count], self._rest[count:]
+        if not offset and text.startswith(_BYTE_ORDER_MARK):
+            offset = len(_BYTE_ORDER_MARK)
+            text = text[offset:]
+        return Block(text, offset, is_whole=is_whole)
+
+
+def _is_too_long(text: bytes) -> bool:
+    return len(text) >= LONGEST_LINE and text.find(b"\n", 0, LONGEST_LINE) < 0
+
+
+def blocks(file: LogFile, size: int = BLOCK_SIZE) -> Iterator[Block]:
+    """Read a whole log."""
+    reader = LineReader(file, size)
+    yield from reader.available()
+    yield from reader.rest()
+
+
+def block_between(file: LogFile, begin: int, end: int, *, is_cut: bool) -> Block:
+    """Read a part of a log; where its first line ``is_cut``, behind that."""
+    begin = max(begin, 0)
+    text = file.part(begin, end).translate(LINE_ENDS)
+    cut = text.find(b"\n") + 1 if is_cut else 0
+    return Block(text[cut:], begin + cut, is_whole=text.endswith(b"\n"))
+
+
+def line_number(file: LogFile, offset: int) -> int:
+    """Find the line, counted from 1 as an editor does, on which a byte of the log stands."""
+    places = range(0, offset, BLOCK_SIZE)
+    parts = (file.part(place, min(place + BLOCK_SIZE, offset)) for place in places)
+    return 1 + sum(part.count(b"\n") for part in parts)
+
+
+def readable(path: str) -> str:
+    """Write a path as text that any process and file takes: its bytes need not be Unicode."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def digest_of_logs(paths: Iterable[str]) -> str | None:
+    """Compute the digest by which the logs of an accepted number are known again.
+
+    ``None`` without a log, or where one cannot be read any more.
+    """
+    import hashlib
+
+    whole = hashlib.sha256()
+    count = 0
+    for path in paths:
+        one = hashlib.sha256()
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - names need not be Unicode
+                while block := file.read(BLOCK_SIZE):
+                    one.update(block)
+        except (OSError, ValueError):
+            return None
+        whole.update(one.digest())
+        count += 1
+    return f"sha256:{whole.hexdigest()}" if count else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.formats.documents import FoundRecord
     from pytest_dlperf.formats.keyed import AnyMatch
-    from pytest_dlperf.logs.lines import Lines
+    from pytest_dlperf.logs.lines import Block
 
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
@@ -181,14 +181,14 @@ class Numbers:
         """Note a fault at a place of the log, unless there is one before."""
         self.fault = self.fault or (reason, offset)
 
-    def take_between(self, lines: Lines, begin: int, end: int, step: int) -> None:
-        """Take all numbers between two places of a region, which lie at lines' ends."""
-        for start, stop in lines.having(self.declared.record, begin, end):
-            self.take(lines.text(start, stop), lines.offset + start, step)
+    def take_between(self, block: Block, begin: int, end: int, step: int) -> None:
+        """Take all numbers between two places of a block, which lie at lines' ends."""
+        for start, stop in block.lines_of(self.declared.record, begin, end):
+            self.take(block.line(start, stop), block.offset + start, step)
 
 
 class MeasuredLines:
-    """The lines of measured steps in one region."""
+    """The lines of measured steps in one block."""
 
     def __init__(self) -> None:
         """Begin without a line."""
@@ -197,7 +197,7 @@ class MeasuredLines:
         self.steps: list[int] = []
         self.shifts: list[int] = []
         self.behind: list[tuple[int, int]] = []
-        """What follows each, up to the next record's line, in the region."""
+        """What follows each, up to the next record's line, in the block."""
         self.before: tuple[int, int] = (0, 0)
         """What stands before the first record's line."""
         self.between: list[tuple[int, int]] = []

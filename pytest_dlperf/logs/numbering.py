@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError, whole_number
+from pytest_dlperf.logs.records import LONGEST_STEP
 
 if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.logs.records import Record
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""
 _MIN_INTERVAL: Final = 2
 """Odd numbers may be those of every second step from either 0 or 1 on."""
+_SECOND_RUN: Final = "; a second run begins there, in the same file"
 
 
 class Mark(NamedTuple):
@@ -42,22 +45,15 @@ class StepNumbers:
         """What is added to a number of the current epoch."""
         self.furthest = 0
         """The last step of all."""
-        self.guessed = _NEVER
-        """The step with which an epoch was first taken to end, since no later one is printed."""
-        self._begin = 0
+        self.turned = False
+        """Whether the last record was the first of a further epoch."""
+        self._begin: int | None = None
         self._shifts: dict[int, int] = {}
         self._lengths: dict[bytes, int] = {}
         self._turns: list[int] = []
         self._even = log_format.even_epochs
-        self._length = log_format.epoch_length
         self._last = _NEVER
-
-    def begin(self, number: int) -> None:
-        """Take the number of the log's first record."""
-        if self.first is None:
-            self.first = min(number, 1)
-        self.shift = 1 - self.first
-        self._begin = number
+        self._guessed = _NEVER
 
     def tell_first(self, number: int, following: int) -> None:
         """Take the numbers of the first two records for what the log calls its first step.
@@ -68,24 +64,46 @@ class StepNumbers:
         if self.first is None and interval > _MIN_INTERVAL and (number + 1) % interval == 0:
             self.first = 0
 
-    def note_length(self, epoch: bytes, buffer: bytearray, start: int) -> None:
-        """Read on an epoch's first record how many steps the log says it has."""
-        if self._length is None or epoch in self._lengths:
-            return
-        match = self._length.match(buffer, start)
-        self._lengths[epoch] = 0 if match is None else int(match[1])
+    def place(self, record: Record) -> int:
+        """Number the step of a record, which any of several ranks may have printed.
 
-    def enter(self, epoch: int, offset: int) -> bool:
-        """Go on in an epoch; say whether it is a further one, behind all steps so far."""
-        shift = self._shifts.get(epoch)
-        if shift is not None:
-            self.shift = shift
-            return False
-        if epoch < self.epoch:
+        Raises:
+            BrokenContractError: It has no number, or the log's begin or an epoch's end is missing.
+        """
+        offset = record.offset
+        number = whole_number(record.step, what="step", offset=offset)
+        if self._begin is None:
+            self._begin = number
+            self.first = min(number, 1) if self.first is None else self.first
+            self.shift = 1 - self.first
+        self.turned = False
+        if record.epoch:
+            epoch = whole_number(record.epoch, what="epoch", offset=offset)
+            self._lengths.setdefault(record.epoch, record.epoch_length)
+            if epoch != self.epoch:
+                self.turned = self._enter(epoch, number, offset)
+        if number > self._last:
+            raise epoch_was_cut(self._last, number, offset)
+        if self._turns and number < (self.first or 0):
             raise BrokenContractError(
-                f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
+                f"the log's begin is missing: it counts from step {number}, as a later epoch shows",
+                offset=offset,
             )
-        begins = self.epoch < 0
+        step = number + self.shift
+        if step < 1:
+            raise BrokenContractError(
+                f"step {number} stands below the log's first step, {self.first}", offset=offset
+            )
+        return step
+
+    def _enter(self, epoch: int, number: int, offset: int) -> bool:
+        """Go on in an epoch; say whether it is a further one, behind all steps so far."""
+        if (shift := self._shifts.get(epoch)) is not None:
+            self.epoch, self.shift = epoch, shift
+            return False
+        if epoch < (newest := max(self._shifts, default=-1)):
+            raise self.epoch_goes_back(epoch, newest, number, offset)
+        begins = not self._shifts
         after = 0 if begins else self._end_of_epoch(offset)
         self.epoch = epoch
         self.shift = self._shifts[epoch] = after + 1 - (self.first or 0)
@@ -93,10 +111,20 @@ class StepNumbers:
             self._turns.append(after)
         return not begins
 
+    def epoch_goes_back(
+        self, epoch: int, before: int, number: int, offset: int
+    ) -> BrokenContractError:
+        """Make the error of an epoch that follows a later one."""
+        begins = _SECOND_RUN if number == self.first else ""
+        return BrokenContractError(
+            f"steps are out of order: epoch {epoch} follows epoch {before}{begins}", offset=offset
+        )
+
     def _end_of_epoch(self, offset: int) -> int:
-        before = self._shifts[self.epoch] - 1 + (self.first or 0)
+        newest = max(self._shifts)
+        before = self._shifts[newest] - 1 + (self.first or 0)
         if self._even:
-            last = self.furthest - self._shifts[self.epoch]
+            last = self.furthest - self._shifts[newest]
             if last < self._last < _NEVER:
                 raise BrokenContractError(
                     f"steps are missing from the log: an epoch ended with step {last}, and one "
@@ -108,137 +136,87 @@ class StepNumbers:
         lengths = set(self._lengths.values())
         length = lengths.pop() if len(lengths) == 1 else 0
         if not length:
-            self.guessed = min(self.guessed, self.furthest)
+            self._guessed = min(self._guessed, self.furthest)
         return max(self.furthest, before + length)
 
     def has_turned(self, before: int, step: int) -> bool:
         """Say whether an epoch begins behind one step, and up to another."""
         return any(before <= turn < step for turn in self._turns)
 
-    def begins_within(self, least: int, interval: int) -> bool:
-        """Say whether the log begins within an epoch that is not its first, ``least``."""
+    def check_epochs(self, log_format: LogFormat, last: int, interval: int) -> None:
+        """Check that steps up to the ``last`` are known by number, where some only are printed.
+
+        Raises:
+            BrokenContractError: They are not.
+        """
+        # The epochs of shipped trainers begin with 0, those of others may with 1.
         begins = min(self._shifts, default=0)
-        return begins > least and self._begin - (self.first or 0) >= interval
-
-    def check(self, number: int, offset: int) -> None:
-        """Check that no epoch with as many steps as this one has ended before such a number."""
-        if number > self._last:
-            raise epoch_was_cut(self._last, number, offset)
-
-    def check_begin(self, number: int, offset: int) -> None:
-        """Check a later epoch's number against the first, which the log's begin may not show."""
-        if self._turns and number < (self.first or 0):
+        into = (self._begin or 0) - (self.first or 0)
+        if begins > int(log_format.whole_lines) and into >= interval:
             raise BrokenContractError(
-                f"the log's begin is missing: it counts from step {number}, as a later epoch shows",
-                offset=offset,
+                "the log's begin is missing: it begins within an epoch that is not the first, so "
+                "it is not known which steps these are"
+            )
+        if self._guessed < last and interval > 1:
+            raise BrokenContractError(
+                f"an epoch ends before the window does, and with only every {interval} steps "
+                "printed its length is not known; print every step, or make the epoch longer"
             )
 
     def mark(self, step: int, offset: int) -> Mark:
         """Name a step as the log does, in the epoch that was entered last."""
-        epoch = next((each for each, shift in self._shifts.items() if shift == self.shift), 0)
-        return Mark(offset, epoch, step - self.shift, self.last_of_epoch)
+        return Mark(offset, max(self.epoch, 0), step - self.shift, self.last_of_epoch)
 
     @property
     def last_of_epoch(self) -> int | None:
         """With which number all epochs have ended so far, where all have the same length."""
         return self._last if self._last < _NEVER else None
 
-    def place(self, number: int, epoch: bytes, offset: int) -> int:
-        """Number a step that any of several ranks has printed; of an epoch, where it has one."""
-        if not self.furthest:
-            self.begin(number)
-        if epoch:
-            self.enter(whole_number(epoch, what="epoch", offset=offset), offset)
-        self.check(number, offset)
-        self.check_begin(number, offset)
-        step = number + self.shift
-        if step < 1:
-            raise BrokenContractError(
-                f"step {number} stands below the first step, {self.first}", offset=offset
-            )
-        self.furthest = max(self.furthest, step)
-        return step
-
-
-_SECOND_RUN: Final = "; a second run begins there, in the same file"
-
 
 class StepOrder:
     """Follows the records of one process, each of which has to come behind the one before."""
-
-    __slots__ = ("_epoch", "_hint", "_restarts", "_text", "gap", "numbers", "offset", "turned")
 
     def __init__(self, log_format: LogFormat) -> None:
         """Begin before the first record."""
         self.numbers = StepNumbers(log_format)
         self.gap = 0
         """How many steps the record is behind the one before."""
-        self.turned = False
-        """Whether it is the first of a further epoch."""
-        self.offset: int | None = None
-        self._restarts = "epoch" in log_format.record.groupindex
+        self._before: Record | None = None
         self._hint = ""
         if log_format.whole_lines:
             several = "; if several processes print into it, say which by 'ranks'"
             self._hint = epoch_hint(log_format) + several
-        self._epoch = b""
-        self._text = b""
 
-    @property
-    def step(self) -> int:
-        """The last step, counted from 1."""
-        return self.numbers.furthest
+    def follow(self, record: Record) -> bool:
+        """Go on to a record; false for an identical copy of the one before.
 
-    def follow(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> bool:
-        """Go on to a record; false for an identical copy of the one before."""
-        numbers = self.numbers
-        number = whole_number(printed, what="step", offset=offset)
-        if self.offset is None:
-            numbers.begin(number)
-        self.turned = False
-        if self._restarts and epoch != self._epoch:
-            self.turned = self._turn(epoch, number, offset)
-        if self.turned:
-            numbers.check_begin(number, offset)
-        step = number + numbers.shift
+        Raises:
+            BrokenContractError: It does not come behind that.
+        """
+        numbers, before = self.numbers, self._before
+        epoch = numbers.epoch
+        step = numbers.place(record)
+        if numbers.epoch < epoch:
+            number = step - numbers.shift
+            raise numbers.epoch_goes_back(numbers.epoch, epoch, number, record.offset)
         self.gap = gap = step - numbers.furthest
-        if gap == 0 and text == self._text and self.offset is not None:
+        if before is not None and gap == 0 and record.time == before.time:
             return False
-        if gap <= 0:
-            raise self._disorder(number, offset)
-        numbers.check(number, offset)
-        numbers.furthest = step
-        self._text = text
-        self.offset = offset
-        return True
-
-    def _turn(self, epoch: bytes, number: int, offset: int) -> bool:
-        numbers = self.numbers
-        into = whole_number(epoch, what="epoch", offset=offset)
-        if into < numbers.epoch:
-            reason = f"steps are out of order: epoch {into} follows epoch {numbers.epoch}"
-            if number == numbers.first:
-                reason += _SECOND_RUN
-            raise BrokenContractError(reason, offset=offset)
-        self._epoch = epoch
-        return numbers.enter(into, offset)
-
-    def _disorder(self, number: int, offset: int) -> BrokenContractError:
-        numbers = self.numbers
-        last = numbers.furthest - numbers.shift
-        if self.offset is None:
-            reason = f"the log begins with step {number}, below its first, {numbers.first}"
-        elif self.gap == 0:
-            reason = (
-                f"step {number} stands twice with different times; more than one process prints "
-                "into the log ('ranks: local' is for all of a node, 'nodes' for one of each node), "
-                "or a second run was appended"
-            )
-        else:
+        if before is not None and gap <= 0:
+            number, last = step - numbers.shift, numbers.furthest - numbers.shift
             reason = f"steps are out of order: step {number} follows step {last}"
             if number == numbers.first:
                 reason += _SECOND_RUN + self._hint
-        return BrokenContractError(reason, offset=offset)
+            if gap == 0:
+                reason = (
+                    f"step {number} stands twice with different times; more than one process "
+                    "prints into the log ('ranks: local' is for all of a node, 'nodes' for one of "
+                    "each node), or a second run was appended"
+                )
+            raise BrokenContractError(reason, offset=record.offset)
+        numbers.furthest = step
+        self._before = record
+        return True
 
 
 def epoch_was_cut(last: int, number: int, offset: int) -> BrokenContractError:
@@ -254,7 +232,7 @@ def first_step(log_format: LogFormat, printed: bytes) -> int | None:
     """Number the step of a log's first record; ``None`` where it is not a number."""
     if not printed.isdigit():
         return None
-    number = int(printed[:15])
+    number = int(printed[:LONGEST_STEP])
     first = min(number, 1) if log_format.first_step is None else log_format.first_step
     return number - first + 1
 

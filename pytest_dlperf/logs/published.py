@@ -12,28 +12,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.contract import BrokenContractError, positive, whole_number
+from pytest_dlperf.formats.contract import BrokenContractError, positive
 from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.numbering import Mark, StepOrder
-from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.steps import (
-    LOOK_AHEAD,
-    Estimate,
-    Gaps,
-    NoStepTimesError,
-    RankCount,
-    Series,
-    StepProgress,
-)
+from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError, Series
+from pytest_dlperf.logs.tracks import LOOK_AHEAD, Gaps, RankCount, StepProgress
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
 if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat, Published
-    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.lines import Block
+    from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.steps import Ends
+    from pytest_dlperf.logs.track_times import Ends, Row
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -63,13 +56,12 @@ class PublishedLines:
         times = case.topology.nodes if definition.lines_grow_with_nodes else 1
         self._skipped = skipped // interval * times
         self._needed = needed // interval * times
-        self._has_epochs = "epoch" in log_format.record.groupindex
         self._lines = 0
         self._line: _Line | None = None
         self._values: list[float] = []
         self._total = 0.0
         self._clock = Clock()
-        self._series = Series()
+        self._rows: list[Row] = []
         self._shared = log_format.ranks is Ranks.LOCAL
         self._alone = not self._shared or case.topology.devices_per_node == 1
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
@@ -109,7 +101,7 @@ class PublishedLines:
     @property
     def series(self) -> dict[str, Series]:
         """The stamps of the lines that count, where they do."""
-        return {"": self._series} if self._series.rows else {}
+        return {"": Series(self._rows)} if self._rows else {}
 
     def _steps_of(self, lines: int) -> int:
         """About how many steps a rank has shown with so many lines that count."""
@@ -131,28 +123,24 @@ class PublishedLines:
         epoch, number = self._first
         return Mark(self._enough, epoch, number + 1)
 
-    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
-        """Take the region's lines; return where the last one needed ends."""
-        buffer = region.buffer
-        end = 0
-        for start, stop, step, epoch, _, text in records(region, self._format):
-            if self._line is not None and _has_line_end(buffer, end, start):
-                self._close()
-            if self._enough is not None and region.offset + start >= self._enough:
-                break
-            end = stop
-            epoch_text = epoch if self._has_epochs else b"0"
-            self._numbers.note_length(epoch, buffer, start)
-            self._take(step, epoch_text, text, region.offset + start, region.offset + stop)
-            if scan is not None:
-                shift, inside = self._numbers.shift, self._counts(self._line)
-                scan.at_record(start, stop, step=self._numbers.furthest, shift=shift, inside=inside)
-        else:
-            if self._line is not None and _has_line_end(buffer, end, region.end):
-                self._close()
-        if self._enough is None or region.offset + region.end < self._enough:
-            return None
-        return max(self._enough - region.offset, 0)
+    def take(self, record: Record, block: Block, scan: MetricScan | None = None) -> bool:
+        """Take the next record, of a block of lines; false where enough was shown before it."""
+        if self._line is not None and block.has_line_end(self._line.end, record.offset):
+            self._close()
+        if self._enough is not None and record.offset >= self._enough:
+            return False
+        self._take(record)
+        if scan is not None:
+            shift, inside = self._numbers.shift, self._counts(self._line)
+            scan.at_record(record, step=self._numbers.furthest, shift=shift, inside=inside)
+        return True
+
+    def enough_in(self, block: Block) -> int | None:
+        """Return up to which byte of the log it has shown enough, if that is in the block."""
+        if self._line is not None and block.has_line_end(self._line.end, block.end_offset):
+            self._close()
+        enough = self._enough
+        return enough if enough is not None and enough <= block.end_offset else None
 
     def _counts(self, line: _Line | None) -> bool:
         """Say whether the line under way is one of those that are measured."""
@@ -177,59 +165,47 @@ class PublishedLines:
             elif self._count.all_there:
                 self._enough = position + LOOK_AHEAD
 
-    def _take(
-        self, step_text: bytes, epoch_text: bytes, text: bytes, offset: int, end: int
-    ) -> None:
-        step = whole_number(step_text, what="step", offset=offset)
-        epoch = whole_number(epoch_text, what="epoch", offset=offset)
-        if self._shared:
-            self._count.note(epoch_text, step_text, offset)
-        if self._alone:
-            begins = self._offset is None
-            if not self._order.follow(step_text, epoch_text, text, offset):
-                return
-            gap, in_epoch = self._order.gap, not self._order.turned
-        else:
-            begins = not self._follow(epoch, step, offset)
-            gap = step - self._before[1]
-            in_epoch = gap > 0 and epoch == self._before[0]
-        if begins and self._alone:
-            # Steps that do not count may be missing at the begin.
-            gap -= max(
-                (self._definition.only_steps_above or -1) - (self._numbers.first or 0) + 1, 0
-            )
-            in_epoch = False
-        if self._alone or not begins:
-            inside = self._lines < self._needed
-            self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
-        else:
-            self._first = epoch, step
-        self._before, self._offset = (epoch, step), offset
+    def _take(self, record: Record) -> None:
+        if not self._follow(record):
+            return
         line = self._line
         if self._lines == self._needed:
             # Only ranks are awaited that have not shown: no step of another's is a sign of them.
-            self._settle(end)
+            self._settle(record.end)
             return
         if line is None:
-            self._line = _Line(epoch, step, text, offset, end)
+            self._line = _Line(*self._before, record.time, record.offset, record.end)
         else:
-            line.end = end
+            line.end = record.end
             if self._definition.glued is not JoinedRecords.FIRST:
-                line.step = step
+                line.step = self._before[1]
             if self._definition.glued is JoinedRecords.LAST:
-                line.text = text
+                line.text = record.time
 
-    def _follow(self, epoch: int, step: int, offset: int) -> bool:
-        """Go on to a step of any rank, for the progress; false for the first of all."""
-        numbers = self._numbers
-        begins = self._offset is None
-        if begins:
-            numbers.begin(step)
-        if self._has_epochs and epoch >= numbers.epoch:
-            numbers.enter(epoch, offset)
-        if epoch >= numbers.epoch:
-            numbers.furthest = max(numbers.furthest, step + numbers.shift)
-        return not begins
+    def _follow(self, record: Record) -> bool:
+        """Go on to a record; false for an identical copy of the one before."""
+        numbers, begins = self._numbers, self._offset is None
+        if self._shared:
+            self._count.note(record)
+        if not self._alone:
+            numbers.furthest = max(numbers.furthest, numbers.place(record))
+        elif not self._order.follow(record):
+            return False
+        step, epoch = int(record.step), int(record.epoch or b"0")
+        gap, in_epoch = step - self._before[1], epoch == self._before[0]
+        if self._alone:
+            gap, in_epoch = self._order.gap, not (begins or numbers.turned)
+            if begins:
+                # Steps that do not count may be missing at the begin.
+                least = self._definition.only_steps_above or -1
+                gap -= max(least - (numbers.first or 0) + 1, 0)
+        elif begins:
+            self._first = epoch, step
+        if self._alone or not begins:
+            inside, in_epoch = self._lines < self._needed, in_epoch and gap > 0
+            self._gaps.note(gap, step, record.offset, in_epoch=in_epoch, in_window=inside)
+        self._before, self._offset = (epoch, step), record.offset
+        return True
 
     def _close(self) -> None:
         line, self._line = self._line, None
@@ -244,7 +220,7 @@ class PublishedLines:
                 self._clock.read(text, line.offset)
                 self._format.check_time(line.text, line.offset)
                 step = self._steps_of(self._lines)
-                self._series.rows.append((step, line.text, line.offset, self._clock.nanoseconds))
+                self._rows.append((step, line.text, line.offset, self._clock.nanoseconds))
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
@@ -318,8 +294,3 @@ class PublishedLines:
             )
         if self._shared:
             self._count.check_all_there()
-
-
-def _has_line_end(buffer: bytearray, begin: int, end: int) -> bool:
-    # The original took carriage returns for line ends.
-    return buffer.find(b"\n", begin, end) >= 0 or buffer.find(b"\r", begin, end) >= 0

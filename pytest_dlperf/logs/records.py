@@ -1,25 +1,23 @@
-"""Find the records of steps in a region of a log, in the order in which they stand."""
+"""Find the records of steps in a log, in the order in which they stand."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.keyed import CsvRecord
 from pytest_dlperf.formats.printed import stamp_of
-from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.units import UnitCheck
 from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.formats.expressions import Expression
-    from pytest_dlperf.formats.keyed import AnyMatch, JsonRecord
+    from pytest_dlperf.formats.keyed import AnyMatch, Header
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
-    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.lines import Block
 
 STAMP_REACH: Final = 200
 """Bytes in front of a record in which its stamp is looked for."""
@@ -27,139 +25,150 @@ STAMP_REACH: Final = 200
 LONGEST_STEP: Final = 15
 """Digits of a step; one with more is damaged."""
 
-Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
-"""Start and end in the region, then step, epoch, rank and time as they are printed.
 
-Where colours stand in the line, start and end are places of the same line and in the same order.
+class Record(NamedTuple):
+    """A record of a step, as it is printed; what its format lacks is empty.
 
-Epoch and rank repeat the step where the format has none.
-"""
+    ``offset`` and ``end`` are its place in the log; where colours stand in the line, places of the
+    same line.
+    """
 
-
-def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    """Find the records of steps in a region, in the order in which they stand."""
-    found = _found(region, log_format)
-    arrivals = region.memory.arrivals
-    if arrivals is None or log_format.timing is not Timing.ARRIVAL:
-        return found
-    return _stamped(found, region.offset, arrivals)
-
-
-def _stamped(found: Iterator[Record], begin: int, arrivals: ArrivalStamps) -> Iterator[Record]:
-    """Give records the time at which they came."""
-    for start, end, step, epoch, rank, _ in found:
-        stamp = arrivals.stamp(begin + start)
-        if stamp is not None:
-            yield start, end, step, epoch, rank, stamp
+    offset: int
+    end: int
+    step: bytes
+    epoch: bytes
+    rank: bytes
+    time: bytes
+    epoch_length: int = 0
+    """How many steps its epoch has, where the record says so."""
 
 
-def _found(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    pattern = log_format.record
-    if not isinstance(pattern, re.Pattern):
-        return _records_in_lines(region, log_format, pattern)
-    if log_format.stamp_in_front is not None:
-        return _records_behind_stamps(region, log_format, pattern, log_format.stamp_in_front)
-    return _records(region, log_format, pattern)
+class RecordFinder:
+    """Finds the records of a format in the blocks of a log, one behind the other."""
 
+    def __init__(self, log_format: LogFormat, arrivals: ArrivalStamps | None = None) -> None:
+        """Begin before the first block; ``arrivals`` stamps records that have no time."""
+        self._format = log_format
+        self._arrivals = arrivals
+        self._headers: list[tuple[int, Header]] = []
+        self._count = 0
+        self._check = None if isinstance(log_format.record, re.Pattern) else UnitCheck(log_format)
+        index, timing = log_format.record.groupindex, log_format.timing
+        groups = ("step", "epoch", "rank", timing.value)
+        self._step, self._epoch, self._rank, self._time = map(index.get, groups)
+        self._is_moment = timing.kind is TimeKind.MOMENT and timing is not Timing.TIMESTAMP
+        self._per_step, self._every = log_format.counted_per_step, log_format.step_every
 
-def _groups(log_format: LogFormat) -> tuple[str, str, str, str]:
-    index = log_format.record.groupindex
-    return (
-        "step",
-        "epoch" if "epoch" in index else "step",
-        "rank" if "rank" in index else "step",
-        log_format.timing.value if log_format.timing.value in index else "step",
-    )
+    def find(self, block: Block) -> Iterator[Record]:
+        """Find the records of the next block.
 
+        Raises:
+            BrokenContractError: A record has no proper step or time.
+        """
+        pattern = self._format.record
+        if isinstance(pattern, re.Pattern):
+            found = self._in_text(block, pattern)
+        else:
+            found = self._on_lines(block)
+        if self._format.timing is not Timing.ARRIVAL:
+            return found
+        return self._stamped(found) if self._arrivals is not None else found
 
-def _records(region: Region, log_format: LogFormat, pattern: re.Pattern[bytes]) -> Iterator[Record]:
-    step, epoch, rank, time = (pattern.groupindex[name] for name in _groups(log_format))
-    for match in pattern.finditer(region.buffer, 0, region.end):
-        yield (*match.span(), *match.group(step, epoch, rank, time))  # type: ignore[misc]
+    def elsewhere(self, block: Block) -> Iterator[Record]:
+        """Find the records of any other part of the log, by the columns that were named before."""
+        finder = RecordFinder(self._format, self._arrivals)
+        finder._headers = [*self._headers]
+        finder._check = None
+        return finder.find(block)
 
+    def _stamped(self, found: Iterator[Record]) -> Iterator[Record]:
+        """Give records the time at which they came."""
+        for record in found:
+            stamp = self._arrivals.stamp(record.offset) if self._arrivals is not None else None
+            if stamp is not None:
+                yield record._replace(time=stamp)
 
-def _records_behind_stamps(
-    region: Region,
-    log_format: LogFormat,
-    pattern: re.Pattern[bytes],
-    stamp: re.Pattern[bytes],
-) -> Iterator[Record]:
-    """Find records whose stamp stands in front, at the beginning of the line."""
-    buffer = region.buffer
-    for start, end, step, epoch, rank, _ in _records(region, log_format, pattern):
-        found = stamp.search(buffer, max(0, start - STAMP_REACH), start)
-        if found is not None:
-            yield start, end, step, epoch, rank, found["timestamp"]
+    def _in_text(self, block: Block, pattern: re.Pattern[bytes]) -> Iterator[Record]:
+        """Find records by a pattern that needs no lines."""
+        text, offset, log_format = block.text, block.offset, self._format
+        in_front, length = log_format.stamp_in_front, log_format.epoch_length
+        step, epoch, rank, time = self._step or 0, self._epoch, self._rank, self._time
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            said = b"" if time is None else match[time]
+            if in_front is not None:
+                stamp = in_front.search(text, max(0, start - STAMP_REACH), start)
+                if stamp is None:
+                    continue
+                said = stamp["timestamp"]
+            steps = length.match(text, start) if length is not None else None
+            yield Record(
+                offset + start,
+                offset + end,
+                match[step],
+                b"" if epoch is None else match[epoch],
+                b"" if rank is None else match[rank],
+                said,
+                int(steps[1]) if steps is not None else 0,
+            )
 
+    def _on_lines(self, block: Block) -> Iterator[Record]:
+        """Find records that may be anything: each line is looked at alone."""
+        for place, match in self._matches(block):
+            try:
+                record = self._of(match, block.offset + place)
+            except BrokenContractError as error:
+                error.offset = block.offset + place + match.start()
+                raise
+            if record is not None:
+                yield record
 
-def _records_in_lines(
-    region: Region, log_format: LogFormat, record: Expression | JsonRecord | CsvRecord
-) -> Iterator[Record]:
-    """Find records that may be anything: each line is looked at alone."""
-    timing, every = log_format.timing, log_format.step_every
-    index = record.groupindex
-    step_group, time_group = index.get("step", 0), index.get(timing.value)
-    epoch_group, rank_group = index.get("epoch"), index.get("rank")
-    per_step = log_format.counted_per_step
-    is_moment = timing.kind is TimeKind.MOMENT and timing is not Timing.TIMESTAMP
-    counted = region.memory.counted
-    count = counted.get(region.offset, 0)
-    if every is not None and region.offset not in counted:
-        count = max(counted.values(), default=0)
-    ranks = log_format.records_per_count
-    check = UnitCheck(log_format, record)
-    for begin, match in _matches(region, record):
-        step = match[step_group]
-        time = step if time_group is None else match[time_group]
+    def _matches(self, block: Block) -> Iterator[tuple[int, AnyMatch]]:
+        """Find the matches on all lines, and where each line begins."""
+        record = self._format.record
+        if isinstance(record, re.Pattern):
+            raise TypeError("a pattern is not matched on lines")
+        if isinstance(record, CsvRecord):
+            yield from self._rows(block, record)
+            return
+        for begin, end in block.lines_of(record, 0, block.end):
+            for match in record.finditer(block.line(begin, end)):
+                yield begin, match
+
+    def _rows(self, block: Block, record: CsvRecord) -> Iterator[tuple[int, AnyMatch]]:
+        """Find the rows below lines that name the columns; those may stand in an earlier block."""
+        headers = self._headers
+        for begin, end in block.lines():
+            text = block.line(begin, end)
+            offset = block.offset + begin
+            if (found := record.header(text)) is not None:
+                if not headers or headers[-1][0] < offset:
+                    headers.append((offset, found))
+                continue
+            header = next((each for at, each in reversed(headers) if at < offset), None)
+            if header is not None and (match := record.row(text, header)) is not None:
+                yield begin, match
+
+    def _of(self, match: AnyMatch, offset: int) -> Record | None:
+        """Make the record of a match on a line that begins at ``offset``; ``None`` of a part."""
+        step = b"" if self._step is None else match[self._step]
+        time = b"" if self._time is None else match[self._time]
         if step is None or time is None:
-            continue
+            return None
+        if self._every is not None:
+            counted = self._count // self._format.records_per_count
+            self._count += 1
+            step = b"%d" % ((counted + 1) * self._every)
+        elif self._per_step > 1 or len(step) > LONGEST_STEP or not step.isdigit():
+            step = _whole_step(step, self._per_step)
+        if self._check is not None and self._time is not None:
+            self._check(match)
+        if self._is_moment and self._time is not None:
+            time = stamp_of(self._format.timing, time, 0)
+        epoch = b"" if self._epoch is None else _shortened(match[self._epoch] or b"")
+        rank = b"" if self._rank is None else match[self._rank] or b""
         start, end = match.span()
-        try:
-            if every is not None:
-                count += 1
-                step = b"%d" % ((count - 1) // ranks * every + every)
-            elif per_step > 1 or len(step) > LONGEST_STEP or not step.isdigit():
-                step = _whole_step(step, per_step)
-            if time_group is not None:
-                check(match)
-                if is_moment:
-                    time = stamp_of(timing, time, 0)
-        except BrokenContractError as error:
-            error.offset = region.offset + begin + start
-            raise
-        epoch = b"" if epoch_group is None else _shortened(match[epoch_group] or b"")
-        rank = b"" if rank_group is None else match[rank_group] or b""
-        yield begin + start, begin + end, step, epoch, rank, time
-    if every is not None:
-        counted[region.offset + region.end] = count
-
-
-def _matches(
-    region: Region, record: Expression | JsonRecord | CsvRecord
-) -> Iterator[tuple[int, AnyMatch]]:
-    """Find the matches on all lines, and where each line begins."""
-    lines = Lines(region)
-    if isinstance(record, CsvRecord):
-        yield from _rows(region, lines, record)
-        return
-    for begin, end in lines.having(record, 0, lines.end):
-        for match in record.finditer(lines.text(begin, end)):
-            yield begin, match
-
-
-def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, AnyMatch]]:
-    """Find the rows below lines that name the columns; those may stand in an earlier region."""
-    headers = region.memory.headers
-    for begin, stop in lines.every():
-        text = lines.text(begin, stop)
-        offset = region.offset + begin
-        if (found := record.header(text)) is not None:
-            if not headers or headers[-1][0] < offset:
-                headers.append((offset, found))
-            continue
-        header = next((each for at, each in reversed(headers) if at < offset), None)
-        if header is not None and (match := record.row(text, header)) is not None:
-            yield begin, match
+        return Record(offset + start, offset + end, step, epoch, rank, time)
 
 
 def _shortened(number: bytes) -> bytes:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.logs.lines import LogFile, line_number, readable
 from pytest_dlperf.logs.metric_numbers import Numbers
-from pytest_dlperf.logs.reader import LogFile, line_number, readable
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import Statistic

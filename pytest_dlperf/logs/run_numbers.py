@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from msgspec.structs import replace
-
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.limits import limited
+from pytest_dlperf.logs.lines import Block, LogFile, blocks, readable
 from pytest_dlperf.logs.metric_numbers import Numbers
-from pytest_dlperf.logs.reader import LogFile, readable, regions
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.scan import MetricScan
-from pytest_dlperf.logs.steps import StepProgress
 from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.logs.tracks import StepProgress
 from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
@@ -103,13 +101,12 @@ def _read(path: Path, scan: MetricScan, facts: FactCheck, limit: int | None) -> 
     """Take the numbers and facts of a log; return how many bytes it has."""
     with LogFile(path) as file, limited() as piece:
         file.limit = limit
-        for region in regions(file):
-            piece.begin(region.offset)
+        for block in blocks(file):
+            piece.begin(block.offset)
             # The program has ended, and so has its last line, whether it says so or not.
-            whole = replace(region, terminated=True)
+            whole = Block(block.text, block.offset)
             facts.look(whole, whole.end, in_header=True)
-            scan.begin(whole)
-            scan.end(_ALL)
+            scan.search(whole, _ALL)
         return file.size
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_dlperf.formats.declared import Over
-from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.metric_numbers import MeasuredLines, Numbers
 from pytest_dlperf.logs.records import LONGEST_STEP
 
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.lines import Block
+    from pytest_dlperf.logs.records import Record
 
 
-class _Record(NamedTuple):
-    """A step's record: its place in the region, and whether the step is measured."""
+class _StepRecord(NamedTuple):
+    """A step's record: its place in the log, and whether the step is measured."""
 
     start: int
     end: int
@@ -33,10 +33,10 @@ class _Record(NamedTuple):
 
 
 class MetricScan:
-    """Takes the numbers of all metrics of one log, region by region.
+    """Takes the numbers of all metrics of one log, block by block.
 
-    For each region ``begin`` comes first, then ``at_record`` for the records of steps in it, as far
-    as one could begin or end the window, then ``end``.
+    For each block ``at_record`` comes first, for the records of steps in it as far as one could
+    begin or end the window, then ``search``.
     """
 
     def __init__(self, declared: Sequence[DeclaredMetric]) -> None:
@@ -48,10 +48,9 @@ class MetricScan:
         """What is looked for behind the last record: numbers that it does not have."""
         self._inside = False
         self._step = 0
-        self._records: list[_Record] = []
+        self._records: list[_StepRecord] = []
         self._shifts: list[tuple[int, int]] = []
         self._early: list[tuple[Numbers, bytes, int]] = []
-        self._view: Lines | None = None
         self._has_left = False
 
     @property
@@ -70,38 +69,34 @@ class MetricScan:
             if not (each.values or each.fault is not None or each in early)
         ]
 
-    def begin(self, region: Region) -> None:
-        """Go on in the next region."""
-        self._view = Lines(region)
-
-    def at_record(self, start: int, end: int, *, step: int, shift: int, inside: bool) -> None:
-        """Note the record of a step, its place in the region, and whether the step is measured.
+    def at_record(self, record: Record, *, step: int, shift: int, inside: bool) -> None:
+        """Note the record of a step, and whether the step is measured.
 
         ``shift`` is what makes a printed number the step's.
         """
         if not self._shifts or self._shifts[-1][1] != shift:
-            self._shifts.append((self._seen.offset + start, shift))
+            self._shifts.append((record.offset, shift))
         if inside or self._inside:
-            self._records.append(_Record(start, end, step, shift, inside))
+            place = record.offset, record.end
+            self._records.append(_StepRecord(*place, step, shift, inside))
             self._inside = inside
 
-    def leave_window(self, start: int) -> None:
+    def leave_window(self, offset: int) -> None:
         """Note that the record there is of no measured step, nor any behind it."""
         if not self._has_left:
-            self._records.append(_Record(start, start, 0, 0, inside=False))
+            self._records.append(_StepRecord(offset, offset, 0, 0, inside=False))
             self._has_left = True
 
-    def end(self, window: tuple[int, int]) -> None:
-        """Search the region.
+    def search(self, block: Block, window: tuple[int, int]) -> None:
+        """Search a block.
 
         ``window`` is the last step before those that are measured, and the last of them.
         """
-        view = self._seen
         if self._open or self._records:
-            self._search_window(view, window)
+            self._search_window(block, window)
             self._records.clear()
         for numbers in self._over_run:
-            numbers.take_between(view, 0, view.end, 0)
+            numbers.take_between(block, 0, block.end, 0)
         if self._shifts:
             self._take_early(window)
 
@@ -130,17 +125,11 @@ class MetricScan:
             shift = self._shifts[0][1] if shift is None else shift
             numbers.take_stepped(line, at, shift, window)
 
-    @property
-    def _seen(self) -> Lines:
-        if self._view is None:
-            raise AssertionError("a region comes first")
-        return self._view
-
-    def _search_window(self, view: Lines, window: tuple[int, int]) -> None:
+    def _search_window(self, block: Block, window: tuple[int, int]) -> None:
         """Search the lines of records, and behind them for what those lines do not have."""
-        lines = self._lines(view)
+        lines = self._lines(block)
         for numbers in self._open:
-            self._search(numbers, lines.before, self._step)
+            self._search(numbers, block, lines.before, self._step)
         if not self._records:
             return
         is_inside = self._records[-1].inside
@@ -149,46 +138,46 @@ class MetricScan:
             stepped = numbers.declared.has_step
             lacking = numbers.take_lines(lines, window) if lines.texts else []
             for index in lacking:
-                self._search(numbers, lines.behind[index], lines.steps[index])
+                self._search(numbers, block, lines.behind[index], lines.steps[index])
             for place in lines.between if stepped else ():
-                self._search(numbers, place, 0)
+                self._search(numbers, block, place, 0)
             lacks_last = bool(lacking) and lacking[-1] == len(lines.texts) - 1
             if not self._has_left and (lacks_last if is_inside else stepped):
                 self._open.append(numbers)
         self._step = self._records[-1].step
 
-    def _search(self, numbers: Numbers, place: tuple[int, int], step: int) -> None:
-        view = self._seen
+    def _search(self, numbers: Numbers, block: Block, place: tuple[int, int], step: int) -> None:
         if not numbers.declared.has_step:
-            numbers.take_between(view, *place, step)
+            numbers.take_between(block, *place, step)
             return
         self._early += (
-            (numbers, view.text(begin, end), view.offset + begin)
-            for begin, end in view.having(numbers.declared.record, *place)
+            (numbers, block.line(begin, end), block.offset + begin)
+            for begin, end in block.lines_of(numbers.declared.record, *place)
         )
 
-    def _lines(self, view: Lines) -> MeasuredLines:
+    def _lines(self, block: Block) -> MeasuredLines:
         """Collect the lines of records that count, and what stands between them."""
         lines = MeasuredLines()
         position = 0
-        lines.before = 0, view.end
+        lines.before = 0, block.end
         stretches: list[tuple[int, int]] | None = None
         for record in self._records:
-            if record.start < position or record.start >= view.end:
+            start = record.start - block.offset
+            if start < position or start >= block.end:
                 continue  # on the line of the one before, or on a line that has not ended
-            begin = view.line_begin(position, record.start)
+            begin = block.line_begin(start, position)
             if stretches is None:
                 lines.before = 0, begin
             else:
                 stretches.append((position, begin))
-            stop = view.line_end(record.end)
+            stop = block.line_end(record.end - block.offset)
             position = stop + 1
             stretches = lines.behind if record.inside else lines.between
             if record.inside:
-                lines.texts.append(view.text(begin, stop))
-                lines.offsets.append(view.offset + begin)
+                lines.texts.append(block.line(begin, stop))
+                lines.offsets.append(block.offset + begin)
                 lines.steps.append(record.step)
                 lines.shifts.append(record.shift)
         if stretches is not None:
-            stretches.append((position, position if self._has_left else view.end))
+            stretches.append((position, position if self._has_left else block.end))
         return lines

@@ -9,22 +9,28 @@ import time
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
+from pytest_dlperf.logs.evidence import Evidence
 from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.judges import Evidence, judges
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
+from pytest_dlperf.logs.lines import BLOCK_SIZE, LineReader, LogFile, line_number, readable
+from pytest_dlperf.logs.mean_since_start import check_means
 from pytest_dlperf.logs.numbering import first_step
-from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, readable
-from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.records import RecordFinder
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
+from pytest_dlperf.logs.second_run import check_behind
+from pytest_dlperf.logs.stamp_gaps import check_stamps
 from pytest_dlperf.logs.steady import SteadySteps
-from pytest_dlperf.logs.steps import NoStepTimesError, Span
+from pytest_dlperf.logs.track_times import NoStepTimesError
+from pytest_dlperf.logs.tracks import Span
+from pytest_dlperf.logs.witness import ask_witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 from pytest_dlperf.model.work import Timing
@@ -36,9 +42,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.limits import Limit
+    from pytest_dlperf.logs.lines import Block
     from pytest_dlperf.logs.published import PublishedLines
-    from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.steps import Ends, StepProgress
+    from pytest_dlperf.logs.records import Record
+    from pytest_dlperf.logs.track_times import Ends
+    from pytest_dlperf.logs.tracks import StepProgress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
     from pytest_dlperf.model.metric import Metric
@@ -93,7 +101,7 @@ class LogReading:
     node: int = 0
     """Whose log it is, of the ``nodes`` that have one."""
     nodes: int = 1
-    buffer_size: int = BUFFER_SIZE
+    buffer_size: int = BLOCK_SIZE
     """Bytes to read at once; the result does not depend on it."""
 
     def __post_init__(self) -> None:
@@ -113,13 +121,12 @@ class LogReading:
         """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
         self.facts = FactCheck(self.log_format, self.case)
-        self._judges = judges(self._format, self.case)
         self._in_header = True
         self._enough = False
         self._found: tuple[int, ...] | None = None
         self._progress: StepProgress | None = None
         self._file: LogFile | None = None
-        self._reader: RegionReader | None = None
+        self._reader: LineReader | None = None
         self.reason: str | None = None
         """What the log has broken, and on which line; ``None`` unless it is broken."""
         self._closed = False
@@ -128,6 +135,7 @@ class LogReading:
         """What makes the stamps of records without a time."""
         if self._format.timing is Timing.ARRIVAL:
             self._stamps = ArrivalStamps(self._arrivals, self._format.ranks.printers(self.case))
+        self._finder = RecordFinder(self._format, self._stamps)
 
     @property
     def state(self) -> LogState:
@@ -177,7 +185,7 @@ class LogReading:
             self._let_go()
         return caught_up and (limit is None or self.position < limit)
 
-    def _look(self, _file: LogFile, reader: RegionReader, piece: Limit) -> bool:
+    def _look(self, _file: LogFile, reader: LineReader, piece: Limit) -> bool:
         return self._take(reader.available(), piece, time.monotonic() + LOOK_LIMIT_S)
 
     def _is_read(self, limit: int | None) -> bool:
@@ -280,7 +288,7 @@ class LogReading:
         return {name: reduced(how, times) for name, how in wanted if how is not None}, {}
 
     def _noting(
-        self, act: Callable[[LogFile, RegionReader, Limit], T], limit: int | None
+        self, act: Callable[[LogFile, LineReader, Limit], T], limit: int | None
     ) -> T | None:
         """Do something with the log, which ends at ``limit`` for now; note what is broken."""
         try:
@@ -298,11 +306,10 @@ class LogReading:
             self.reason = f"the log cannot be read: {error.strerror or error}"
         return None
 
-    def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
+    def _opened(self, limit: int | None) -> tuple[LogFile, LineReader]:
         if self._file is None or self._reader is None:
             self._file = LogFile(self.path)
-            self._reader = RegionReader(self._file, self.buffer_size)
-            self._reader.memory.arrivals = self._stamps
+            self._reader = LineReader(self._file, self.buffer_size)
         if self._stamps is not None:
             # Records without a time wait for theirs.
             self._arrivals.refresh()
@@ -310,7 +317,7 @@ class LogReading:
         self._file.limit = limit
         return self._file, self._reader
 
-    def _estimate(self, file: LogFile, reader: RegionReader, piece: Limit) -> Evidence:
+    def _estimate(self, file: LogFile, reader: LineReader, piece: Limit) -> Evidence:
         if not self._enough:
             self._take(reader.available(), piece)
         if not self._enough:
@@ -326,6 +333,7 @@ class LogReading:
         if self._in_header:
             raise self.facts.without_steps(file, is_empty=not reader.position)
         self.facts.look_behind(file)
+        piece.pause()
         ends = collector.ends
         if collector.complete and stamps is not None:
             for each in ends.values():
@@ -341,7 +349,7 @@ class LogReading:
             )
         evidence = Evidence(
             file=file,
-            memory=reader.memory,
+            finder=self._finder,
             log_format=self._format,
             case=self.case,
             arrivals=self._arrivals,
@@ -351,70 +359,69 @@ class LogReading:
             estimate=estimate,
             unit=self.unit,
         )
-        notes = [estimate.note, *(judge.decide(evidence) for judge in self._judges)]
+        piece.begin()
+        notes = [estimate.note, check_means(evidence)]
+        check_behind(evidence)
+        notes.append(check_stamps(evidence))
+        ask_witness(evidence)
         evidence.estimate = replace(estimate, note="; ".join(filter(None, notes)) or None)
         return evidence
 
-    def _take(self, found: Iterator[Region], piece: Limit, until: float = math.inf) -> bool:
-        """Go through regions until the log has shown enough; false where it is too late for all."""
-        scan = self._scan
-        for region in found:
+    def _take(self, found: Iterator[Block], piece: Limit, until: float = math.inf) -> bool:
+        """Go through blocks until the log has shown enough; false where it is too late for all."""
+        for block in found:
             self._progress = None
-            piece.begin(region.offset)
-            if scan is not None:
-                scan.begin(region)
-            stop = 0 if self._steps_done else self._feed(region)
-            if stop is not None:
-                self._steps_done = True
-                self._read_on(region, stop)
-            elif scan is not None:
-                scan.end(self.window_in_steps)
+            piece.begin(block.offset)
+            records = self._finder.find(block)
+            if not self._steps_done:
+                self._steps_done = self._feed(block, records)
+            self._search(block, records)
             if self._enough:
                 break
             if time.monotonic() > until:
                 return False
         return True
 
-    def _feed(self, region: Region) -> int | None:
-        """Take the region's steps; return where in it the log has shown enough of them."""
-        facts = self.facts
+    def _feed(self, block: Block, records: Iterator[Record]) -> bool:
+        """Take the steps of a block; say whether the log has shown enough of them."""
+        facts, collector = self.facts, self._collector
         if self._in_header:
-            first = next(iter(records(region, self._format)), None)
-            facts.look(region, region.end if first is None else first[1], in_header=True)
-            self._in_header = first is None
+            first = next(records, None)
+            end = len(block.text) if first is None else first.end - block.offset
+            facts.look(block, end, in_header=True)
             if first is None:
                 # Without a step, a log that contradicts its case may well be another system's.
                 if facts.contradiction is None:
-                    facts.note_devices(region, region.end)
-                return None
+                    facts.note_devices(block, end)
+                return False
+            self._in_header = False
             facts.settle()
-            self.first_step = first_step(self._format, first[2])
+            self.first_step = first_step(self._format, first.step)
+            records = chain([first], records)
         try:
-            stop = self._collector.feed(region, self._scan)
+            for record in records:
+                if not collector.take(record, block, self._scan):
+                    if self._scan is not None:
+                        self._scan.leave_window(record.offset)
+                    break
+            enough = collector.enough_in(block)
         except BrokenContractError as error:
             # What the log says of its run up to there explains more.
-            end = max((error.offset or 0) - region.offset, 0)
-            facts.note_devices(region, end)
-            facts.look(region, end)
-            facts.settle()
+            facts.look_among_steps(block, error.offset or 0)
             raise
-        end = region.end if stop is None else stop
-        facts.note_devices(region, end)
-        facts.look(region, end)
-        facts.settle()
-        return stop
+        facts.look_among_steps(block, block.end_offset if enough is None else enough)
+        return enough is not None
 
-    def _read_on(self, region: Region, begin: int) -> None:
-        """Go through what follows the last step that counts, for metrics that may still come."""
+    def _search(self, block: Block, records: Iterator[Record]) -> None:
+        """Look for declared metrics in a block, also behind the last step that counts."""
         scan = self._scan
         if scan is None:
-            self._enough = True
+            self._enough = self._steps_done
             return
-        following = (each[0] for each in records(region, self._format) if each[0] >= begin)
-        if (start := next(following, None)) is not None:
-            scan.leave_window(start)
-        scan.end(self.window_in_steps)
-        self._enough = scan.is_done
+        if self._steps_done and (following := next(records, None)) is not None:
+            scan.leave_window(following.offset)
+        scan.search(block, self.window_in_steps)
+        self._enough = self._steps_done and scan.is_done
 
     @property
     def window_in_steps(self) -> tuple[int, int]:

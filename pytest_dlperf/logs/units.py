@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.expressions import Expression
+from pytest_dlperf.formats.keyed import Keyed
 from pytest_dlperf.formats.meanings import is_known, vocabulary
 from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
-    from pytest_dlperf.formats.keyed import AnyMatch, CsvRecord, JsonRecord
+    from pytest_dlperf.formats.keyed import AnyMatch
     from pytest_dlperf.formats.log_format import LogFormat
 
 _REACH: Final = 60
@@ -30,12 +30,13 @@ class UnitCheck:
         BrokenContractError: It says another unit, or the number goes on behind the group.
     """
 
-    def __init__(self, log_format: LogFormat, record: Expression | JsonRecord | CsvRecord) -> None:
+    def __init__(self, log_format: LogFormat) -> None:
         """Begin before the first record."""
+        record = log_format.record
         self._format = log_format
         self._timing = timing = log_format.timing
         self._group = record.groupindex.get(timing.value, 0)
-        self._key = None if isinstance(record, Expression) else record.keys.get(timing.value)
+        self._key = record.keys.get(timing.value) if isinstance(record, Keyed) else None
         self._is_plain = self._key is not None or timing is Timing.TIMESTAMP
         self._begins = True
 

@@ -21,7 +21,7 @@ from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
-from pytest_dlperf.logs.reader import readable
+from pytest_dlperf.logs.lines import readable
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.logs.reader import LogFile, readable
+from pytest_dlperf.logs.lines import LogFile, readable
 from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.reader import LogFile, readable
+from pytest_dlperf.logs.lines import LogFile, readable
 from pytest_dlperf.logs.tree import log_file_name, work_folder
 from pytest_dlperf.measure.ending import with_last_line
 from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived

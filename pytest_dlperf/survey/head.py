@@ -18,10 +18,9 @@ from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.logs.fact_check import tail
-from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
-from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.steps import Gaps
+from pytest_dlperf.logs.lines import LogFile, blocks, line_number
+from pytest_dlperf.logs.records import RecordFinder
+from pytest_dlperf.logs.tracks import Gaps
 from pytest_dlperf.survey.line_clusters import LineClusters, plain
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
+    from pytest_dlperf.logs.lines import Block
     from pytest_dlperf.logs.records import Record
 
 REACH: Final = 8 * 1024 * 1024
@@ -41,6 +41,8 @@ COMPARED: Final = 512 * 1024
 _END_COMPARED: Final = 128 * 1024
 MAX_RECORDS: Final = 20_000
 _ENOUGH_RECORDS: Final = 50
+_BEGIN: Final = 4096
+"""Bytes that tell whether a file is text."""
 _BINARY: Final = 0.05
 _PACKED: Final = {
     b"\x1f\x8b": "gzip",
@@ -106,47 +108,34 @@ class HeadOfLog:
         self.path = path
         with LogFile(path) as file:
             self.size = file.size
+            begin = file.part(0, _BEGIN)
             file.limit = REACH
-            reader = RegionReader(file)
-            self.regions = [_copied(region) for region in reader.available()]
-            self.regions += map(_copied, reader.rest())
+            self.blocks = [*blocks(file)]
             file.limit = None
             self.read = min(self.size, REACH)
             self.end = tail(file, self.read)
-        if not self.regions:
+        if not self.blocks:
             raise NoLogError("it is empty")
-        self._check_text()
+        _check_text(begin)
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing of the log was left out."""
         return self.read == self.size
 
-    def _check_text(self) -> None:
-        begin = bytes(self.regions[0].buffer[:4096])
-        for magic, name in _PACKED.items():
-            if begin.startswith(magic):
-                raise NoLogError(f"it is packed by {name}; unpack it first")
-        if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise NoLogError("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
-        odd = sum(byte < 8 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
-        holes = begin.count(0)
-        if odd > _BINARY * len(begin) and holes < len(begin):
-            raise NoLogError("it is not text")
-
     @property
     def begin(self) -> bytes:
         """The first lines."""
-        return plain(bytes(self.regions[0].buffer[: self.regions[0].end]))
+        return plain(self.blocks[0].text)
 
     @cached_property
     def clusters(self) -> LineClusters:
         """The lines of the first regions, by what they look like."""
         clusters = LineClusters()
-        for region in self.regions:
-            if region.offset >= COMPARED:
+        for block in self.blocks:
+            if block.offset >= COMPARED:
                 break
-            clusters.take(bytes(region.buffer[: region.end]))
+            clusters.take(block.text)
         return clusters
 
     @cached_property
@@ -154,17 +143,17 @@ class HeadOfLog:
         """Some lines of each kind, of head and end: where facts are looked for."""
         clusters = LineClusters()
         if self.end is not None:
-            clusters.take(bytes(self.end.buffer[-_END_COMPARED:]))
+            clusters.take(self.end.text[-_END_COMPARED:])
         return self.clusters.examples + clusters.examples
 
     def trainer(self) -> Trainer | None:
         """Return the known trainer that printed the log, if it is one."""
         found = known_trainer(self.clusters.examples)
-        for region in self.regions:
+        for block in self.blocks:
             if found is not None:
                 break
-            if region.offset >= COMPARED:
-                found = known_trainer(region.buffer, region.end)
+            if block.offset >= COMPARED:
+                found = known_trainer(block.text)
         return found
 
     def formats_of(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
@@ -176,48 +165,41 @@ class HeadOfLog:
     def _count(self, log_format: LogFormat) -> int:
         return sum(1 for _ in islice(self._records(log_format), _ENOUGH_RECORDS))
 
-    def _records(self, log_format: LogFormat) -> Iterator[tuple[int, Record]]:
-        """Find the records of the head, up to one that breaks the format, and their offsets."""
-        memory = Memory()
+    def _records(self, log_format: LogFormat) -> Iterator[Record]:
+        """Find the records of the head, up to one that breaks the format."""
+        finder = RecordFinder(log_format)
         with suppress(BrokenContractError):
-            for region in self.regions:
-                for record in records(replace(region, memory=memory), log_format):
-                    yield region.offset + record[0], record
+            for block in self.blocks:
+                yield from finder.find(block)
 
     def steps(self, log_format: LogFormat) -> StepsOfLog | None:
         """Count the steps of a format; ``None`` where there are none."""
-        rows: list[tuple[int, int, bytes]] = []
-        offset = -1
-        for at, (_, _, step, epoch, rank, _) in islice(self._records(log_format), MAX_RECORDS):
-            if not rows:
-                offset = at
-            rows.append(_row(log_format, step, epoch, rank))
-        if not rows:
+        records = [*islice(self._records(log_format), MAX_RECORDS)]
+        if not records:
             return None
+        rows = [*map(_row, records)]
         last = rows[-1]
         if self.end is not None and log_format.step_every is None:
             with suppress(BrokenContractError):
-                for _, _, step, epoch, rank, _ in records(self.end, log_format):
-                    last = _row(log_format, step, epoch, rank)
+                for record in RecordFinder(log_format).find(self.end):
+                    last = _row(record)
         is_of_ranks = log_format.ranks in {Ranks.LOCAL, Ranks.ALL}
         return replace(
-            _steps(rows, last, self._line(offset)),
+            _steps(rows, last, self._line(records[0].offset)),
             printers_are_unknown=log_format.step_every is not None and is_of_ranks,
         )
 
     def _line(self, offset: int) -> int:
-        return 1 + sum(
-            region.buffer.count(b"\n", 0, max(0, min(region.end, offset - region.offset)))
-            for region in self.regions
-        )
+        with LogFile(self.path) as file:
+            return line_number(file, offset)
 
     def facts(self, log_format: LogFormat) -> list[FoundFact]:
         """List what the log says of its run, by the facts of a format."""
         found: list[FoundFact] = []
         for fact in log_format.facts:
             values: dict[str, None] = {}
-            for region in self._with_end():
-                for match in fact.expression.finditer(region.buffer, 0, region.end):
+            for block in self._with_end():
+                for match in fact.expression.finditer(block.text):
                     values[(match[1] or b"").decode(errors="replace")] = None
                 if len(values) > 1:
                     break
@@ -228,27 +210,34 @@ class HeadOfLog:
     def shows(self, record: Expression) -> bool:
         """Say whether an expression finds anything on a line."""
         return any(
-            record.search(lines.text(*line)) is not None
-            for lines in map(Lines, self._with_end())
-            for line in lines.having(record, 0, lines.end)
+            record.search(block.line(*line)) is not None
+            for block in self._with_end()
+            for line in block.lines_of(record, 0, block.end)
         )
 
-    def _with_end(self) -> Iterator[Region]:
+    def _with_end(self) -> Iterator[Block]:
         # Facts of a format are looked for by its own expressions, which may be slow.
-        yield from (region for region in self.regions if region.offset < COMPARED)
+        yield from (block for block in self.blocks if block.offset < COMPARED)
         if self.end is not None:
             yield self.end
 
 
-def _copied(region: Region) -> Region:
-    return Region(region.buffer[: region.end], region.end, region.offset, region.terminated)
+def _check_text(begin: bytes) -> None:
+    for magic, name in _PACKED.items():
+        if begin.startswith(magic):
+            raise NoLogError(f"it is packed by {name}; unpack it first")
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise NoLogError("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
+    odd = sum(byte < 8 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
+    holes = begin.count(0)
+    if odd > _BINARY * len(begin) and holes < len(begin):
+        raise NoLogError("it is not text")
 
 
-def _row(log_format: LogFormat, step: bytes, epoch: bytes, rank: bytes) -> tuple[int, int, bytes]:
-    index = log_format.record.groupindex
-    number = int(step[:15]) if step.isdigit() else 0
-    turn = int(epoch[:15]) if "epoch" in index and epoch.isdigit() else 0
-    return turn, number, rank if "rank" in index else b""
+def _row(record: Record) -> tuple[int, int, bytes]:
+    step = int(record.step[:15]) if record.step.isdigit() else 0
+    epoch = int(record.epoch[:15]) if record.epoch.isdigit() else 0
+    return epoch, step, record.rank
 
 
 def _first_in_line(steps: Sequence[int], interval: int) -> int:

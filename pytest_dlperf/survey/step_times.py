@@ -17,7 +17,7 @@ from msgspec import Struct
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.logs.clock import Clock
-from pytest_dlperf.logs.judges.mean_since_start import step_behind_mean
+from pytest_dlperf.logs.mean_since_start import step_behind_mean
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.survey.line_clusters import Column, name_of, unit_of
 

@@ -24,15 +24,14 @@ from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.formats.printed import amount
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, parse
-from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.logs.judges import Evidence
-    from pytest_dlperf.logs.steps import Series
+    from pytest_dlperf.logs.evidence import Evidence
+    from pytest_dlperf.logs.track_times import Series
 
 _MIN_GAP_RATIO: Final = 5.0
 """How many times as long as others a gap is that stands out; of four steps and more, ``_TWICE``."""
@@ -81,62 +80,64 @@ class _Gap(NamedTuple):
         )
 
 
-class StampGaps(Judge):
-    """Tells of a gap that stands out; refuses one that something else in the log contradicts."""
+def check_stamps(evidence: Evidence) -> str | None:
+    """Look at the gaps of each rank; return a note of one that stands out.
 
-    def decide(self, evidence: Evidence) -> str | None:
-        """Look at the gaps of each rank."""
-        timing = self.log_format.timing
-        if timing.kind is not TimeKind.MOMENT or timing is Timing.ARRIVAL:
-            return None
-        notes = (self._of(evidence, series) for series in evidence.series.values())
-        return next(filter(None, [*notes]), None)
+    Raises:
+        BrokenContractError: Something else in the log contradicts it.
+    """
+    timing = evidence.log_format.timing
+    if timing.kind is not TimeKind.MOMENT or timing is Timing.ARRIVAL:
+        return None
+    notes = (_check_rank(evidence, series) for series in evidence.series.values())
+    return next(filter(None, [*notes]), None)
 
-    def _of(self, evidence: Evidence, series: Series) -> str | None:
-        steps, texts, _, moments = series.columns
-        passed = sorted(map(sub, moments[1:], moments))
-        times = _MIN_GAP_RATIO if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
-        is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
-        if len(passed) > _COMPARABLE and is_even:
-            return None  # as in nearly all logs
-        gaps = list(_gaps_of(series))
-        beside = _gaps_outside(evidence, series) if len(gaps) <= _COMPARABLE else []
-        if len(gaps) + len(beside) < 2:  # noqa: PLR2004 - nothing to compare it with
-            return _ALONE if gaps else None
-        whole = sum(each.nanoseconds for each in gaps)
-        paces = sorted(each.nanoseconds / each.steps for each in (*gaps, *beside))
-        pace = paces[(len(paces) - 1) // 2]
-        stamps = (parse(texts[at]) for at in (0, -1))
-        grain = NANOSECONDS / 10 ** max(each.decimals for each in stamps)
-        if pace <= grain:
-            usual = sorted((*gaps, *beside), key=lambda each: each.nanoseconds)[:-1]
-            pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
-            pace = max(pace, grain / len(steps))
-        least = _NOTEWORTHY * whole / min(len(gaps), _SUSPECTS)
-        wide = [each for each in gaps if each.excess(pace) > least and each.stands_out(pace, grain)]
-        wide.sort(key=lambda each: -each.nanoseconds)
-        excess = sum(each.excess(pace) for each in wide)
-        if excess <= _NOTEWORTHY * whole:
-            return None
-        places = {each.at for each in wide}
-        lines = _usual_lines(evidence, series, places)
-        for each in wide:
-            is_most = each.excess(pace) > _MOST * whole
-            evidence.paused = evidence.paused or is_most
-            _check_stamps(evidence, series, each, places, _MIN_GAP_RATIO * pace)
-            _check_speed(evidence, series, each, lines, pace, by_units=is_most)
-        few = max(_FEW, len(steps) // _ONE_IN)
-        if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
-            return None
-        after = wide[0].at + 1
-        more = f", and {len(wide) - 1} more like it" if len(wide) > 1 else ""
-        without = evidence.throughput * whole / (whole - excess)
-        return (
-            f"{wide[0].nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
-            f"{steps[after - 1]} to that of step {steps[after]}{more}, where "
-            f"{pace * wide[0].steps / NANOSECONDS:.3g} s are usual: the training paused or was "
-            f"resumed, or the clock was set; else it would be {without:.6g} {evidence.unit}"
-        )
+
+def _check_rank(evidence: Evidence, series: Series) -> str | None:
+    steps, texts, _, moments = series.columns
+    passed = sorted(map(sub, moments[1:], moments))
+    times = _MIN_GAP_RATIO if steps[:2] == (steps[0], steps[0] + 1) else _TWICE
+    is_even = bool(passed) and passed[-1] <= times * passed[len(passed) // 2]
+    if len(passed) > _COMPARABLE and is_even:
+        return None  # as in nearly all logs
+    gaps = list(_gaps_of(series))
+    beside = _gaps_outside(evidence, series) if len(gaps) <= _COMPARABLE else []
+    if len(gaps) + len(beside) < 2:  # noqa: PLR2004 - nothing to compare it with
+        return _ALONE if gaps else None
+    whole = sum(each.nanoseconds for each in gaps)
+    paces = sorted(each.nanoseconds / each.steps for each in (*gaps, *beside))
+    pace = paces[(len(paces) - 1) // 2]
+    stamps = (parse(texts[at]) for at in (0, -1))
+    grain = NANOSECONDS / 10 ** max(each.decimals for each in stamps)
+    if pace <= grain:
+        usual = sorted((*gaps, *beside), key=lambda each: each.nanoseconds)[:-1]
+        pace = sum(each.nanoseconds for each in usual) / sum(each.steps for each in usual)
+        pace = max(pace, grain / len(steps))
+    least = _NOTEWORTHY * whole / min(len(gaps), _SUSPECTS)
+    wide = [each for each in gaps if each.excess(pace) > least and each.stands_out(pace, grain)]
+    wide.sort(key=lambda each: -each.nanoseconds)
+    excess = sum(each.excess(pace) for each in wide)
+    if excess <= _NOTEWORTHY * whole:
+        return None
+    places = {each.at for each in wide}
+    lines = _usual_lines(evidence, series, places)
+    for each in wide:
+        is_most = each.excess(pace) > _MOST * whole
+        evidence.paused = evidence.paused or is_most
+        _check_stamps(evidence, series, each, places, _MIN_GAP_RATIO * pace)
+        _check_speed(evidence, series, each, lines, pace, by_units=is_most)
+    few = max(_FEW, len(steps) // _ONE_IN)
+    if len(wide) > few and wide[0].nanoseconds <= _TWICE * wide[few].nanoseconds:
+        return None
+    after = wide[0].at + 1
+    more = f", and {len(wide) - 1} more like it" if len(wide) > 1 else ""
+    without = evidence.throughput * whole / (whole - excess)
+    return (
+        f"{wide[0].nanoseconds / NANOSECONDS:.4g} s pass from the stamp of step "
+        f"{steps[after - 1]} to that of step {steps[after]}{more}, where "
+        f"{pace * wide[0].steps / NANOSECONDS:.3g} s are usual: the training paused or was "
+        f"resumed, or the clock was set; else it would be {without:.6g} {evidence.unit}"
+    )
 
 
 def _gaps_of(series: Series) -> Iterator[_Gap]:

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.printed import step_seconds
-from pytest_dlperf.logs.judges import Judge
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.logs.judges import Evidence
-    from pytest_dlperf.logs.steps import Row, Series
+    from pytest_dlperf.logs.evidence import Evidence
+    from pytest_dlperf.logs.track_times import Row, Series
 
 _LEAST: Final = 6
 """Fewer records do not tell how a series moves, nor so few differences what is noise."""
@@ -37,43 +36,42 @@ _LEVEL: Final = 0.07
 _DIGITS: Final = b"0123456789"
 
 
-class MeanSinceStart(Judge):
-    """Refuses means of all steps so far that are taken for those of single ones."""
+def check_means(evidence: Evidence) -> str | None:
+    """Look at how the printed times move; return a note where too few records tell.
 
-    def decide(self, evidence: Evidence) -> str | None:
-        """Look at how the printed times move."""
-        log_format = self.log_format
-        if log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START:
-            return None
-        for series in evidence.series.values():
-            steps, _, offsets, values = series.columns
-            for begin, end, before in _epochs(series):
-                seconds = values[begin:end]
-                first, last = steps[begin] - before, steps[end - 1] - before
-                mean = sum(seconds) / len(seconds)
-                added = (last * seconds[-1] - first * seconds[0]) / max(last - first, 1)
-                if abs(mean - added) <= _OFF / 2 * mean:
-                    continue  # as in nearly all logs
-                printed = _by_step(series, begin, end, before)
-                if len(printed) < _LEAST:
-                    printed |= _beside(evidence, series, begin, end, before)
-                usual = step_behind_mean(*_columns(printed), least=_FEW)
-                if usual is None:
-                    continue
-                said = (
-                    f"it says {mean:.4g} s a step, and from line to line a step adds {usual:.4g} s"
-                )
-                if len(printed) < _LEAST:
-                    return (
-                        "what is printed may be a mean of all steps so far, which "
-                        f"{len(printed)} records do not tell: {said}; measure more steps"
-                    )
-                raise BrokenContractError(
-                    f"what is printed moves as a mean of all steps so far does: {said}; "
-                    "write 'covers: since_start', or take a time stamp",
-                    offset=offsets[begin],
-                )
+    Raises:
+        BrokenContractError: They move as means of all steps so far do.
+    """
+    log_format = evidence.log_format
+    if log_format.timing.kind is TimeKind.MOMENT or log_format.covers is Covers.SINCE_START:
         return None
+    for series in evidence.series.values():
+        steps, _, offsets, values = series.columns
+        for begin, end, before in _epochs(series):
+            seconds = values[begin:end]
+            first, last = steps[begin] - before, steps[end - 1] - before
+            mean = sum(seconds) / len(seconds)
+            added = (last * seconds[-1] - first * seconds[0]) / max(last - first, 1)
+            if abs(mean - added) <= _OFF / 2 * mean:
+                continue  # as in nearly all logs
+            printed = _by_step(series, begin, end, before)
+            if len(printed) < _LEAST:
+                printed |= _beside(evidence, series, begin, end, before)
+            usual = step_behind_mean(*_columns(printed), least=_FEW)
+            if usual is None:
+                continue
+            said = f"it says {mean:.4g} s a step, and from line to line a step adds {usual:.4g} s"
+            if len(printed) < _LEAST:
+                return (
+                    "what is printed may be a mean of all steps so far, which "
+                    f"{len(printed)} records do not tell: {said}; measure more steps"
+                )
+            raise BrokenContractError(
+                f"what is printed moves as a mean of all steps so far does: {said}; "
+                "write 'covers: since_start', or take a time stamp",
+                offset=offsets[begin],
+            )
+    return None
 
 
 def step_behind_mean(

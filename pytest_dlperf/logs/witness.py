@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
-from pytest_dlperf.logs.judges import Evidence, Judge
-from pytest_dlperf.logs.steps import LOOK_AHEAD
+from pytest_dlperf.logs.tracks import LOOK_AHEAD
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.work import TimeKind, Timing
 
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.logs.arrivals import Burst
-    from pytest_dlperf.logs.steps import Ends, Series
+    from pytest_dlperf.logs.evidence import Evidence
+    from pytest_dlperf.logs.track_times import Ends, Series
 
 TOLERANCE: Final = 0.10
 """What a log prints and what was observed may differ by this part of what was observed."""
@@ -77,24 +77,30 @@ class Observation(NamedTuple):
         return above or rate * self.most_s * (1 + tolerance) < self.steps
 
 
+def ask_witness(evidence: Evidence) -> None:
+    """Compare a throughput with what was observed of the window, by each rank's ends of it.
+
+    Raises:
+        BrokenContractError: They differ by more than ``TOLERANCE``, whichever rank is asked.
+    """
+    if evidence.log_format.timing is not Timing.ARRIVAL:
+        evidence.arrivals.refresh()
+        evidence.seen_by = _Witness(evidence).check()
+
+
 @final
-class Witness(Judge):
-    """Asks who has seen the lines come, or else their time stamps."""
+class _Witness:
+    """Who has seen the lines come, or else their time stamps."""
 
-    def decide(self, evidence: Evidence) -> None:
-        """Compare a throughput with what was observed of the window, by each rank's ends of it.
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._log_format = evidence.log_format
 
-        Raises:
-            BrokenContractError: They differ by more than ``TOLERANCE``, whichever rank is asked.
-        """
-        if self.log_format.timing is not Timing.ARRIVAL:
-            self._evidence = evidence
-            evidence.arrivals.refresh()
-            evidence.seen_by = self._check(evidence)
-
-    def _check(self, evidence: Evidence) -> WitnessKind | None:
+    def check(self) -> WitnessKind | None:
+        """Return who has confirmed the throughput."""
+        evidence = self._evidence
         unit, ends = evidence.unit, evidence.ends
-        work = self.case.work_of_step(unit)
+        work = evidence.case.work_of_step(unit)
         observed = []
         for rank, each in ends.items():
             seen = self._observed(each, evidence.series[rank])
@@ -109,7 +115,7 @@ class Witness(Judge):
                     return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
-            needs_none = not ends or self.log_format.timing.kind is TimeKind.MOMENT
+            needs_none = not ends or self._log_format.timing.kind is TimeKind.MOMENT
             return None if needs_none else WitnessKind.NONE
         seen, rate, tolerance = observed[0]
         by_eye = work * seen.steps / seen.seconds
@@ -175,7 +181,7 @@ class Witness(Judge):
         """Say whether these are whole lines, with records of one step at most."""
         if burst.end - burst.begin > _NEAR_BYTES:
             return False
-        text = self._evidence.text(burst.begin - 1, burst.end + 1)
+        text = self._evidence.file.part(burst.begin - 1, burst.end + 1)
         before = _is_cut(text[:2]) if burst.begin else False
         if before or _is_cut(text[-2:]):
             return False
@@ -194,7 +200,7 @@ class Witness(Judge):
             return None
         near = [each for each in near if each.rank == own.rank]
         earlier = [each for each in near if each.offset < burst.flush]
-        if self.log_format.ranks is not Ranks.ONE and not self.log_format.labels_ranks:
+        if self._log_format.ranks is not Ranks.ONE and not self._log_format.labels_ranks:
             if not all(each.step.isdigit() and each.epoch == own.epoch for each in near):
                 return None
             begin = min(int(each.step) for each in near if each.offset >= burst.flush)
@@ -205,7 +211,7 @@ class Witness(Judge):
     # ------------------------------------------------------------------ stamps
 
     def _by_stamps(self, ends: Ends, series: Series) -> Observation | None:
-        if self.log_format.timing.kind is TimeKind.MOMENT:
+        if self._log_format.timing.kind is TimeKind.MOMENT:
             return None
         first, last = ends.first.step, ends.last.step
         places = {step: at for step, _, at, _ in series.rows if first <= step <= last}

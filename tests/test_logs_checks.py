@@ -14,7 +14,6 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
-from pytest_dlperf.logs.judges import judges
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
@@ -406,14 +405,3 @@ def test_times_of_single_steps_do_not_move_so(
     run = make.measured(tmp_path, log, KERAS, of=OF)
     assert run.status is RunStatus.OK
     assert "mean of all" not in str(run.reason)
-
-
-# ------------------------------------------------------------------------------- the judges
-
-
-def test_a_judge_is_a_module_of_its_own() -> None:
-    """Nothing lists them: what stands in the folder is asked."""
-    folder = Path(__file__).parent.parent / "pytest_dlperf" / "logs" / "judges"
-    modules = {file.stem for file in folder.glob("[!_]*.py")}
-    asked = [type(each).__module__.rpartition(".")[2] for each in judges(PLAIN, OF)]
-    assert asked == sorted(modules)
