@@ -22,7 +22,9 @@ from hunted_repository import (
 )
 
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
+from pytest_dlperf.culprit.journal import FoundCommit, FoundEntry, note_found
 from pytest_dlperf.culprit.trial import measuring
+from pytest_dlperf.model.judgement import FoundCulprit
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -56,10 +58,75 @@ def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
     assert f"found: {culprit}" in text
     # So examples/github-why.yml finds the pull request.
     assert f"\n- commit {culprit}: Change number 5" in text
+    # Later sessions know which commit of which checkout it was.
+    found = json.loads((repository.folder / ".dlperf" / "found.jsonl").read_text(encoding="utf-8"))
+    assert found["commits"] == [{"repository": str(repository.folder), "name": culprit}]
     # The same command has the answer without a run.
     lines = len(journal(repository))
     assert f"{CASE}: found: {culprit}" in repository.bisect()[1]
     assert len(journal(repository)) == lines
+
+
+def judged(repository: HuntedRepository) -> tuple[str, dict[str, Any]]:
+    """Have a session: when it began, and what explains its throughput."""
+    file = repository.folder.with_name("results.json")
+    repository.session("--dlperf-json", str(file))
+    results = json.loads(file.read_text(encoding="utf-8"))
+    (case,) = results["cases"]
+    return results["started"], case["explanations"].get("throughput", {})
+
+
+def accept(repository: HuntedRepository) -> None:
+    repository.fill(0, slow=9)
+    repository.good_night()
+    repository.commit("Accept the first numbers")
+
+
+def be_slow(repository: HuntedRepository) -> None:
+    repository.trainer(STEP_S + SLOW_S)
+    repository.commit("Slow down")
+
+
+def test_a_loss_after_a_green_session_at_another_commit_is_new(
+    repository: HuntedRepository,
+) -> None:
+    accept(repository)
+    be_slow(repository)
+    for _ in range(2):
+        judged(repository)
+    repository.trainer(STEP_S)
+    repository.commit("Be fast again")
+    green, _ = judged(repository)
+    be_slow(repository)
+    started, told = judged(repository)
+    assert (told["since"]["at"], told["last_good"]["at"]) == (started, green)
+    assert told["red_since"] is None
+
+
+@pytest.mark.parametrize("way", ["revert", pytest.param("reset", marks=pytest.mark.ci)])
+def test_a_commit_that_the_checkout_has_no_longer_explains_no_other_loss(
+    repository: HuntedRepository, way: str
+) -> None:
+    accept(repository)
+    be_slow(repository)
+    first, _ = judged(repository)
+    culprit = FoundCommit(repository=str(repository.folder), name=repository.commits[-1][:12])
+    found = FoundEntry(
+        case_id=CASE, metric="throughput", at=first, found=FoundCulprit("it"), commits=(culprit,)
+    )
+    note_found(repository.folder / ".dlperf" / "history.sqlite3", found)
+    _, told = judged(repository)
+    assert told["found"]["said"] == "it"
+    assert told["since"]["at"] == first
+
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    undo = ["revert", "--no-edit", "HEAD"] if way == "revert" else ["reset", "--hard", "HEAD~1"]
+    repository.git(*identity, *undo)
+    be_slow(repository)
+    started, _ = judged(repository)
+    _, told = judged(repository)
+    assert (told["since"]["at"], told["red_since"]["at"]) == (started, first)
+    assert told["found"] is None
 
 
 @pytest.mark.ci

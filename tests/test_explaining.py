@@ -235,6 +235,18 @@ def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -
     assert found.nights_at_level == 3
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, (night(4), night(3))), ({"environment": {"commit": "same"}}, (night(1), night(0)))],
+    ids=["another commit", "the same commit"],
+)
+def test_a_green_session_at_another_commit_ends_a_loss(
+    file: Path, environment: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    kept(file, {0: GOOD, 1: BAD, 2: BAD, 3: GOOD}, **environment)
+    assert since(explained(file, 4, baseline=accepted(0))) == expected
+
+
 def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) -> None:
     kept(file, {0: GOOD, 1: GOOD})
     with History.open(file) as history:

@@ -331,8 +331,14 @@ def tell(answers: Sequence[Answer], options: Namespace, hunted: HuntedCase, styl
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         said = words.headline(last).removeprefix(words.FOUND)
         found = FoundCulprit(said, dict(words.facts(last)))
-        about = last.question
-        entry = FoundEntry(case_id=about.case_id, metric=about.metric.name, at=at, found=found)
+        commits = tuple(one.commit for one in last.culprits if one.commit is not None)
+        entry = FoundEntry(
+            case_id=last.question.case_id,
+            metric=last.question.metric.name,
+            at=at,
+            found=found,
+            commits=commits if len(commits) == len(last.culprits) else (),
+        )
         note_found(history, entry)
     text = words.markdown(answers)
     if options.markdown is not None:

@@ -36,11 +36,12 @@ from pytest_dlperf.culprit.hunt import (
     worse_by,
 )
 from pytest_dlperf.culprit.hunting import NotFoundError, Question
-from pytest_dlperf.culprit.journal import KnownEnds
+from pytest_dlperf.culprit.journal import FoundCommit, KnownEnds
 from pytest_dlperf.culprit.search import forecast
 from pytest_dlperf.culprit.trial import AbortedError, Setup, interruptible
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.history.nights import judged_sessions, nights_of, origin_of
+from pytest_dlperf.history.series import GREEN
 from pytest_dlperf.history.store import History
 from pytest_dlperf.measure.case_launch import checkouts_of
 from pytest_dlperf.model.commits import SUITE
@@ -60,7 +61,6 @@ _USUAL_NOISE: Final = 0.01
 _USUAL_DOF: Final = 2
 _LEVEL_OF_TREES: Final = 0.2
 """Part of a loss: a worktree lacks data and caches that no commit has."""
-_GOOD: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -114,7 +114,7 @@ class Nights:
             verdict = self.tonight.verdict_word
             if verdict == Verdict.PASS.value:
                 raise NotFoundError(f"{case}: the last session passed; there is nothing to explain")
-            wanted = [word for word in _GOOD if word != verdict]
+            wanted = [word for word in GREEN if word != verdict]
             good = next((one for one in before if one.verdict_word in wanted), None)
             if good is None:
                 raise NotFoundError(f"{case}: the history has no good night before the last one")
@@ -280,7 +280,13 @@ def _candidate(group: Sequence[Suspect]) -> Candidate:
         checkout = Checkout(Path(group[0].root))
         last = checkout.commit(group[0].tonight)
         if last.parents[:1] == (group[0].then,):
-            return Candidate(name=_name(group), title=last.title, author=last.author, at=last.at)
+            return Candidate(
+                name=_name(group),
+                title=last.title,
+                author=last.author,
+                at=last.at,
+                commit=FoundCommit(repository=str(checkout.root), name=last.short),
+            )
     return Candidate(name=_name(group))
 
 

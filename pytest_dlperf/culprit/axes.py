@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.culprit.checkouts import BuildError, Workshop
+from pytest_dlperf.culprit.journal import FoundCommit
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
@@ -35,6 +36,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
     at: str = ""
     merged: str = ""
     """The commits that a merge brought in, as GOOD..BAD."""
+    commit: FoundCommit | None = None
+    """``None`` for a difference of another kind."""
 
 
 class Commits(Struct, frozen=True, kw_only=True):
@@ -62,6 +65,7 @@ class Commits(Struct, frozen=True, kw_only=True):
             author=commit.author,
             at=commit.at,
             merged=self.workshop.checkout.merged_by(commit),
+            commit=FoundCommit(repository=str(self.workshop.checkout.root), name=commit.short),
         )
 
     def setup(self, place: int) -> Setup:

@@ -7,11 +7,14 @@ import os
 import time
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from pytest_dlperf.culprit.hunt import Hunt  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
@@ -19,8 +22,7 @@ from pytest_dlperf.model.judgement import FoundCulprit  # noqa: TC001 - msgspec 
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
 HUNTS: Final = ".dlperf/hunts"
 """Hunts are below this folder, unless the user names another."""
@@ -68,6 +70,28 @@ def named_by(question: Mapping[str, Any]) -> str:
     return sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
+class FoundCommit(Struct, frozen=True, kw_only=True):
+    """A commit that changed a number."""
+
+    repository: str
+    """Path of its checkout."""
+    name: str
+
+    def is_lost(self) -> bool:
+        """Whether the checkout has it no longer; of a shallow clone that is not known."""
+        is_shallow = git(Path(self.repository), "rev-parse", "--is-shallow-repository")
+        return is_shallow == "false" and not self.is_in("HEAD")
+
+    def is_in(self, commit: str) -> bool:
+        """Whether another commit has it: it is an ancestor, and was not reverted since."""
+        folder, commit = Path(self.repository), commit.partition("+")[0]
+        if not git(folder, "merge-base", self.name, commit).startswith(self.name):
+            return False
+        reverted = ("--fixed-strings", f"--grep=This reverts commit {self.name}")
+        reverts = git(folder, "log", "--format=%H", *reverted, f"{self.name}..{commit}", "--")
+        return not any(replace(self, name=one).is_in(commit) for one in reverts.split())
+
+
 class FoundEntry(Struct, frozen=True, kw_only=True):
     """What a hunt has found, for the explanations of later nights."""
 
@@ -76,6 +100,16 @@ class FoundEntry(Struct, frozen=True, kw_only=True):
     at: str
     """When it was found, ISO 8601 with its zone."""
     found: FoundCulprit
+    commits: tuple[FoundCommit, ...] = ()
+    """The culprits, if they are commits."""
+
+    def is_lost(self) -> bool:
+        """Whether no checkout has any of the culprits any longer."""
+        return bool(self.commits) and all(one.is_lost() for one in self.commits)
+
+    def is_in(self, commits: Iterable[str]) -> bool:
+        """Whether any of these commits has a culprit."""
+        return any(one.is_in(commit) for one in self.commits for commit in commits)
 
 
 def note_found(history: Path, found: FoundEntry) -> None:
@@ -85,19 +119,20 @@ def note_found(history: Path, found: FoundEntry) -> None:
         file.write(json.dumps(to_builtins(found)) + "\n")
 
 
-def last_found(history: Path, case_id: str, metric: str, *, since: str) -> FoundCulprit | None:
-    """Return what was found last of a number since a time; lines of others are left out."""
+def found_since(history: Path, case_id: str, metric: str, since: str) -> list[FoundEntry]:
+    """List what was found of a number since a time; lines that cannot be read are left out."""
     try:
         lines = history.with_name(_FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return None
-    for line in reversed(lines):
+        return []
+    found = []
+    for line in lines:
         with suppress(ValueError, ValidationError):
             entry = convert(json.loads(line), FoundEntry)
             is_about = (entry.case_id, entry.metric) == (case_id, metric)
             if is_about and parse_time(entry.at) >= parse_time(since):
-                return entry.found
-    return None
+                found.append(entry)
+    return found
 
 
 class Journal:

@@ -28,6 +28,7 @@ from pytest_dlperf.history.nights import (
     starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.series import GREEN
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model.commits import SUITE, Checkout, commits_between
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
@@ -37,7 +38,7 @@ from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from pytest_dlperf.history.series import JudgedSession, Night, Series
@@ -71,6 +72,9 @@ class Subject(Struct, frozen=True, kw_only=True):
     baseline: Baseline | None
     has_unfit_hosts: bool = False
     """Whether hosts that cannot be used are why there is no number, and nothing that differs."""
+    has_lost_cause: Callable[[Collection[str]], bool] | None = None
+    """Whether a session at these commits had one that was found to be the cause, and that the
+    checkout has no longer; ``None`` where there is none."""
 
 
 class _Change(NamedTuple):
@@ -193,11 +197,14 @@ class _Search:
             known = [one for one in known if one.began > good.began]
         if not has_moved(judgement):
             return _Change(good, None)
+        known = known[self._end_of_earlier_story(known, levels) :]
         comparable = {one.measurement_id for one in known if one.measurement_id is not None}
         if judgement.verdict is Verdict.INCONCLUSIVE and levels.are_alike:
             last_good, red = self._before(self._now, good, comparable)
             return _Change(last_good, None, red=red)
-        after = [*known[start_of_level(known, levels) :], self._now]
+        after = known[start_of_level(known, levels) :]
+        lost = [at for at, one in enumerate(after, 1) if self._has_lost_cause(one)]
+        after = [*after[lost[-1] if lost else 0 :], self._now]
         last_good, red = self._before(after[0], good, comparable)
         return _Change(
             last_good=last_good,
@@ -205,6 +212,29 @@ class _Search:
             dates=frozenset(one.day for one in after if levels.is_tonights(one)),
             red=red,
         )
+
+    def _end_of_earlier_story(self, known: Sequence[SessionPoint], levels: Levels) -> int:
+        """Index of the last session that was green at another commit than a bad one before it."""
+        end, moved = 0, None
+        for index, one in enumerate(known):
+            if levels.is_tonights(one):
+                moved = one
+            elif moved is not None and one.is_green and self._commits_differ(moved, one):
+                end, moved = index, None
+        return end
+
+    def _commits_differ(self, one: SessionPoint, other: SessionPoint) -> bool:
+        return bool(differences(self._commits_of(one), self._commits_of(other)))
+
+    def _has_lost_cause(self, one: SessionPoint) -> bool:
+        has_lost = self._subject.has_lost_cause
+        return has_lost is not None and has_lost(self._commits_of(one).values())
+
+    def _commits_of(self, one: SessionPoint) -> dict[str, str]:
+        """Return the known commits that an earlier session was measured at."""
+        _, taken_on = self._past_night(one)
+        commits = taken_on.all_commits if taken_on is not None else {}
+        return {name: commit for name, commit in commits.items() if commit}
 
     def _comparable_sessions(self) -> list[SessionPoint]:
         """List the earlier whole sessions of the metric on tonight's machine, the oldest first."""
@@ -231,6 +261,7 @@ class _Search:
             night.began,
             night.median,
             night.measurement_id,
+            night.verdict_word in GREEN,
         )
 
     def _last_accepted(self, known: Iterable[SessionPoint]) -> SessionPoint | None:

@@ -30,6 +30,7 @@ class SessionPoint(NamedTuple):
     began: float
     median: float | None = None
     measurement_id: int | None = None
+    is_green: bool = False
 
 
 class Levels(NamedTuple):

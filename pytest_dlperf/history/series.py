@@ -24,6 +24,7 @@ Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]
 
 _NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.has_no_number))
 """In place of a verdict, or as one: no number was measured that could be judged."""
+GREEN: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
 RED: Final = (
     LOST,
     *(

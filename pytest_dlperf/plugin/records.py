@@ -23,10 +23,10 @@ from pytest_dlperf.model.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.history.explaining import Tonight
+    from pytest_dlperf.history.explaining import Subject, Tonight
     from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
@@ -213,7 +213,7 @@ class Explainer:
     def _explain_all(
         self, notes: TestNotes, judgements: Sequence[Judgement], history: History | None
     ) -> None:
-        from pytest_dlperf.history.explaining import Subject, explain
+        from pytest_dlperf.history.explaining import Subject
         from pytest_dlperf.history.series import Series
 
         case, cluster = notes.record.case, self._suite.cluster
@@ -233,8 +233,30 @@ class Explainer:
                 baseline=baselines.get(name),
                 has_unfit_hosts=notes.has_unfit_hosts,
             )
-            found = explain(history, subject, self._tonight)
-            notes.explained(name, found and self._with_culprit(found, case.id, name))
+            notes.explained(name, self._explained(history, subject))
+
+    def _explained(self, history: History | None, subject: Subject) -> Explanation | None:
+        """Explain a judgement, with what a hunt has found since the number is as it is."""
+        from pytest_dlperf.culprit.journal import found_since
+        from pytest_dlperf.history.explaining import explain
+
+        file, series = self._suite.settings.history_file, subject.series
+        explanation = explain(history, subject, self._tonight)
+        if file is None or explanation is None or explanation.began is None:
+            return explanation
+        found = found_since(file, series.case_id, series.metric, explanation.began.at)
+        lost = [entry for entry in found if entry.is_lost()]
+        if lost:
+
+            def had_lost_cause(commits: Collection[str]) -> bool:
+                return any(entry.is_in(commits) for entry in lost)
+
+            subject = replace(subject, has_lost_cause=had_lost_cause)
+            explanation = explain(history, subject, self._tonight)
+            since = explanation and explanation.since
+            found = found_since(file, series.case_id, series.metric, since.at) if since else []
+        current = [entry.found for entry in found if entry not in lost]
+        return replace(explanation, found=current[-1]) if explanation and current else explanation
 
     @cached_property
     def _tonight(self) -> Tonight:
@@ -253,15 +275,6 @@ class Explainer:
             checkout=checkout,
             ci_run=ci_run_page(),
         )
-
-    def _with_culprit(self, explanation: Explanation, case_id: str, metric: str) -> Explanation:
-        """Add what a hunt has found since the number is as it is."""
-        from pytest_dlperf.culprit.journal import last_found
-
-        since, file = explanation.began, self._suite.settings.history_file
-        if since is None or file is None:
-            return explanation
-        return replace(explanation, found=last_found(file, case_id, metric, since=since.at))
 
 
 class SessionRecords:
