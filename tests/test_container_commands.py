@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
-    VisiblePaths,
     contained,
     engine_of,
-    inside,
-    node_inside,
+    image_probe,
+    node_in_container,
 )
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.plan import Node, NodeCommand
@@ -41,7 +40,8 @@ COMMAND: Final = NodeCommand(
     working_directory="/data/checkout",
     log=Path("/logs/a.log"),
 )
-SIGHT: Final = VisiblePaths(always=("/suite/systems",), unless_said=("/data", "/data/checkout"))
+ALWAYS: Final = ("/suite/systems",)
+UNLESS_SAID: Final = ("/data", "/data/checkout")
 NAMES: Final = ("DLPERF_RUN_ID", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES", "HF_HOME")
 
 
@@ -52,18 +52,18 @@ def box(runtime: Runtime, **parts: Any) -> Container:
 def wrapped(
     container: Container, command: NodeCommand = COMMAND, node: Node = NODE, kind: str | None = None
 ) -> NodeCommand:
-    return contained(container, command, node, SIGHT, kind=kind)
+    return contained(container, command, node, always=ALWAYS, unless_said=UNLESS_SAID, kind=kind)
 
 
 def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight() -> None:
     command = wrapped(box(Runtime.PODMAN))
     assert command.arguments == (
         "podman", "run", "--rm",
-        "--init", "--pull=never", "--network=host", "--ipc=host", "--userns={userns}",
+        "--init", "--network=host", "--ipc=host", "--userns={userns}",
         "--workdir=/data/checkout", "--name=pytest-dlperf-abc-0",
+        "--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3",
         *(f"--env={name}" for name in NAMES),
         *(f"--volume={path}:{path}" for path in ("/data", NODE.folder, "/suite/systems")),
-        "--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3",
         "img", "python3", "train.py", "a b",
     )  # fmt: skip
     assert command.environment == COMMAND.environment
@@ -73,8 +73,8 @@ def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight
 
 def test_docker_runs_as_the_user_whose_daemon_is_root() -> None:
     command = wrapped(box(Runtime.DOCKER))
-    assert command.arguments[3:10] == (
-        "--init", "--pull=never", "--network=host", "--ipc=host", "--user={uid}:{gid}",
+    assert command.arguments[3:9] == (
+        "--init", "--network=host", "--ipc=host", "--user={uid}:{gid}",
         "--ulimit=memlock=-1", "--env=HOME=/tmp",
     )  # fmt: skip
     assert '--gpus="device=2,3"' in command.arguments
@@ -147,7 +147,7 @@ def test_devices_that_alone_are_seen_count_from_0() -> None:
         (Runtime.ENROOT, True),
         (Runtime.APPTAINER, False),
     ):
-        node = node_inside(box(runtime), NODE, None)
+        node = node_in_container(box(runtime), NODE, None)
         assert node.accelerators.names(node.device_ids) == (("0", "1") if hidden else ("2", "3"))
 
 
@@ -177,18 +177,19 @@ def test_a_log_of_the_trainer_is_looked_for_where_both_see_it() -> None:
     with pytest.raises(UsageError, match=r"log\.file is 'a\.log' .*\{scratch_directory\}"):
         wrapped(podman, nowhere)
     with pytest.raises(UsageError, match="'/a:b' cannot be seen in a container"):
-        contained(podman, COMMAND, NODE, VisiblePaths(always=("/a:b",)), kind=None)
+        contained(podman, COMMAND, NODE, always=("/a:b",), unless_said=(), kind=None)
 
 
 def test_an_image_is_looked_into_as_the_trainer_would() -> None:
-    look = inside(box(Runtime.DOCKER), SIGHT, kind="nvidia", scratch="/scratch")
+    sees: Any = {"always": ALWAYS, "unless_said": UNLESS_SAID, "scratch": "/scratch"}
+    look = image_probe(box(Runtime.DOCKER), kind="nvidia", **sees)
     assert look.run[-1] == "img"
     assert "--name={unique}" in look.run
     assert look.end == ("docker", "rm", "--force", "{unique}")
-    assert look.fetch == ("docker", "pull", "--quiet", "img")
+    assert look.digest == ("docker", "image", "inspect", "--format={{.Id}}", "img")
     assert look.outside == ("/scratch", "/data", "/suite/systems")
     for runtime in set(ENGINES) - {Runtime.DOCKER, Runtime.PODMAN}:
-        assert inside(box(runtime), SIGHT, kind=None, scratch="/scratch").there == ()
+        assert image_probe(box(runtime), kind=None, **sees).digest == ()
 
 
 def test_the_node_fills_in_whose_the_container_is() -> None:

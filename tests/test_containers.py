@@ -183,7 +183,10 @@ def test_two_hosts_run_a_container_each(
 @pytest.mark.parametrize(
     ("more", "fault"),
     [
-        ("image=localhost/missing", "the image localhost/missing is not there, and podman pull"),
+        (
+            "image=localhost/missing",
+            "not run in the image localhost/missing there: exit code 125: ",
+        ),
         ("mounts=/no/such/folder", "there is no '/no/such/folder', which the container is to see"),
     ],
 )

@@ -18,7 +18,7 @@ from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import checkouts, containers, probe
+from pytest_dlperf.node import checkouts, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 from pytest_dlperf.node.nvidia import SLICED
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
-
-FETCH_LIMIT_S: Final = 1800.0
-"""Seconds in which a host has to have fetched an image."""
 IMAGE: Final = "image"
 """The name under which an image is a version of software."""
 
@@ -126,38 +123,26 @@ def look_at_hosts(
 ) -> dict[str, HostReport]:
     """Look at all hosts at once; a report for each, by its name.
 
-    An image may have to be fetched first, of which ``say`` tells.
+    What runs the image fetches it where it is not there; ``say`` tells of it.
     """
-    reports = {}
-    inside = needed.inside
-    if inside is not None and inside.there:
-        order = json.dumps(to_builtins(inside)).encode("ascii")
-        what = f"the image {inside.image} is fetched where it is not there"
-        fetched = ask_hosts(
-            launcher.outside,
-            dict.fromkeys(hosts, order),
-            source_of(containers),
-            begin=containers.ANSWER,
-            limit_s=FETCH_LIMIT_S,
-            late=lambda late: say(f"waiting for {', '.join(late)}: {what}"),
-        )
-        for host, answer in fetched.items():
-            if isinstance(answer, str) or answer[0] is not None:
-                fault = answer if isinstance(answer, str) else answer[0]
-                reports[host.name] = HostReport(fault=in_message(fault))
     orders = {}
     for host in hosts:
-        if host.name not in reports:
-            host_lock = lock_name(lock_scope(lock, host, launcher), "")
-            orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
+        host_lock = lock_name(lock_scope(lock, host, launcher), "")
+        orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
+
+    def fetches(late: list[str]) -> None:
+        if needed.image is not None:
+            say(f"waiting for {', '.join(late)}, which may have to fetch the image {needed.image}")
+
     found = ask_hosts(
         launcher.taking(needed.engine),
         orders,
         source_of(probe),
         begin=_ANSWER,
-        # Slurm has its images fetched when a step begins.
-        limit_s=LIMIT_S if needed.image is None or inside is not None else FETCH_LIMIT_S,
+        limit_s=LIMIT_S + (0.0 if needed.image is None else probe.FETCH_LIMIT_S),
+        late=fetches,
     )
+    reports = {}
     is_plain = not (needed.engine or needed.image)
     for host, answer in found.items():
         reports[host.name] = (

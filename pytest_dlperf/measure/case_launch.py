@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import published, resolve
 from pytest_dlperf.config.template import fill, names_in
-from pytest_dlperf.launch.containers import VisiblePaths, contained, inside, node_inside
+from pytest_dlperf.launch.containers import contained, image_probe, node_in_container
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
@@ -159,9 +159,13 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         if self.container is None:
             folders["scratch in cluster.yaml"] = self.scratch
         else:
-            sight = self._sight(*folders.values(), *files.values())
-            kind = self.spec.devices.kind
-            inner = inside(self.container, sight, kind=kind, scratch=self.scratch)
+            inner = image_probe(
+                self.container,
+                always=self._own_folders,
+                unless_said=(*folders.values(), *files.values()),
+                kind=self.spec.devices.kind,
+                scratch=self.scratch,
+            )
         image = self.variables.image
         return Requirements(
             python=self.python,
@@ -229,7 +233,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             settling_steps=self.system.log_format.settling_steps,
             system_directory=self.system.file.parent,
             run=run,
-            nodes=nodes if box is None else [node_inside(box, node, kind) for node in nodes],
+            nodes=nodes if box is None else [node_in_container(box, node, kind) for node in nodes],
             variables=self.variables,
             python=self.python,
             log=log,
@@ -243,19 +247,19 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             *self._paths(VariableKind.FOLDER).values(),
             *self._paths(VariableKind.FILE).values(),
         )
-        sight = self._sight(*paths)
+        always = self._own_folders
         if self.spec.uses("run_directory", self.case):
-            sight = replace(sight, always=(*sight.always, str(run_dir(log.absolute()))))
+            always += (str(run_dir(log.absolute())),)
         return tuple(
-            contained(box, command, node, sight, kind=kind)
+            contained(box, command, node, always=always, unless_said=paths, kind=kind)
             for command, node in zip(planned, nodes, strict=False)
         )
 
-    def _sight(self, *unless_said: str) -> VisiblePaths:
-        """Say what of a node's files the trainer has to see in a container."""
+    @property
+    def _own_folders(self) -> tuple[str, ...]:
+        """The folders of the suite that the trainer has to see in a container."""
         uses_own = self.spec.uses("system_directory", self.case)
-        own = (str(self.system.file.parent.absolute()),) if uses_own else ()
-        return VisiblePaths(always=own, unless_said=unless_said)
+        return (str(self.system.file.parent.absolute()),) if uses_own else ()
 
 
 def checkouts_of(

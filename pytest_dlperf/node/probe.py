@@ -15,7 +15,7 @@ import time
 
 from pytest_dlperf.node.accelerators import NOTHING, AcceleratorQuery
 from pytest_dlperf.node.checkouts import find_checkouts
-from pytest_dlperf.node.containers import filled, ready_image
+from pytest_dlperf.node.containers import digest_of, filled
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
 
 TYPE_CHECKING = False  # typing's own would cost its import
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NO_VERSION = "no version"
 
+FETCH_LIMIT_S = 1800.0
+"""Seconds in which a host has to have fetched an image."""
 _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
 
@@ -99,8 +101,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     is_locked = _is_locked(lock)
     accelerators = AcceleratorQuery(wanted["kind"]) if wanted["accelerators"] else None
     inside = wanted["inside"]
-    image_fault, image = (None, None) if inside is None else ready_image(inside)
-    trainers = _Trainers() if image_fault is not None else _trainers(wanted)
+    trainers = _trainers(wanted)
     outside = [] if inside is None else _missing_outside(inside["outside"])
     if inside is None and trainers.editables:
         looking.append(
@@ -114,8 +115,8 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         one.join(max(0.0, facts_until - time.monotonic()))
     return {
         "missing": _missing(wanted) if inside is None else trainers.missing,
-        "outside": outside if image_fault is None else [*outside, image_fault],
-        "image": image,
+        "outside": outside,
+        "image": None if inside is None else digest_of(inside),
         "python": trainers.fault,
         "versions": trainers.versions,
         "packages": trainers.packages,
@@ -165,22 +166,25 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
     unique = f"pytest-dlperf-look-{os.getpid()}-{int(time.time() * 1000)}"
     inside = wanted["inside"]
     around = [] if inside is None else filled(inside["run"], unique)
+    command = [*around, wanted["python"], "-c", _VERSIONS, asked]
+    limit_s = _IMPORT_LIMIT_S if inside is None else FETCH_LIMIT_S
     try:
         done = subprocess.run(  # noqa: S603, UP022 - the user's own choice; 3.6 cannot else
-            [*around, wanted["python"], "-c", _VERSIONS, asked],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=_IMPORT_LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
     except OSError as error:
-        return _Trainers(os.strerror(error.errno or 0))
+        program = "" if inside is None else f"{command[0]}: "
+        return _Trainers(program + os.strerror(error.errno or 0))
     except subprocess.TimeoutExpired:
         if inside is not None and inside["end"]:
             output(*filled(inside["end"], unique))
         at = f" at the import of {', '.join(modules)}" if modules else ""
-        return _Trainers(f"no answer for {_IMPORT_LIMIT_S:g} s{at}")
+        return _Trainers(f"no answer for {limit_s:g} s{at}")
     printed = done.stdout.decode("utf-8", "replace")
     match = re.search(r"dlperf-versions (.*)", printed)
     if match is None:
