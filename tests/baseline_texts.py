@@ -41,7 +41,6 @@ ACCEPTANCE = Acceptance(
         working_directory="/opt/a trainer",
         options={"image": "registry.example.org/paddle:1.8"},
     ),
-    logs="sha256:" + "0" * 64,
 )
 
 # As people write it: comments everywhere, layout of their own, a key order of their own.

@@ -71,7 +71,6 @@ def acceptance_lines(indent: str) -> list[str]:
         f'+ {indent}    environment: {{NCCL_DEBUG: "", OMP_NUM_THREADS: "1", PS1: " # "}}\n',
         f'+ {indent}    working_directory: "/opt/a trainer"\n',
         f'+ {indent}    options: {{image: "registry.example.org/paddle:1.8"}}\n',
-        f'+ {indent}  logs: "sha256:{"0" * 64}"\n',
     ]
 
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
 from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
-from pytest_dlperf.logs.lines import digest_of_logs
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Fingerprint
@@ -67,7 +66,7 @@ def changes_of(
         if measurement is None or measurement.broken_runs:
             continue
         baselines = baselines_of(result.case)
-        acceptance: Acceptance | None = None
+        acceptance = _acceptance(measurement, provenance)
         refused: set[Refusal] = set()
         for judgement in _in_order(result):
             terms = terms_of(result.case, judgement.metric)
@@ -81,8 +80,6 @@ def changes_of(
             elif kind is ChangeKind.EXTEND:
                 yield judged.change(kind, provenance.at)
             elif isinstance(kind, ChangeKind):
-                # The digest of the logs is the same for all metrics of a case, and takes time.
-                acceptance = acceptance or _acceptance(measurement, provenance)
                 yield judged.change(kind, provenance.at, acceptance)
 
 
@@ -223,5 +220,4 @@ def _acceptance(measurement: Measurement, provenance: Acceptance) -> Acceptance:
         software=taken_on.software,
         commits=taken_on.commits,
         launch=taken_on.launch,
-        logs=digest_of_logs([run.log for run in measurement.runs if run.log is not None]),
     )

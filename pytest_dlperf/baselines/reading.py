@@ -224,11 +224,6 @@ _ACCEPTANCE: Final = Record(
     Key("software", FACTS, "Versions by name."),
     Key("commits", FACTS, "Commits of the checkouts that the trainer ran from, by folder."),
     Key("launch", _LAUNCH, "How it was launched, secrets masked."),
-    Key(
-        "logs",
-        Text("'sha256:' and 64 hexadecimal digits", pattern="^sha256:[0-9a-f]{64}$"),
-        "Digest over the logs of its runs.",
-    ),
 )
 
 _SHARED_KEYS: Final = (

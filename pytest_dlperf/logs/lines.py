@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.writing import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_dlperf.formats.expressions import Expression
@@ -210,25 +210,3 @@ def line_number(file: LogFile, offset: int) -> int:
 def readable(path: str) -> str:
     """Write a path as text that any process and file takes: its bytes need not be Unicode."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def digest_of_logs(paths: Iterable[str]) -> str | None:
-    """Compute the digest by which the logs of an accepted number are known again.
-
-    ``None`` without a log, or where one cannot be read any more.
-    """
-    import hashlib
-
-    whole = hashlib.sha256()
-    count = 0
-    for path in paths:
-        one = hashlib.sha256()
-        try:
-            with open(path, "rb") as file:  # noqa: PTH123 - names need not be Unicode
-                while block := file.read(BLOCK_SIZE):
-                    one.update(block)
-        except (OSError, ValueError):
-            return None
-        whole.update(one.digest())
-        count += 1
-    return f"sha256:{whole.hexdigest()}" if count else None

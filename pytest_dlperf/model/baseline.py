@@ -51,8 +51,6 @@ class Acceptance(Struct, frozen=True, kw_only=True):
     """Commits of the trainer's checkouts, by folder."""
     launch: LaunchFacts | None = None
     """How it was launched, where that is known."""
-    logs: str | None = None
-    """``sha256:`` and a digest over the logs of its runs."""
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
