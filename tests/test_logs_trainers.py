@@ -218,18 +218,6 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             None,
         ),
         (
-            "Megatron-LM",
-            r"iteration +(?P<step>\d+)/.*elapsed time per iteration \(ms\): (?P<milliseconds>\S+)",
-            {},
-            None,
-        ),
-        (
-            "NeMo AutoModel",
-            r"step (?P<step>\d+) .* tps .*\((?P<tokens_per_second>[\d.]+)/gpu",
-            {"rate_scope": "device"},
-            None,
-        ),
-        (
             "DeepSpeed",
             r"global_step=(?P<step>\d+), .* CurrSamplesPerSec=(?P<samples_per_second>[\d.]+)",
             {},
@@ -258,12 +246,6 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             r"\[ +(?P<step>\d+)/\d+\] .* img/s: (?P<samples_per_second>[\d.]+)",
             {"rate_scope": "rank"},
             "without the wait for data",
-        ),
-        (
-            "MaxText",
-            r"step: (?P<step>\d+), .*Tokens/s/device: (?P<tokens_per_second>[\d.]+)",
-            {"rate_scope": "rank"},
-            None,  # each rank has one device
         ),
         (
             "modded-nanogpt",

@@ -44,7 +44,6 @@ _MEANINGS: Final = MappingProxyType(
     {
         Timing.ELAPSED_SECONDS: "the time since the start",
         Timing.ELAPSED_MILLISECONDS: "the time since the start, in milliseconds",
-        Timing.EPOCH_MILLISECONDS: "milliseconds since 1970",
     }
 )
 _OF: Final = MappingProxyType(
