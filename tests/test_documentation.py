@@ -13,8 +13,6 @@ from fault_matrix.faults import FAULTS
 from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.baselines.schemas import schemas
-from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
@@ -61,23 +59,6 @@ def example(name: str, document: Path = ADDING) -> str:
 
 
 # ------------------------------------------------------------------- tables against the code
-
-
-@pytest.mark.parametrize("document", [ADDING, METRICS], ids=lambda file: file.name)
-def test_the_keys_of_a_system_file_are_listed(document: Path) -> None:
-    """But for mappings of two or three; ``pytest-dlperf keys`` has all, with their meanings."""
-    below: dict[str, list[str]] = {}
-    for key in schema_keys(schemas()["system"]):
-        above, _, name = key.path.rpartition(".")
-        if above.startswith("metrics") == (document == METRICS):
-            below.setdefault(above, []).append(f"`{name}`")
-    expected = "".join(
-        f"- {f'`{above}`' if above else 'the file'}: {', '.join(names)}\n"
-        for above, names in below.items()
-        if len(names) > 3
-    )
-    text = document.read_text(encoding="utf-8").partition("<!-- keys: generated -->\n")[2]
-    assert text.partition("\n\n")[0] + "\n" == expected
 
 
 def test_every_built_in_metric_is_documented_and_none_else() -> None:
