@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,19 +148,13 @@ def accept(
     )
 
 
-def extend(
-    cluster: Cluster,
-    name: str,
-    runs: Mapping[int, float] = RUNS,
-    at: str = NIGHT,
-    metric: str = "throughput",
-) -> Change:
+def extend(cluster: Cluster, name: str, at: str = NIGHT) -> Change:
     return Change(
         kind=ChangeKind.EXTEND,
         case=case(name),
-        metric=METRICS[metric],
-        known=known(cluster, name, metric),
-        runs=runs,
+        metric=METRICS["throughput"],
+        known=known(cluster, name, "throughput"),
+        runs=RUNS,
         at=at,
     )
 

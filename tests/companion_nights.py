@@ -16,7 +16,6 @@ from typing import Any, Final
 from clusters.network import Network
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-CASE: Final = "mlp-sync-fp32-b8-4n1g"
 RESOURCES: Final = ("compute", "network", "disk")
 """What a host can lose: processors by a quota, its link by tbf, its disk by blkio."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -105,12 +104,12 @@ def judge_speedup(
 
 
 def interleaved(
-    candidate: float, control: float, *, runs: int = 7, name: str = CASE, metric: Metric = METRIC
+    candidate: float, control: float, *, runs: int = 7, metric: Metric = METRIC
 ) -> InterleavedRuns:
     """So many runs of either arm, all of an arm equal."""
     return InterleavedRuns(
-        candidate=measured(*[candidate] * runs, name=name, metric=metric),
-        control=measured(*[control] * runs, name=name, metric=metric),
+        candidate=measured(*[candidate] * runs, metric=metric),
+        control=measured(*[control] * runs, metric=metric),
     )
 
 
@@ -144,15 +143,6 @@ def accepted_speedup(number: float, *, own: float | None = None) -> Baseline:
     return accepted((), number=number, own=own, metric=SPEEDUP_METRIC)
 
 
-def mirrored(values: Sequence[float], level: float = 1000.0) -> list[float]:
+def mirrored(values: Sequence[float]) -> list[float]:
     """The numbers of a metric that is better the lower it is, and as much better or worse."""
-    return [2 * level - value for value in values]
-
-
-def drawn(
-    deviation: float, sessions: int = 6, *, nights: float = 0.0, runs: int = 5, seed: int = 7
-) -> list[tuple[float, ...]]:
-    """Sessions of runs about 1000 with this relative deviation, and with that between nights."""
-    choose = random.Random(seed)  # noqa: S311 - noise
-    levels = [choose.gauss(1000, 1000 * nights) if nights else 1000.0 for _ in range(sessions)]
-    return [tuple(choose.gauss(level, level * deviation) for _ in range(runs)) for level in levels]
+    return [2000.0 - value for value in values]

@@ -103,11 +103,11 @@ def session(
 
 
 def drawn(
-    levels: Sequence[float], *, noise: float = 0.01, runs: int = 5, seed: str = "nights"
+    levels: Sequence[float], *, noise: float = 0.01, seed: str = "nights"
 ) -> list[list[float]]:
-    """The runs of a night at each level, which differ by ``noise`` as a part of it."""
+    """Five runs of a night at each level, which differ by ``noise`` as a part of it."""
     draw = random.Random(seed)  # noqa: S311 - the same nights every time
-    return [[level * draw.gauss(1, noise) for _ in range(runs)] for level in levels]
+    return [[level * draw.gauss(1, noise) for _ in range(5)] for level in levels]
 
 
 def days(nights: Sequence[Sequence[float]]) -> list[Day]:

@@ -105,14 +105,13 @@ def published(
     happenings: Mapping[str, Happening],
     *,
     logs: Path = Path("/logs"),
-    runs: int = 5,
     declared: tuple[Metric, ...] = (),
 ) -> Results:
     """A session of all published cases; the runs differ as those of the benchmark did.
 
     ``declared`` are metrics beside throughput and speedup: ``PEAK_MEMORY`` and ``STEP_TIME``.
     """
-    cluster = find_cluster(ROOT / "baselines", "dlperf-v100", local="local")
+    cluster = find_cluster(ROOT / "baselines", "dlperf-v100")
     draw = random.Random(115)  # noqa: S311 - noise
     measured: dict[str, Measurement] = {}
     baselines: dict[str, dict[str, Baseline]] = {}
@@ -127,7 +126,7 @@ def published(
             baselines[case.id] = _settled(entry, draw, noise)
             if not happening.is_skipped:
                 level = entry[THROUGHPUT].accepted * happening.factor
-                numbers = [round(level * draw.gauss(1, noise), 2) for _ in range(runs)]
+                numbers = [round(level * draw.gauss(1, noise), 2) for _ in range(5)]
                 measured[case.id] = _measured(case, (work, *declared), numbers, happening, logs)
     results = [
         _result(Case.from_id(case_id), measured, baselines, happenings.get(case_id, Happening()))

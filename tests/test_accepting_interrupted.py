@@ -40,7 +40,7 @@ def pytest_configure(config):
 
 def accepted(suite: Suite) -> dict[str, float]:
     """The numbers as the loader reads them, by topology."""
-    cluster = find_cluster(suite.path / "baselines", "local", local="local")
+    cluster = find_cluster(suite.path / "baselines", "local")
     found = load_baselines(cluster, "tiny-mlp")
     return {topology: entry["throughput"].accepted for (_, topology), entry in found.items()}
 

@@ -84,7 +84,7 @@ def test_a_good_file_has_no_findings(cluster: Cluster) -> None:
 
 def test_the_published_files_have_no_findings() -> None:
     files = sorted((ROOT / "bench_tests" / "systems").glob("*.yaml"))
-    cluster = find_cluster(ROOT / "baselines", "dlperf-v100", local="local")
+    cluster = find_cluster(ROOT / "baselines", "dlperf-v100")
 
     assert list(check_cluster(cluster, load_systems(files, BUILTIN_FORMATS))) == []
 

@@ -85,7 +85,7 @@ def test_what_an_entry_says_holds_for_metrics_that_say_nothing_else(cluster: Clu
 
 
 def test_the_shipped_cluster_has_every_published_case() -> None:
-    cluster = find_cluster(BASELINES, "dlperf-v100", local="local")
+    cluster = find_cluster(BASELINES, "dlperf-v100")
     counts = {name: len(load_baselines(cluster, name)) for name in cluster.systems or ()}
     assert cluster.estimator is Estimator.PUBLISHED
     assert sum(counts.values()) == 115
@@ -127,11 +127,11 @@ def test_an_unknown_cluster_is_told_with_those_that_there_are(tmp_path: Path) ->
     (tmp_path / "a100").mkdir()
     (tmp_path / "a100" / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
     with pytest.raises(UnknownClusterError, match=r"no cluster 'v100'.*there are: a100, local"):
-        find_cluster(tmp_path, "v100", local="local")
+        find_cluster(tmp_path, "v100")
 
 
 def test_the_local_cluster_needs_no_file(tmp_path: Path) -> None:
-    assert find_cluster(tmp_path, "local", local="local").estimator is Estimator.STEADY
+    assert find_cluster(tmp_path, "local").estimator is Estimator.STEADY
 
 
 CLUSTER = """\
@@ -161,7 +161,7 @@ def cluster_file(tmp_path: Path, text: str) -> Path:
 def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
     file = cluster_file(tmp_path, CLUSTER)
 
-    cluster = find_cluster(tmp_path, "office", local="local")
+    cluster = find_cluster(tmp_path, "office")
 
     assert (cluster.devices_per_node, cluster.python) == (8, "/usr/bin/python3.6")
     assert [(one.system, one.name, one.key, one.value) for one in cluster.assignments] == [
@@ -198,6 +198,6 @@ def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(
     assert CLUSTER.count(old) == 1
     file = cluster_file(tmp_path, CLUSTER.replace(old, new_text))
     with pytest.raises(YamlError) as caught:
-        find_cluster(tmp_path, "office", local="local")
+        find_cluster(tmp_path, "office")
     [problem] = caught.value.problems
     assert str(problem).removeprefix(f"{file}:").startswith(expected)

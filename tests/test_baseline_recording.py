@@ -85,7 +85,7 @@ def test_the_first_numbers_make_the_files_and_have_six_digits(cluster: Cluster) 
 
     accepted = {name: (now := known(cluster, name)) and now.accepted for name in numbers}
     assert list(accepted.values()) == [352.725, 0.00123457]
-    found = find_cluster(cluster.directory.parent, "mine", local="local")
+    found = find_cluster(cluster.directory.parent, "mine")
     assert found.estimator is Estimator.STEADY
 
 
@@ -129,7 +129,7 @@ def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluste
         first_line = file.read_text(encoding="utf-8").splitlines()[0]
         way = first_line.removeprefix("# yaml-language-server: $schema=")
         assert (file.parent / way).read_text(encoding="utf-8") == schema_text(kind)
-    assert find_cluster(cluster.directory.parent, "mine", local="local").name == "mine"
+    assert find_cluster(cluster.directory.parent, "mine").name == "mine"
 
 
 def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster: Cluster) -> None:

@@ -212,18 +212,18 @@ def test_other_logs_are_another_night_though_the_numbers_are_the_same(file: Path
 # ------------------------------------------------------------------------------- swings
 
 
-def swinging(count: int, noise: float, alike: float, seed: str) -> list[float]:
-    """Levels of nights that differ by ``noise``, each alike the one before it."""
+def swinging(count: int, alike: float, seed: str) -> list[float]:
+    """Levels of nights that differ by 1 %, each alike the one before it."""
     draw = random.Random(seed)  # noqa: S311 - the same nights every time
     value, levels = draw.gauss(0, 1), []
     for _ in range(count):
         value = alike * value + (1 - alike**2) ** 0.5 * draw.gauss(0, 1)
-        levels.append(400.0 * (1 + noise * value))
+        levels.append(400.0 * (1 + 0.01 * value))
     return levels
 
 
 def test_slow_swings_are_noise_of_nights(file: Path) -> None:
-    last = fill(file, drawn(swinging(90, 0.01, 0.8, "swings"), noise=0.005))
+    last = fill(file, drawn(swinging(90, 0.8, "swings"), noise=0.005))
     noise = histories_of(file, last)[CASE]["throughput"].night_noise_percent
     assert noise is not None
     assert 0.6 < noise < 1.4
@@ -232,7 +232,7 @@ def test_slow_swings_are_noise_of_nights(file: Path) -> None:
 def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
     found = 0
     for trial in range(30):
-        known_days = days(drawn(swinging(150, 0.01, 0.5, f"{trial}")))
+        known_days = days(drawn(swinging(150, 0.5, f"{trial}")))
         found += drift_of(known_days) is not None
         found += len(change_points(known_days))
     assert found <= 4  # of nights taken one by one as independent: 20

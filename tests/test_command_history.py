@@ -22,7 +22,6 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.results.file import write_json
 
@@ -39,9 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def results_file(number: int, runs: Sequence[float | None] = (400.0, 402.0)) -> Path:
+def results_file(number: int) -> Path:
     file = Path(f"night-{number}.json")
-    write_json(file, session(number, {CASE: runs}))
+    write_json(file, session(number, {CASE: [400.0, 402.0]}))
     return file
 
 
@@ -269,10 +268,10 @@ def test_drift_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert " a week since 2026-01-01 (30 days), -6." in line
 
 
-def memory_of_nights(metric: Metric = MEMORY, nights: int = 60) -> None:
+def memory_of_nights(nights: int = 60) -> None:
     with History.open(Path("h.sqlite3")) as history:
         for number, runs in enumerate(drawn([900.0] * 40 + [954.0] * (nights - 40))):
-            result = measured_case(CASE, *runs, unit="samples/s", more={metric: runs})
+            result = measured_case(CASE, *runs, unit="samples/s", more={MEMORY: runs})
             history.add(session(number, [result]))
 
 

@@ -66,9 +66,9 @@ def written(project: Path) -> System:
     return system
 
 
-def arguments(system: System, case: int = 0) -> tuple[str, ...]:
+def arguments(system: System) -> tuple[str, ...]:
     assert system.launch is not None
-    return system.launch.arguments(system.cases[case])
+    return system.launch.arguments(system.cases[0])
 
 
 def test_a_torchrun_command_becomes_a_suite(

@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime, timedelta
@@ -36,7 +35,6 @@ from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import Identification, identify
 from pytest_dlperf.survey.line_clusters import LineClusters, named_numbers
 
-SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "tests" / "data" / "logs"
 OWN = """

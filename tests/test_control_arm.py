@@ -23,7 +23,7 @@ control:
 def with_control(suite: Suite) -> TinySystem:
     """A system with accepted numbers, and the accepted software named."""
     tiny = TinySystem(suite, topologies=["1n1g", "1n2g"])
-    accept(suite, LEVELS, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+    accept(suite, LEVELS)
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
     cluster.write_text(cluster.read_text(encoding="utf-8") + CONTROL, encoding="utf-8")
     return tiny

@@ -22,13 +22,15 @@ from pytest_dlperf.culprit.words import text_lines
 
 CANDIDATES = tuple(Candidate(name=f"c{number}") for number in range(1, 9))
 GOOD, BAD = 100.0, 80.0
+NOISE = 0.005
+"""Between runs, as a part of the level."""
 
 
 class Drawn:
     """Trials whose numbers are drawn around the level of a setting; ``None`` is a broken run."""
 
-    def __init__(self, level: Callable[[int], float | None], noise: float = 0.005) -> None:
-        self._level, self._draw, self._noise = level, random.Random(1), noise  # noqa: S311
+    def __init__(self, level: Callable[[int], float | None]) -> None:
+        self._level, self._draw = level, random.Random(1)  # noqa: S311 - noise
         self.settings: list[int] = []
         self.numbers: set[int] = set()
 
@@ -40,7 +42,7 @@ class Drawn:
         level = self._level(int(setup.folder))
         if level is None:
             return Trial(problem="failed: out of memory", seconds=30.0)
-        value = level * self._draw.gauss(1, self._noise)
+        value = level * self._draw.gauss(1, NOISE)
         return Trial(value=value, seconds=60.0, metric=THROUGHPUT, hosts=("gpu1",))
 
 
@@ -61,8 +63,9 @@ def question(
     )  # fmt: skip
 
 
-def known_ends(loss: float = math.log(GOOD / BAD), noise: float = 0.005) -> KnownEnds:
-    hunt = Hunt(weights=tuple(1.0 for _ in CANDIDATES), loss=loss, noise=noise, measured_in=0)
+def known_ends() -> KnownEnds:
+    weights, loss = tuple(1.0 for _ in CANDIDATES), math.log(GOOD / BAD)
+    hunt = Hunt(weights=weights, loss=loss, noise=NOISE, measured_in=0)
     return KnownEnds(hunt=hunt, good=GOOD, bad=BAD)
 
 

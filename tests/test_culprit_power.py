@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def field(condition: str, loss: float, hunts: int = 60) -> Field:
-    cell = Cell(condition, 16, loss)
-    return Field(cell, play_all(cell, hunts))
+def field(condition: str) -> Field:
+    cell = Cell(condition, 16, loss=2.0)
+    return Field(cell, play_all(cell, 60))
 
 
 @pytest.mark.ci
@@ -52,17 +52,17 @@ def test_a_likelihood_that_believes_every_run_is_misled_by_strays(
         away = ((one.worse or 0.0) - at) / self.hunt.noise
         return np.maximum(-(away**2) / 2, -1e6)
 
-    assert not list(field("strays", 2.0).missed(0.0))
+    assert not list(field("strays").missed(0.0))
     monkeypatch.setattr(Search, "_log_likelihood", normal)
-    misled = field("strays", 2.0)
+    misled = field("strays")
     assert misled.right < 0.8
     assert any("Every tenth run" in line for line in misled.missed(3.0))
 
 
 def test_sittings_without_a_level_of_their_own_mislead(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert field("sittings", 2.0).right >= 0.95
+    assert field("sittings").right >= 0.95
     monkeypatch.setattr(Search, "_levels", lambda self, _: self._measured_level)
-    assert field("sittings", 2.0).wrong > 0.05
+    assert field("sittings").wrong > 0.05
 
 
 @pytest.mark.parametrize("size", [64, 256])

@@ -28,9 +28,9 @@ BEFORE = MeasuredOn(
 )
 
 
-def launched(side: MeasuredOn = BEFORE, **changes: object) -> MeasuredOn:
-    assert side.launch is not None
-    return replace(side, launch=replace(side.launch, **changes))
+def launched(**changes: object) -> MeasuredOn:
+    assert BEFORE.launch is not None
+    return replace(BEFORE, launch=replace(BEFORE.launch, **changes))
 
 
 def arguments(*others: str) -> MeasuredOn:

@@ -135,7 +135,7 @@ def test_the_examples_of_a_launch_can_be_read(name: str, tmp_path: Path) -> None
 def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "cluster.yaml").write_text(example("what a cluster sets"))
-    cluster = find_cluster(tmp_path, "ours", local="local")
+    cluster = find_cluster(tmp_path, "ours")
     spec = system_with(example("what a system needs"), tmp_path).launch
     assert spec is not None
     assert not list(check_assignments({"pytorch-resnet50": spec}, [cluster.assignments]))

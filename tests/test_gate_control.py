@@ -15,11 +15,9 @@ from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, R
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, RuleName
 
 
-def baseline(
-    deviation: float = 0.01, runs: int = 30, *, own: float | None = None, metric: Metric = METRIC
-) -> Baseline:
+def baseline(deviation: float = 0.01, runs: int = 30, *, metric: Metric = METRIC) -> Baseline:
     steps = [1000 * (1 + deviation * step) for step in (-1.3, -0.7, 0.0, 0.7, 1.3)]
-    return accepted((steps * 6)[:runs], number=1000.0, own=own, metric=metric)
+    return accepted((steps * 6)[:runs], number=1000.0, metric=metric)
 
 
 def judgement(metric: Metric = METRIC, difference: float = -4.0) -> Judgement:

@@ -26,7 +26,7 @@ DATE_WIDTH: Final = 200
 """Units of the drawing that a date takes on a telephone."""
 
 
-def point(started: str, word: str = "pass") -> Night:
+def point(started: str) -> Night:
     return Night(
         began=0.0,
         started=started,
@@ -34,7 +34,7 @@ def point(started: str, word: str = "pass") -> Night:
         lowest=399.0,
         highest=401.0,
         runs=5,
-        verdict_word=word,
+        verdict_word="pass",
     )
 
 

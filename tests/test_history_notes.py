@@ -47,14 +47,14 @@ def note(file: Path, *arguments: str) -> int:
     return main(["history", "note", *arguments, "--history", str(file)])
 
 
-def noted(file: Path, said: str | None = "#812", *, day: int, until: int, metric: str = "") -> None:
+def noted(file: Path, said: str | None = "#812", *, day: int, until: int) -> None:
     """Have a note been made on a night, before its session."""
     with History.open(file) as history:
         make_note(
             history,
             [CASE],
             cluster="local",
-            metric=metric or None,
+            metric=None,
             said=said,
             until=date.fromisoformat(night(until)[:10]),
             by="Ana Diaz <ana@example.org>",
@@ -62,9 +62,9 @@ def noted(file: Path, said: str | None = "#812", *, day: int, until: int, metric
         )
 
 
-def text_on(file: Path, metric: str = "throughput") -> str | None:
+def text_on(file: Path) -> str | None:
     with History.read(file) as history:
-        found = note_on(history, cluster="local", case_id=CASE, metric=metric)
+        found = note_on(history, cluster="local", case_id=CASE, metric="throughput")
     return found.text if found is not None else None
 
 

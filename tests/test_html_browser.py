@@ -57,9 +57,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def nights(page: Page, metric: str = "throughput", case_id: str = SLOWER) -> Locator:
+def nights(page: Page) -> Locator:
     """The history of a metric."""
-    return page.get_by_role("img", name=f"History of {case_id}: {metric} in")
+    return page.get_by_role("img", name=f"History of {CLOSED}: throughput in")
 
 
 def rows(page: Page) -> list[str]:
@@ -109,7 +109,7 @@ def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path
         assert len(rows(page)) == 115
         details = page.locator(f"[id='case-{CLOSED}']")
         details.locator("summary").first.click()
-        assert nights(page, case_id=CLOSED).is_visible()
+        assert nights(page).is_visible()
         assert page.locator("#filters").is_hidden()
         assert page.get_by_role("button").count() == 0
         assert pages.width_beyond(page) == 0
@@ -174,7 +174,7 @@ def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) ->
         assert button.get_attribute("aria-expanded") == "false"
         button.press("Enter")
         assert button.get_attribute("aria-expanded") == "true"
-        chart = nights(page, case_id=CLOSED)
+        chart = nights(page)
         assert chart.is_visible()
         button.press("Enter")
         assert button.get_attribute("aria-expanded") == "false"

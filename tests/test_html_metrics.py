@@ -30,22 +30,20 @@ FIRST_STEP = Metric(
 )
 
 
-def several(
-    *, memory: float = 15_000.0, verdict: Verdict = Verdict.REGRESSED, difference: float = 6.2
-) -> CaseResult:
+def several(*, verdict: Verdict = Verdict.REGRESSED, difference: float = 6.2) -> CaseResult:
     """A case whose throughput passes, with a peak memory, a checked loss and a first step."""
     result = make.measured_case(
         CASE,
         400.0,
         401.0,
         402.0,
-        more={make.MEMORY: [memory] * 3, LOSS: [2.3] * 3, FIRST_STEP: [41.5, 43.5, 42.5]},
+        more={make.MEMORY: [15_000.0] * 3, LOSS: [2.3] * 3, FIRST_STEP: [41.5, 43.5, 42.5]},
     )
     of_memory = make.judged(
         verdict,
         metric=make.MEMORY,
-        measured=memory,
-        accepted=memory / (1 + difference / 100),
+        measured=15_000.0,
+        accepted=15_000.0 / (1 + difference / 100),
         difference_percent=difference,
         tolerance_percent=2.0,
     )

@@ -237,11 +237,11 @@ def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
     assert "open" in page.one("div", class_="headline").attributes["class"].split()
 
 
-def changed(case_id: str, on: str, percent: float = -4.9) -> CaseHistory:
+def changed(case_id: str, on: str) -> CaseHistory:
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
     point = Night(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
-    change = ChangePoint(index=0, at=at, before=100.0, after=100.0 + percent, p_value=1e-9)
+    change = ChangePoint(index=0, at=at, before=100.0, after=95.1, p_value=1e-9)
     return CaseHistory(
         case_id=case_id,
         metric=THROUGHPUT,

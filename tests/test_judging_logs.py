@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 def published(suite: Suite, system: str, variant: str) -> dict[str, Mapping[str, Baseline]]:
     """What the cluster of the benchmark has of a training, by topology and metric."""
-    cluster = find_cluster(suite.path / "baselines", "dlperf-v100", local="local")
+    cluster = find_cluster(suite.path / "baselines", "dlperf-v100")
     baselines = load_baselines(cluster, system)
     return {str(topology): by for (name, topology), by in baselines.items() if name == variant}
 

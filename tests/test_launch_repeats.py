@@ -187,7 +187,7 @@ def test_neither_a_slow_nor_an_invalid_run_is_run_again(
     suite: Suite, behaviour: str, verdict: str
 ) -> None:
     tiny = TinySystem(suite, launch=["retries: 2"])
-    accept(suite, {"1n1g": 400}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+    accept(suite, {"1n1g": 400})
     tiny.behave(behaviour)
 
     _, results = suite.judge(*ONE, cluster="local")

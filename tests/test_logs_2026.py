@@ -39,7 +39,6 @@ SAMPLES: Final = 16.0
 TOKENS: Final = 8192.0
 
 WINDOW: Final = "warmup_steps: 5, measured_steps: 10"
-ONE_DEVICE: Final = "precision: bf16, global_batch: 8, topologies: [1n1g]"
 TWO_DEVICES: Final = "precision: bf16, global_batch: 8, topologies: [1n2g]"
 IN_TOKENS: Final = "precision: bf16, global_batch: 8, sequence_length: 512, topologies: [1n2g]"
 
@@ -101,16 +100,6 @@ def mean_since(step: int, every: int) -> float:
 
 
 # ------------------------------------------------------------------------------------ torchtitan
-
-
-def titan(step: int) -> str:
-    """Two devices share 8 x 512 tokens a step, so that each makes half of them."""
-    tps = BATCH * 512 / TIMES[step - 1] / 2
-    return (
-        f"[rank0]:[titan] {f'{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S,%f}'[:-3]} - root - INFO - "
-        f"step: {step:2}  loss:  3.24405  grad_norm:  0.8319  memory:  9.46GiB(64.99%)  "
-        f"tps: {round(tps):,}  tflops: 0.52  mfu: 0.17%"
-    )
 
 
 TITAN_TPS = record(

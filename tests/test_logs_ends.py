@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
-from pytest_dlperf.model.measurement import Estimator, Window
+from pytest_dlperf.model.measurement import Estimator
 
 TIMES = [0.5] * 150
 
@@ -20,7 +20,6 @@ def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
     name: str,
     topology: str = "1n1g",
     *,
-    window: Window = make.WINDOW,
     estimator: Estimator = Estimator.STEADY,
     buffer_size: int = 1 << 18,
 ) -> dict[str, tuple[int, str, int, str]]:
@@ -32,7 +31,7 @@ def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
         number=1,
         case=make.case(topology),
         log_format=BUILTIN_FORMATS[name],
-        window=window,
+        window=make.WINDOW,
         estimator=estimator,
         buffer_size=buffer_size,
     )

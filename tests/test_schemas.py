@@ -295,14 +295,14 @@ def test_structure_and_meaning_are_both_checked(tmp_path: Path) -> None:
         CLUSTER_TEXT.replace("bin/python}", 'bin/python, extra_args: "\'"}'), encoding="utf-8"
     )
     with pytest.raises(YamlError, match=r"\$\.control\.vars\.\*\.extra_args: the arguments cannot"):
-        find_cluster(tmp_path, "a", local="local")
+        find_cluster(tmp_path, "a")
 
 
 def test_a_cluster_names_its_accepted_software_and_its_machine(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cluster.yaml").write_text(CLUSTER_TEXT, encoding="utf-8")
 
-    cluster = find_cluster(tmp_path, "a", local="local")
+    cluster = find_cluster(tmp_path, "a")
 
     assert cluster.control is not None
     assert cluster.control.description == "the release of October"

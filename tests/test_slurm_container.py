@@ -82,7 +82,7 @@ def test_the_files_say_the_same_as_the_command_line(tmp_path: Path) -> None:
         "    container: {image: x, mounts: [/a:/b:ro], devices: nvidia /dev/infiniband}\n"
         "control: {vars: {mine: {container: {image: y, options: []}}}}\n"
     )
-    cluster = find_cluster(tmp_path, "office", local="local")
+    cluster = find_cluster(tmp_path, "office")
     assert cluster.control is not None
     found = resolved(list(cluster.control.assignments), list(cluster.assignments))
     assert found == resolved(
@@ -98,7 +98,7 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
         "    slurm: {srn: [-l]}\n"
     )
     with pytest.raises(YamlError) as caught:
-        find_cluster(tmp_path, "office", local="local")
+        find_cluster(tmp_path, "office")
     first, second = str(caught.value).splitlines()
     assert "cluster.yaml:4" in first
     assert "did you mean 'podman'" in first

@@ -54,9 +54,9 @@ def test_a_row_has_all_numbers_of_its_metric() -> None:
     assert legend == "throughput in images/s"
 
 
-def found_lines(*results: CaseResult, width: int = 160, verbosity: int = 0) -> list[str]:
+def found_lines(*results: CaseResult, verbosity: int = 0) -> list[str]:
     """The lines of the summary; the legend, which stands below the table, is the last one."""
-    found = lines(*results, width=width, verbosity=verbosity)
+    found = lines(*results, width=160, verbosity=verbosity)
     return sorted(found, key=lambda line: " in images/s" in line or line.startswith("sees: "))
 
 

@@ -67,13 +67,11 @@ def measured(
     ).finish()
 
 
-def training(
-    step_s: float = STEP_S, *, printed: float = 1.0, steps: int = 20, front: str = ""
-) -> Written:
+def training(*, printed: float = 1.0, steps: int = 20, front: str = "") -> Written:
     """Steps of the same length; a record's time is so many times what it took."""
     return Written(
-        [f"{front}step {step} took {printed * step_s:.4f} s" for step in range(1, steps + 1)],
-        [100 + step * step_s for step in range(1, steps + 1)],
+        [f"{front}step {step} took {printed * STEP_S:.4f} s" for step in range(1, steps + 1)],
+        [100 + step * STEP_S for step in range(1, steps + 1)],
     )
 
 

@@ -26,7 +26,6 @@ from pytest_dlperf.config.cluster import (
     find_cluster,
 )
 from pytest_dlperf.config.launch_variables import check_assignments
-from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
@@ -123,7 +122,7 @@ def _cluster(
 ) -> list[Problem]:
     directory = project.settings.baselines_directory
     try:
-        cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
+        cluster = find_cluster(directory, name)
     except YamlError as error:
         return [*error.problems, *_unreadable_baselines(directory / name)]
     except UnknownClusterError as error:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, convert, field
 
 from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
+from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -176,16 +177,15 @@ def cluster_keys() -> tuple[Key, ...]:
     )
 
 
-def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster:
-    """Find a cluster by name; the ``local`` one is there without a file.
+def find_cluster(baselines_directory: Path, name: str) -> Cluster:
+    """Find a cluster by name; ``local`` is there without a file.
 
     Raises:
         UnknownClusterError: There is no such folder with a ``cluster.yaml``.
         YamlError: Its ``cluster.yaml`` has mistakes.
     """
-    known = sorted(
-        {file.parent.name for file in baselines_directory.glob(f"*/{CLUSTER_FILE}")} | {local}
-    )
+    files = baselines_directory.glob(f"*/{CLUSTER_FILE}")
+    known = sorted({LOCAL_CLUSTER, *(file.parent.name for file in files)})
     if name not in known:
         raise UnknownClusterError(
             f"there is no cluster {name!r} below {baselines_directory}; "

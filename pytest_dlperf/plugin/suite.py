@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
-from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import YamlError, nearest
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.gate.rules import Terms
@@ -45,7 +45,7 @@ def load_suite(
     try:
         files = [*system_files(settings.systems_directories), *more_files]
         systems = load_systems(files, formats, lazily=lazily)
-        cluster = find_cluster(settings.baselines_directory, settings.cluster, local=LOCAL_CLUSTER)
+        cluster = find_cluster(settings.baselines_directory, settings.cluster)
     except YamlError as error:
         raise UsageError(_listed("mistakes in YAML files", error)) from error
     except OSError as error:

@@ -104,13 +104,13 @@ def ancestors_of(pid: int) -> list[Process]:
     return found
 
 
-def end(unwanted: Iterable[Process], *, number: int = signal.SIGKILL) -> None:
-    """Send each a signal, by its pid, and wait until all are gone."""
+def end(unwanted: Iterable[Process]) -> None:
+    """Kill each, by its pid, and wait until all are gone."""
     unwanted = list(unwanted)
     for process in unwanted:
         if process.lives():
             with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
+                os.kill(process.pid, signal.SIGKILL)
     wait_until(
         lambda: not any(process.lives() for process in unwanted),
         what=f"the end of {[process.command for process in unwanted]}",

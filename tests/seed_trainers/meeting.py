@@ -87,7 +87,7 @@ class Meeting:
         for other in self._others:
             if self._rank:
                 other.sendall(b"+")
-            _read(other, 1)
+            _read(other)
         if not self._rank:
             for other in self._others:
                 other.sendall(b"+")
@@ -121,13 +121,13 @@ def _send(to: socket.socket, message: object) -> None:
 def _receive(of: socket.socket) -> Any:
     received = b""
     while not received.endswith(b"\n"):
-        received += _read(of, 1)
+        received += _read(of)
     return json.loads(received)
 
 
-def _read(of: socket.socket, count: int) -> bytes:
+def _read(of: socket.socket) -> bytes:
     of.settimeout(_LIMIT_S)
-    received = of.recv(count)
+    received = of.recv(1)
     if not received:
         raise ConnectionError("another process of the run is gone")
     return received
