@@ -143,6 +143,32 @@ def test_real_sessions_are_compared(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["2 cases compared: 2 better", "B/A is 1.2* of 2 cases, *"])
 
 
+def test_sessions_of_two_frameworks_are_compared(suite: Suite) -> None:
+    from nights import Nights
+
+    nights = Nights(suite)
+    file = suite.path / "bench_tests" / "systems" / "own.yaml"
+    for framework, factor in (("tiny", 1.0), ("other", 1.2)):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("framework: tiny", f"framework: {framework}"), "utf-8")
+        logs = nights.usual(framework, of_1n1g=factor, of_1n2g=factor)[-1]
+        logs = logs.replace("tiny-mlp", f"{framework}-mlp")
+        suite.judge("-k", f"{framework}-mlp", "--dlperf-logs", logs, cluster="local")
+        (suite.path / "results.json").rename(suite.path / f"{framework}.json")
+
+    result = suite.pytester.run(SCRIPT, "compare", "tiny.json", "other.json")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "Paired by model, precision, work of a step and topology:",
+            "  tiny-mlp-fp32-b4-1n1g with other-mlp-fp32-b4-1n1g",
+            "  tiny-mlp-fp32-b4-1n2g with other-mlp-fp32-b4-1n2g",
+            "2 cases compared: 2 better",
+        ]
+    )
+
+
 def test_colours_are_for_terminals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     compare(folder, at(350.0), at(300.0))

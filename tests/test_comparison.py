@@ -202,6 +202,34 @@ def test_what_cannot_be_compared_is_listed_with_what_each_side_says() -> None:
         assert case_id in shown.markdown
 
 
+def test_cases_of_two_frameworks_are_paired_where_each_side_has_one() -> None:
+    twice = "pytorch-resnet50-fp32-b128-xla-1n4g"
+    shown = Shown(
+        session(
+            at(350.0), at(2600.0, EIGHT), at(9.0, OPTIONS), at(9.5, twice), at(5.0, BERT),
+        ),
+        session(
+            at(350.0),
+            # The same step, said otherwise.
+            at(2470.0, "jax-resnet50-fp32-gb1024-1n8g"),
+            at(9.0, "jax-resnet50-fp32-b128-1n4g"),
+            at(5.0, "jax-bert_base-fp16-b96-1n8g"),
+        ),
+    )  # fmt: skip
+    assert shown.view.paired == (f"{EIGHT} with jax-resnet50-fp32-gb1024-1n8g",)
+    assert shown.row(EIGHT).cells[3] == "0.950"
+    assert [row.case.case_id for row in shown.by().cases] == [ONE, EIGHT]
+    unclear = "not paired: one side has several of one model, precision, work and topology"
+    assert shown.view.not_compared == (
+        (f"3 cases {unclear}", (OPTIONS, twice, "jax-resnet50-fp32-b128-1n4g")),
+        ("1 case only in A", (BERT,)),
+        ("1 case only in B", ("jax-bert_base-fp16-b96-1n8g",)),
+    )
+    for text in (shown.terminal, shown.markdown):
+        assert "Paired by model, precision, work of a step and topology:" in text
+        assert "gb1024" in text
+
+
 def test_what_differs_stands_before_the_cases() -> None:
     def side(torch: str) -> CaseResult:
         taken_on = Fingerprint(
@@ -621,6 +649,13 @@ def test_runs_that_agree_on_nothing_have_an_endless_interval() -> None:
         (
             session(at(1.0, BERT)),
             f"A and B have no case in common: A has {ONE}, B has {BERT}",
+        ),
+        (
+            session(*(at(1.0, f"jax-resnet50-fp32-b128-{one}-1n1g") for one in ("a", "b"))),
+            (
+                f"A and B have no case in common: A has {ONE}, B has "
+                "jax-resnet50-fp32-b128-a-1n1g, jax-resnet50-fp32-b128-b-1n1g; not paired: one "
+            ),
         ),
         (
             session(unmeasured_case(ONE, Verdict.SKIPPED, "no hosts")),

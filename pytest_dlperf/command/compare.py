@@ -18,6 +18,7 @@ from pytest_dlperf.night.texts import printable
 from pytest_dlperf.reports.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
+    PAIRED,
     comparison_markdown,
     comparison_view,
     side_names,
@@ -55,8 +56,8 @@ _MARKUP: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
-        "Compare two results files (--dlperf-json), such as those of two framework versions or of "
-        "two clusters: for each metric of each case the ratio of the medians, B over A, with its "
+        "Compare two results files (--dlperf-json), such as those of two versions, frameworks or "
+        "clusters: for each metric of each case the ratio of the medians, B over A, with its "
         "95 % interval. Without --fail-on it is no gate: a worse B is no failure."
     )
     parser.add_argument(
@@ -154,6 +155,10 @@ def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
         yield from wrapped(printable(side), style.width, indent=3)
     yield ""
     yield from _differences(view, style)
+    if view.paired:
+        yield ""
+        yield f"{PAIRED}:"
+        yield from _some([*map(printable, view.paired)])
     for metric in view.metrics:
         yield ""
         yield from _metric(metric, view, style)

@@ -31,6 +31,7 @@ SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""
 DIFFERENCES_SHOWN: Final = 15
 """Differences that stand before the cases at once; of the others there may be hundreds."""
+PAIRED: Final = "Paired by model, precision, work of a step and topology"
 NOTHING_DIFFERS: Final = "Nothing that both files tell of differs beside the numbers."
 
 _UNSURE: Final = "too few runs to be sure"
@@ -115,6 +116,8 @@ class ComparisonView(Struct, frozen=True, kw_only=True):
     """Which sessions these are, in a line each."""
     differences: tuple[DifferenceRow, ...]
     """The most suspicious first."""
+    paired: tuple[str, ...]
+    """Cases of A with those of B that they are compared with, where the ids differ."""
     headings: tuple[str, ...]
     metrics: tuple[MetricView, ...]
     remarks: tuple[str, ...]
@@ -136,6 +139,7 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
         head="; ".join(f"{one.name} {_head(one)}" for one in judged or comparison.metrics),
         sides=(_session(comparison.first, one), _session(comparison.second, other)),
         differences=tuple(_difference_row(shared, cases) for shared in comparison.differences),
+        paired=tuple(f"{ours} with {theirs}" for ours, theirs in comparison.paired.items()),
         headings=("runs", one.heading, other.heading, "B/A", "95 % interval"),
         metrics=tuple(map(_metric_view, comparison.metrics)),
         remarks=tuple(_remarks(comparison)),
@@ -183,6 +187,9 @@ def _markdown_parts(view: ComparisonView) -> Iterator[str]:
     yield "\n".join(f"- {inline(side)}" for side in view.sides)
     yield "## What differs"
     yield from _markdown_differences(view)
+    if view.paired:
+        yield f"{PAIRED}:"
+        yield "\n".join(f"- {inline(pair)}" for pair in view.paired)
     for metric in view.metrics:
         yield f"## {inline(metric.name)}"
         yield f"{metric.found} ({metric.direction})."

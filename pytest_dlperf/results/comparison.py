@@ -37,6 +37,7 @@ MIN_RUNS: Final = 3
 DECIMALS: Final = 3
 """Decimals of a ratio in reports; smaller differences lead to no conclusion."""
 
+_UNCLEAR: Final = "not paired: one side has several of one model, precision, work and topology"
 _MAX_NAMES: Final = 3
 _MAX_ERROR: Final = 138.0
 """The largest error of a logarithm: a larger one could not be squared."""
@@ -78,6 +79,7 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
     """One metric of one case that both sides have."""
 
     case_id: str
+    """In A."""
     first: Side
     second: Side
     is_whole: bool
@@ -191,6 +193,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     first: Results
     second: Results
     metrics: tuple[ComparedMetric, ...]
+    paired: Mapping[str, str]
+    """Ids of cases of B by those of A that they are compared with, where these differ."""
     not_compared: Mapping[str, Sequence[str]]
     """Ids of cases by why they are not compared, or not by some metric."""
     lost: Mapping[str, Sequence[str]]
@@ -249,16 +253,22 @@ def compare_results(first: Results, second: Results) -> Comparison:
         {one.case.id: one for one in sorted(side.cases, key=lambda one: one.case.sort_key)}
         for side in (first, second)
     )
-    common = [case_id for case_id in ours if case_id in theirs]
-    if not common:
+    paired, unclear = _paired(ours, theirs)
+    pairs = {
+        case_id: (ours[case_id], theirs[paired.get(case_id, case_id)])
+        for case_id in ours
+        if case_id in theirs or case_id in paired
+    }
+    if not pairs:
+        several = f"; {_UNCLEAR}: {_named(unclear)}" if unclear else ""
         raise UsageError(
-            f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}"
+            f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}{several}"
         )
     compared: list[ComparedCase] = []
     not_compared: dict[str, list[str]] = {}
     lost: dict[str, list[str]] = {}
-    for case_id in common:
-        for found in _compared(ours[case_id], theirs[case_id]):
+    for case_id, pair in pairs.items():
+        for found in _compared(*pair):
             if isinstance(found, ComparedCase):
                 compared.append(found)
                 continue
@@ -268,18 +278,43 @@ def compare_results(first: Results, second: Results) -> Comparison:
     if not compared:
         reasons = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
         raise UsageError(f"A and B have no case that can be compared: {reasons}")
-    not_compared["only in A"] = [case_id for case_id in ours if case_id not in theirs]
-    not_compared["only in B"] = [case_id for case_id in theirs if case_id not in ours]
+    not_compared[_UNCLEAR] = unclear
+    told = {*unclear, *pairs, *paired.values()}
+    not_compared["only in A"] = [case_id for case_id in ours if case_id not in told]
+    not_compared["only in B"] = [case_id for case_id in theirs if case_id not in told]
     return Comparison(
         first=first,
         second=second,
         metrics=_by_metric(compared),
+        paired=paired,
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
         lost=lost,
         differences=shared_differences(
-            first, second, tuple(dict.fromkeys(case.case_id for case in compared))
+            first, second, {case.case_id: pairs[case.case_id] for case in compared}
         ),
     )
+
+
+def _paired(
+    ours: Mapping[str, CaseResult], theirs: Mapping[str, CaseResult]
+) -> tuple[dict[str, str], list[str]]:
+    """Pair trainings of which one side has each: by model, precision, work of a step and topology.
+
+    Also return the ids of those of which a side has several, so that any pair may be wrong.
+    """
+    alike: dict[object, tuple[list[str], list[str]]] = {}
+    for place, (side, other) in enumerate(((ours, theirs), (theirs, ours))):
+        for case_id, result in side.items():
+            case = result.case
+            if case_id in other or case.work is None:
+                continue
+            step = case.global_batch, case.sequence_length, case.layout
+            key = case.model, case.precision, *step, case.topology
+            alike.setdefault(key, ([], []))[place].append(case_id)
+    both = [group for group in alike.values() if all(group)]
+    pairs = {a[0]: b[0] for a, b in both if len(a) == len(b) == 1}
+    unclear = [case_id for a, b in both if max(len(a), len(b)) > 1 for case_id in (*a, *b)]
+    return pairs, unclear
 
 
 def _by_metric(compared: Iterable[ComparedCase]) -> tuple[ComparedMetric, ...]:

@@ -39,18 +39,18 @@ class _Occurrence(Struct):
 
 
 def shared_differences(
-    first: Results, second: Results, case_ids: Sequence[str]
+    first: Results, second: Results, pairs: Mapping[str, tuple[CaseResult, CaseResult]]
 ) -> tuple[SharedDifference, ...]:
     """Return what differs between A and B, the most suspicious first, then the sessions' own facts.
 
+    Cases are called by their ids in A.
     A difference that cases share appears once. Facts that only one side knows come behind others.
     """
-    ours, theirs = ({result.case.id: result for result in side.cases} for side in (first, second))
     commits = [side.origin.commit for side in (first, second)]
     both_know: dict[Difference, _Occurrence] = {}
     one_knows: dict[Difference, _Occurrence] = {}
-    for case_id in case_ids:
-        prints = [_fingerprint(side[case_id]) for side in (ours, theirs)]
+    for case_id, pair in pairs.items():
+        prints = [*map(_fingerprint, pair)]
         a, b = map(MeasuredOn.of_night, prints, commits)
         known = differences_of(Sides(accepted=a, tonight=b))
         for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
