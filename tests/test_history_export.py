@@ -126,7 +126,7 @@ def test_bad_input_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_damaged_database_is_told(capsys: pytest.CaptureFixture[str], database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE measurements SET median = 'fast' WHERE id = 1")
-    assert "table measurements, row with id 1: median is 'fast'" in refused(capsys)
+    assert "is damaged (Expected `float | null`, got `str`); move it away" in refused(capsys)
 
 
 def test_an_empty_history_has_a_heading(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,11 @@ rollback journal, which also works on network disks: writes are few and short.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from datetime import date
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
-from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from msgspec import ValidationError, convert
 
@@ -25,17 +22,15 @@ from pytest_dlperf.history.rows import (
     measurement_rows,
     of_reference,
     parts_of,
-    seconds_of,
     session_row,
 )
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pytest_dlperf.model.measurement import Fingerprint
@@ -46,37 +41,21 @@ T = TypeVar("T")
 BUSY_S: Final = 4.0
 """Seconds to wait for another process that holds the database."""
 
-_OTHER_TABLES: Final = (
-    "{file} has other tables than this version of pytest-dlperf makes ({error}); delete it, or "
-    "name another file with --dlperf-history"
-)
 _DAMAGED: Final = (
     "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf history "
     "import` fills it from results files"
 )
+_READ_ONLY: Final = "{file} may not be written"
 _MESSAGES: Final = {
-    "file is not a database": "{file} is not a database; move it away, or name another file with "
+    sqlite3.SQLITE_BUSY: "{file} is held by another process",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_ERROR: "{file} has other tables than this version of pytest-dlperf makes "
+    "({error}); delete it, or name another file with --dlperf-history",
+    sqlite3.SQLITE_FULL: "there is no space left for {file}",
+    sqlite3.SQLITE_NOTADB: "{file} is not a database; move it away, or name another file with "
     "--dlperf-history",
-    "malformed": _DAMAGED,
-    "no such": _OTHER_TABLES,
-    "has no column": _OTHER_TABLES,
-    "full": "there is no space left for {file}",
-    "readonly": "{file} may not be written",
-    "locked": "{file} is held by another process",
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
 }
-
-
-_FORMS: Final[Mapping[str, Callable[[str], object]]] = {
-    "better": Better,
-    "started": seconds_of,
-    "ended": seconds_of,
-    "environment": lambda text: convert(json.loads(text), dict[str, Any]),
-    "content": json.loads,
-    "run_values": lambda text: convert(json.loads(text), list[float]),
-    "until": date.fromisoformat,
-    "made_at": seconds_of,
-}
-"""What reads the text of a column; of others, any text will do."""
 
 
 class HistoryError(BrokenError):
@@ -219,33 +198,23 @@ class History(AbstractContextManager["History"]):
         """Return the rows of a query as tuples of this type, also named ones.
 
         Raises:
-            HistoryError: A value is of another type; the message names its table and row.
+            HistoryError: They cannot be read, or are of another type.
         """
         with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None
-            try:
-                return convert(cursor.execute(query, values or {}).fetchall(), list[form])  # type: ignore[valid-type]
-            except (ValidationError, sqlite3.OperationalError) as error:
-                if isinstance(error, ValidationError) or "decode" in str(error):
-                    raise self._damaged(error) from error
-                raise
+            return convert(cursor.execute(query, values or {}).fetchall(), list[form])  # type: ignore[valid-type]
 
     def decoded(self, text: str, form: type[T]) -> T:
         """Decode JSON of a column.
 
         Raises:
-            HistoryError: It has another form; the message names its table and row.
+            HistoryError: It has another form.
         """
         try:
             return convert(json.loads(text), form)
         except (ValidationError, ValueError, RecursionError) as error:
-            with named_errors(self.file):
-                raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> HistoryError:
-        where = _wrong_value(self._connection) or error
-        return HistoryError(_DAMAGED.format(file=self.file, error=where))
+            raise HistoryError(_DAMAGED.format(file=self.file, error=error)) from error
 
 
 @lru_cache
@@ -324,43 +293,6 @@ def _make_tables(connection: sqlite3.Connection, file: Path) -> None:
             connection.execute(f"PRAGMA user_version = {FORM}")
 
 
-def _wrong_value(connection: sqlite3.Connection) -> str | None:
-    """Find the first value that its column cannot have, and name its table and row."""
-    tables: dict[str, list[tuple[Any, ...]]] = {}
-    with closing(sqlite3.connect(":memory:")) as declared:
-        for statement in TABLES:
-            declared.execute(statement)
-        for (table,) in declared.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
-            tables[table] = declared.execute(f"PRAGMA table_info({table})").fetchall()
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    for table, columns in tables.items():
-        names = [name for _, name, *_ in columns]
-        for row in cursor.execute(f"SELECT {', '.join(names)} FROM {table}"):  # noqa: S608 - names of our own
-            for (_, name, kind, is_needed, _, _), value in zip(columns, row, strict=True):
-                if not (_is_valid(name, kind, value) or (value is None and not is_needed)):
-                    keys = ", ".join(
-                        f"{column[1]} {shortened(key)}"
-                        for column, key in zip(columns, row, strict=True)
-                        if column[5]
-                    )
-                    return f"table {table}, row with {keys}: {name} is {shortened(value)}"
-    return None
-
-
-def _is_valid(column: str, kind: str, value: object) -> bool:
-    """Whether a value is of the declared type, and of the form that its column has."""
-    if kind == "INTEGER":
-        return isinstance(value, int)
-    if kind == "REAL":
-        return isinstance(value, int | float) and math.isfinite(value)
-    try:
-        return isinstance(value, str) and _FORMS.get(column, str.encode)(value) is not None
-    except (ValueError, RecursionError, ValidationError):
-        return False
-
-
 @contextmanager
 def named_errors(file: Path) -> Iterator[None]:
     """Turn errors of SQLite and the system into a ``HistoryError`` that names the file."""
@@ -368,6 +300,9 @@ def named_errors(file: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise HistoryError(_message(file, error)) from error
+    except ValidationError as error:
+        problem, _, _ = str(error).partition(" - at ")  # the place is that of no row
+        raise HistoryError(_DAMAGED.format(file=file, error=problem)) from error
     except OSError as error:
         raise HistoryError(
             f"{error.filename or file}: {error.strerror or error}; name another file with "
@@ -378,11 +313,10 @@ def named_errors(file: Path) -> Iterator[None]:
 
 
 def _message(file: Path, error: sqlite3.Error) -> str:
-    for part, message in _MESSAGES.items():
-        if part in str(error):
-            return message.format(file=file, error=error)
     if file.is_dir():
         return f"{file} is a folder; name a file"
-    if "unable to open" in str(error) and not os.access(file.parent, os.W_OK):
-        return f"{file} may not be written"
-    return f"{file}: {error}"
+    # Text that is no UTF-8 is an error of Python's own, without a code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_CANTOPEN and not os.access(file.parent, os.W_OK):
+        return _READ_ONLY.format(file=file)
+    return _MESSAGES.get(code, "{file}: {error}").format(file=file, error=error)
