@@ -9,11 +9,11 @@ import os
 import re
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.host_tools import Found, first_ids
 from pytest_dlperf.node.vendors import KINDS
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.host_tools import (
     DEV,
@@ -14,7 +15,6 @@ from pytest_dlperf.node.host_tools import (
     text_of,
 )
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ def find_amd() -> Found:
         said = pairs_in(f"{_NODES}{node}/properties")
         minor = said.get("drm_render_minor", "0")
         # The files name all devices of the host, also where a container has only some.
-        is_here = minor == "0" or os.path.exists(f"{DEV}/dri/renderD{minor}")  # noqa: PTH110 - as above
+        is_here = minor == "0" or os.path.exists(f"{DEV}/dri/renderD{minor}")
         if number in ("", "0") or not is_here:
             continue
         memory = pairs_in(f"{_NODES}{node}/mem_banks/0/properties").get("size_in_bytes")
@@ -78,6 +78,6 @@ def _on_bus(said: "Mapping[str, str]") -> str:
 
 
 def _power_limit(said: "Mapping[str, str]") -> str:
-    files = glob.glob(f"{_on_bus(said)}/hwmon/hwmon*/power1_cap")  # noqa: PTH207 - no pathlib
+    files = glob.glob(f"{_on_bus(said)}/hwmon/hwmon*/power1_cap")
     microwatts = text_of(files[0]).strip() if files else ""
     return f"{int(microwatts) // 1000000} W" if microwatts.isdigit() else ""

@@ -1,8 +1,9 @@
 """Tells what code a trainer runs from: commits of checkouts."""
 
+from typing import TYPE_CHECKING
+
 from pytest_dlperf.node.host_tools import output
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

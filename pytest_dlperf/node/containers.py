@@ -4,8 +4,8 @@ import hashlib
 import os
 import re
 import subprocess
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from typing import Any
 
@@ -32,9 +32,9 @@ def digest_of(probe: "dict[str, Any]") -> "str | None":
             told = subprocess.check_output(probe["digest"], stdin=subprocess.DEVNULL)  # noqa: S603
             found = re.search(_DIGEST, told.decode("utf-8", "replace"))
             return found.group(0) if found else None
-        if not image.startswith("/") or os.path.isdir(image):  # noqa: PTH112 - no pathlib
+        if not image.startswith("/") or os.path.isdir(image):
             return None  # a name that the runtime knows, or a folder
-        with open(image, "rb") as file:  # noqa: PTH123 - as above
+        with open(image, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             digest = hashlib.sha256(str(size).encode("ascii"))
             for begin in (0, max(0, size - _PIECE)):

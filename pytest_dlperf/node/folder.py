@@ -6,8 +6,8 @@ import fcntl
 import os
 import re
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,25 +29,25 @@ def made_folder(folder: str, files: "Mapping[str, str]") -> int:
     parent, name = os.path.split(folder)
     own = _NAME.match(name)
     with contextlib.suppress(OSError):
-        for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
+        for other in os.listdir(parent):
             found = _NAME.match(other)
             if found and own and found.group(1) == own.group(1) and other != name:
                 # One that is new may not be locked yet.
                 least_age_s = _STALE_S if other.endswith(_NEW) else 0.0
-                _remove_stale(os.path.join(parent, other), least_age_s)  # noqa: PTH118 - as above
+                _remove_stale(os.path.join(parent, other), least_age_s)
     if os.path.lexists(folder):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
-    os.mkdir(folder + _NEW, 0o700)  # noqa: PTH102 - as above
+    os.mkdir(folder + _NEW, 0o700)
     lock = os.open(folder + _NEW, _FOLDER)
     # A network's file system may lock no folders; then no other run takes this one for left.
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.rename(folder + _NEW, folder)  # noqa: PTH104 - as above
-    os.mkdir(folder + "/scratch", 0o700)  # noqa: PTH102 - as above
+    os.rename(folder + _NEW, folder)
+    os.mkdir(folder + "/scratch", 0o700)
     if files:
-        os.mkdir(folder + "/steps", 0o700)  # noqa: PTH102 - as above
+        os.mkdir(folder + "/steps", 0o700)
     for file, text in files.items():
-        with open(f"{folder}/steps/{file}", "w", encoding="ascii") as opened:  # noqa: PTH123 - as above
+        with open(f"{folder}/steps/{file}", "w", encoding="ascii") as opened:
             opened.write(text)
     return lock
 
@@ -62,7 +62,7 @@ def shorten_temporary(environment: "dict[bytes, bytes]", folder: "bytes | None")
     if folder is None or len(given) <= max(_LONGEST_TEMPORARY, len(folder) + len(b"/tmp")):
         return
     environment[b"TMPDIR"] = folder + b"/tmp"
-    os.mkdir(environment[b"TMPDIR"], 0o700)  # noqa: PTH102 - importing pathlib takes long
+    os.mkdir(environment[b"TMPDIR"], 0o700)
 
 
 def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> None:
@@ -96,7 +96,7 @@ def remove(folder: str) -> "str | None":
     if mounted:
         return "{} is left: {} is mounted there".format(folder, ", ".join(mounted))
     try:
-        if not os.path.islink(folder):  # noqa: PTH114 - as above
+        if not os.path.islink(folder):
             _open_up(folder)
         shutil.rmtree(folder, ignore_errors=True)
         if os.path.lexists(folder):
@@ -109,7 +109,7 @@ def remove(folder: str) -> "str | None":
 def _open_up(folder: str) -> None:
     """Give ourselves the right to empty a folder and all below."""
     with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)  # noqa: PTH101 - as above
+        os.chmod(folder, 0o700)
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
                 _open_up(entry.path)
@@ -118,11 +118,11 @@ def _open_up(folder: str) -> None:
 def _mounted_below(folder: str) -> "list[str]":
     """List what is mounted at or below a folder: its files lie elsewhere, and must stay."""
     points = []
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
         for line in file:
             # Blanks, backslashes and the like are written as octal numbers.
             written = line.split()[4].decode("unicode_escape")
             points.append(os.fsdecode(written.encode("latin-1")))
     parent, name = os.path.split(folder)
-    real = os.path.join(os.path.realpath(parent), name)  # noqa: PTH118 - as above
+    real = os.path.join(os.path.realpath(parent), name)
     return [point for point in points if point == real or point.startswith(real + "/")]

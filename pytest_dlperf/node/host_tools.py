@@ -8,8 +8,8 @@ import select
 import signal
 import subprocess
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -99,7 +99,7 @@ def _read(source: int, deadline: float) -> "bytes | None":
 def text_of(file: str) -> str:
     """Read a small file; empty where that cannot be."""
     try:
-        with open(file, errors="replace") as opened:  # noqa: PTH123 - no pathlib
+        with open(file, errors="replace") as opened:
             return opened.read()
     except (OSError, ValueError):
         return ""
@@ -108,7 +108,7 @@ def text_of(file: str) -> str:
 def numbered(pattern: str) -> "list[str]":
     """List files by the number that their names end with, as in a pattern with one star."""
     expression = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)") + "$")
-    found = [expression.match(name) for name in glob.glob(pattern)]  # noqa: PTH207 - no pathlib
+    found = [expression.match(name) for name in glob.glob(pattern)]
     return sorted((match.group(1) for match in found if match), key=int)
 
 
@@ -126,9 +126,9 @@ def holders(pattern: str) -> "list[str]":
     """Name the processes that have devices open, as far as this user may look."""
     found = []
     for process in numbered(PROC + "/*"):
-        for file in glob.glob(f"{PROC}/{process}/fd/*"):  # noqa: PTH207 - as above
+        for file in glob.glob(f"{PROC}/{process}/fd/*"):
             with contextlib.suppress(OSError):
-                if re.match(pattern + "$", os.readlink(file)):  # noqa: PTH115 - as above
+                if re.match(pattern + "$", os.readlink(file)):
                     found.append(described(process))
                     break
     return found

@@ -60,7 +60,7 @@ def _by_connection(name: str) -> "str | None":
 def _inode_of(name: str) -> "int | None":
     """Find the socket of a name, which is written with ``@`` for the NUL in front of it."""
     wanted = b"@" + os.fsencode(name[1:])
-    with contextlib.suppress(OSError, ValueError), open("/proc/net/unix", "rb") as file:  # noqa: PTH123 - no pathlib
+    with contextlib.suppress(OSError, ValueError), open("/proc/net/unix", "rb") as file:
         for line in file:
             fields = line.split(None, 7)
             # Those who have asked the holder stand there as well, without a number.
@@ -80,6 +80,6 @@ def _user_name(number: int) -> str:
 def _program(process: int) -> str:
     """Name a process by its program; its arguments may hold what is nobody's business."""
     path = f"/proc/{process}/comm"
-    with contextlib.suppress(OSError), open(path, errors="replace") as file:  # noqa: PTH123 - as above
+    with contextlib.suppress(OSError), open(path, errors="replace") as file:
         return f" ({file.read().strip()})"
     return ""

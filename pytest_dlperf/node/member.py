@@ -94,7 +94,7 @@ class Member:
 
     def _own_address(self) -> str:
         """Find how the others reach this node: as the engine says, or else by its name."""
-        with contextlib.suppress(OSError), open(self._path("addresses")) as file:  # noqa: PTH123 - slow
+        with contextlib.suppress(OSError), open(self._path("addresses")) as file:
             for line in file:
                 name, _, address = line.strip().partition(" ")
                 if name == self._host and address:
@@ -116,16 +116,16 @@ class Member:
 
     def _write(self, name: str, content: object) -> None:
         path = self._path(name)
-        with open(path + ".new", "w") as file:  # noqa: PTH123 - importing pathlib takes long
+        with open(path + ".new", "w") as file:
             json.dump(content, file)
-        os.rename(path + ".new", path)  # noqa: PTH104 - as above
+        os.rename(path + ".new", path)
 
     def _read(self, name: str, deadline: float) -> str:
         while True:
             # What a network's file system has said is missing, it may say for a while.
             with contextlib.suppress(OSError):
-                os.listdir(self._order["folder"])  # noqa: PTH208 - importing pathlib takes long
-            with contextlib.suppress(OSError), open(self._path(name)) as file:  # noqa: PTH123
+                os.listdir(self._order["folder"])
+            with contextlib.suppress(OSError), open(self._path(name)) as file:
                 return str(json.load(file))
             if time.monotonic() > deadline:
                 rank = name.rpartition("-")[2]
@@ -133,7 +133,7 @@ class Member:
             self._pause()
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._order["folder"], name)  # noqa: PTH118 - as above
+        return os.path.join(self._order["folder"], name)
 
     def _pause(self) -> None:
         if self._asked:

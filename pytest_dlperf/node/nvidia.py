@@ -2,11 +2,11 @@
 
 import os
 import re
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from pytest_dlperf.node.host_tools import DEV, NO_ANSWER, Found, answered, first_ids, numbered
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 

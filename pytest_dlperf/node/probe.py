@@ -12,13 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.accelerators import NOTHING, AcceleratorQuery
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.containers import digest_of, filled
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from typing import Any
 
@@ -137,12 +137,12 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
 
 def _missing(wanted: "dict[str, Any]") -> "list[str]":
     folders, files = wanted["folders"].values(), wanted["files"].values()
-    missing = [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
-    return missing + [path for path in files if not os.path.isfile(path)]  # noqa: PTH113 - as above
+    missing = [path for path in folders if not os.path.isdir(path)]
+    return missing + [path for path in files if not os.path.isfile(path)]
 
 
 def _missing_outside(paths: "list[str]") -> "list[str]":
-    missing = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110 - as above
+    missing = [path for path in paths if not os.path.exists(path)]
     return [f"there is no {path!r}, which the container is to see" for path in missing]
 
 
@@ -207,7 +207,7 @@ def _find_facts(found: "dict[str, str]") -> None:
 
 def _processor_facts() -> "dict[str, str]":
     """Find the model and number of processors; the architecture where the kernel has no name."""
-    with open("/proc/cpuinfo", errors="replace") as file:  # noqa: PTH123 - no pathlib
+    with open("/proc/cpuinfo", errors="replace") as file:
         lines = [line.partition(":") for line in file]
     names = {value.strip() for key, _, value in lines if key.strip() == "model name"}
     count = len([key for key, _, _ in lines if key.strip() == "processor"])
@@ -218,7 +218,7 @@ def _processor_facts() -> "dict[str, str]":
 
 
 def _network_facts() -> "dict[str, str]":
-    for port in glob.glob("/sys/class/infiniband/*/ports/*"):  # noqa: PTH207 - as above
+    for port in glob.glob("/sys/class/infiniband/*/ports/*"):
         if "ACTIVE" in text_of(port + "/state") and "Ethernet" not in text_of(port + "/link_layer"):
             return {"network": "infiniband"}
     return {"network": "ethernet"}
@@ -228,11 +228,11 @@ def _firmware_facts() -> "dict[str, str]":
     """Find the versions of what lies below all packages, as the kernel's files have them."""
     said = {
         "bios": [SYS + "/class/dmi/id/bios_version"],
-        "vbios": glob.glob(SYS + "/class/drm/card*/device/vbios_version"),  # noqa: PTH207 - as above
-        "nic_firmware": glob.glob(SYS + "/class/infiniband/*/fw_ver"),  # noqa: PTH207 - as above
+        "vbios": glob.glob(SYS + "/class/drm/card*/device/vbios_version"),
+        "nic_firmware": glob.glob(SYS + "/class/infiniband/*/fw_ver"),
     }
     found = {name: [text_of(file).strip() for file in files] for name, files in said.items()}
-    for file in glob.glob(PROC + "/driver/nvidia/gpus/*/information"):  # noqa: PTH207 - as above
+    for file in glob.glob(PROC + "/driver/nvidia/gpus/*/information"):
         found["vbios"] += re.findall(r"^Video BIOS:\s*(\S+)", text_of(file), re.MULTILINE)
     facts = {
         name: [text for text in texts if re.search("[0-9]", text)] for name, texts in found.items()
@@ -246,7 +246,7 @@ def _is_locked(start: bytes) -> bool:
 
     Only looked at: to try the lock would keep others from it.
     """
-    with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:
         # The system writes the NUL in front of a name that lies in no folder as @.
         return any(line.split()[-1].startswith(b"@" + start[1:]) for line in file)
     return False

@@ -14,8 +14,8 @@ import re
 import resource
 import signal
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -206,7 +206,7 @@ def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
 def _numbers() -> "list[int]":
     """List all processes of the machine; none where the system does not say."""
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as below
+        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
     return []
 
 
@@ -214,7 +214,7 @@ def _read(process: int, name: str) -> bytes:
     """Read a file of a process; nothing where it is gone by now, or another user's."""
     try:
         # To import pathlib takes as long as all of this.
-        with open(f"{_PROC}/{process}/{name}", "rb") as file:  # noqa: PTH123 - as said
+        with open(f"{_PROC}/{process}/{name}", "rb") as file:
             return file.read()
     except OSError:
         return b""

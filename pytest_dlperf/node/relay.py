@@ -16,10 +16,10 @@ import struct
 import termios
 import time
 from collections import namedtuple
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.followed import Followed
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

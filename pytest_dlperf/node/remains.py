@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
@@ -28,7 +29,6 @@ from pytest_dlperf.node.processes import (
     supervisors,
 )
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any

@@ -20,8 +20,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO, Any

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.containers import filled
 from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
@@ -44,7 +45,6 @@ from pytest_dlperf.node.processes import (
 from pytest_dlperf.node.relay import Relay
 from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, report_into, unended
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     import socket  # noqa: F401 - a comment says it
     from collections.abc import Callable
@@ -321,13 +321,13 @@ class Supervisor:
             environment[as_bytes(name)] = as_bytes(text) + b" " + given
         put_in_front(environment, [as_bytes(folder) for folder in order["python_path"]])
         place = as_bytes(order["folder"])
-        is_there = os.path.isdir(place)  # noqa: PTH112 - as above
+        is_there = os.path.isdir(place)
         if order["needs_folder"] and not is_there:
             report(cannot_start="")
             return
-        base = place if is_there else os.getcwdb()  # noqa: PTH109 - as above
+        base = place if is_there else os.getcwdb()
         name = order["log_file"]
-        file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
+        file = None if name is None else os.path.join(base, as_bytes(name))
         relay = Relay(2, file, whole_file=order.get("log_file_whole", False))
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
         try:

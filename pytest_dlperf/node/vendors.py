@@ -5,6 +5,7 @@ processes that hold their files. Sent to hosts with ``probe``.
 """
 
 import glob
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.amd import find_amd
 from pytest_dlperf.node.host_tools import (
@@ -19,7 +20,6 @@ from pytest_dlperf.node.host_tools import (
 )
 from pytest_dlperf.node.nvidia import VARIABLE, find_nvidia
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -77,7 +77,7 @@ def _by_files(
 
 def _models(vendor: str) -> "list[str]":
     """List the PCI numbers of a vendor's devices, without network cards, disks and the like."""
-    folders = glob.glob(SYS + "/bus/pci/devices/*/")  # noqa: PTH207 - no pathlib
+    folders = glob.glob(SYS + "/bus/pci/devices/*/")
     return [
         text_of(folder + "device").strip()
         for folder in folders
