@@ -81,15 +81,6 @@ def test_a_shorter_file_is_another(tmp_path: Path) -> None:
     assert new(followed) == b"a\nb\n"
 
 
-def test_a_file_that_takes_the_place_of_another_is_given_from_its_begin(tmp_path: Path) -> None:
-    file, other = tmp_path / "metrics.jsonl", tmp_path / "other"
-    file.write_bytes(b"same\n")
-    followed = Followed(str(file))
-    other.write_bytes(b"same\nnew\n")
-    other.rename(file)
-    assert new(followed) == b"same\nnew\n"
-
-
 def test_all_files_of_a_name_are_followed_as_they_come(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_bytes(b"old\n")
     followed = Followed(str(tmp_path / "*.csv"))

@@ -5,8 +5,8 @@ import glob
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from typing import BinaryIO
 
@@ -14,19 +14,16 @@ LOOK_S = 0.05
 """Interval between two looks at the files."""
 
 _SEARCH_S = 0.5
-_AT_ONCE_BYTES = 65536
 _LONGEST_LINE = 1 << 20
-_KNOWN_AGAIN_BYTES = 64
-_MAX_FILES = 64
 _MAX_BYTES = 1 << 25
 
 
 class Followed:
     """The files of a name, in which ``*`` stands for anything but a slash.
 
-    What a file holds already is of an earlier run. One that was written anew, as a writer of CSV
-    does for a further column, is passed over as far as its lines were given, but for a new first
-    one. One that has fewer lines is another, and is followed from its begin.
+    What a file holds already is of an earlier run. One that has another first line, as a writer of
+    CSV rewrites its file for a further column, is passed over as far as its lines were given, but
+    for that first one. One that has fewer lines is another, and is followed from its begin.
     """
 
     def __init__(self, name: str) -> None:
@@ -50,7 +47,7 @@ class Followed:
         if hurry or now >= self._search_at:
             self._search_at = now + _SEARCH_S
             for path in self._found():
-                if path not in self._files and len(self._files) < _MAX_FILES:
+                if path not in self._files:
                     self._files[path] = _File(path)
         for file in self._files.values():
             lines = file.take()
@@ -68,10 +65,10 @@ class Followed:
         for path in self._found():
             file = self._files.get(path) or _File(path)
             with contextlib.suppress(OSError):
-                status = os.stat(path)  # noqa: PTH116 - importing pathlib takes long
+                status = os.stat(path)
                 is_new = (status.st_size, status.st_mtime_ns) != file.seen
                 if is_new and stat.S_ISREG(status.st_mode):
-                    with open(path, "rb") as opened:  # noqa: PTH123 - as above
+                    with open(path, "rb") as opened:
                         text = opened.read(_MAX_BYTES)
                     found += text if text.endswith(b"\n") else text + b"\n"
         return found
@@ -80,7 +77,7 @@ class Followed:
         if "*" not in self._name:
             return [self._name]
         # Brackets and question marks are what they are.
-        return sorted(glob.glob(glob.escape(self._name).replace("[*]", "*")))  # noqa: PTH207 - slow
+        return sorted(glob.glob(glob.escape(self._name).replace("[*]", "*")))
 
 
 class _File:
@@ -88,93 +85,68 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._identity = (0, 0)
-        self._seen = (0, 0)  # size and time of the last change; both are needed
-        self._given = 0
-        self._known = b""  # stands in front of what comes next, unless it was written anew
+        self.seen = (0, 0)  # size and time of the last change; both are needed
         self._first = b""
+        self._offset = 0
         self._count = 0
         self._shorter = (-1, 0)
-
-    @property
-    def seen(self) -> "tuple[int, int]":
-        """Size and time of the last change when it was looked at."""
-        return self._seen
 
     def skip(self) -> None:
         """Pass over what it holds."""
         with contextlib.suppress(OSError):
-            status = os.stat(self._path)  # noqa: PTH116 - importing pathlib takes long
+            status = os.stat(self._path)
             if stat.S_ISREG(status.st_mode):
-                self._identity = status.st_dev, status.st_ino
-                self._seen = status.st_size, status.st_mtime_ns
-                with open(self._path, "rb") as file:  # noqa: PTH123 - as above
-                    size = status.st_size
-                    file.seek(max(size - _KNOWN_AGAIN_BYTES, 0))
-                    self._pass_over(file.read(min(size, _KNOWN_AGAIN_BYTES)), size)
+                self.seen = status.st_size, status.st_mtime_ns
+                self._offset = status.st_size
+                with open(self._path, "rb") as file:
+                    self._first = file.readline(_LONGEST_LINE)
 
     def take(self) -> bytes:
         """Give its next lines that have ended; nothing where it is not there."""
         try:
-            status = os.stat(self._path)  # noqa: PTH116 - importing pathlib takes long
-            identity = status.st_dev, status.st_ino
+            status = os.stat(self._path)
             seen = status.st_size, status.st_mtime_ns
             # A pipe could only be waited for.
-            if (identity, seen) == (self._identity, self._seen) or not stat.S_ISREG(status.st_mode):
+            if seen == self.seen or not stat.S_ISREG(status.st_mode):
                 return b""
-            with open(self._path, "rb") as file:  # noqa: PTH123 - as above
-                if not self._is_known(file, identity, seen):
+            with open(self._path, "rb") as file:
+                first = file.readline(_LONGEST_LINE)
+                head = b""
+                if status.st_size >= self._offset and first.startswith(self._first):
+                    file.seek(self._offset)
+                elif self._skip_given(file, seen):
+                    head = first if self._count and first != self._first else b""
+                    self._offset = file.tell()
+                else:
                     return b""
-                lines, position = self._lines(file)
-            # Unless there is more than was read, nothing is new until the file changes.
-            self._seen = seen if position >= status.st_size else (-1, 0)
+                read = file.read(_LONGEST_LINE)
         except OSError:
             return b""
-        return lines
+        # Unless there is more than was read, nothing is new until the file changes.
+        self.seen = seen if self._offset + len(read) >= status.st_size else (-1, 0)
+        lines = read if len(read) == _LONGEST_LINE and b"\n" not in read else _whole_lines(read)
+        if first.endswith(b"\n"):
+            self._first = first
+        self._count += lines.count(b"\n")
+        self._offset += len(lines)
+        return head + lines
 
-    def _is_known(
-        self, file: "BinaryIO", identity: "tuple[int, int]", seen: "tuple[int, int]"
-    ) -> bool:
-        """Find where to go on in a file; false where the next look will tell."""
-        file.seek(self._given - len(self._known))
-        if identity == self._identity and file.read(len(self._known)) == self._known:
-            return True
+    def _skip_given(self, file: "BinaryIO", seen: "tuple[int, int]") -> bool:
+        """Pass over as many lines of a file that was written anew as were given before.
+
+        False where it has fewer and the next look will tell whether it is still being written.
+        """
         file.seek(0)
         for _ in range(self._count):
             if not file.readline().endswith(b"\n"):
                 if seen != self._shorter:
-                    self._shorter = seen  # it may be about to be written
+                    self._shorter = seen
                     return False
                 file.seek(0)
                 self._count = 0
                 break
-        self._identity, self._given, self._known = identity, file.tell(), b""
         return True
 
-    def _lines(self, file: "BinaryIO") -> "tuple[bytes, int]":
-        """Read the next lines that have ended, and say up to where the file was read."""
-        head = b""
-        if not self._known and self._count:
-            file.seek(0)
-            first = file.readline()
-            head = b"" if first == self._first else first
-            self._first = first
-        file.seek(self._given)
-        read = file.read(_AT_ONCE_BYTES)
-        end = read.rfind(b"\n") + 1
-        if not end:
-            read += file.read(_LONGEST_LINE - len(read))
-            end = read.rfind(b"\n") + 1
-        if not end and len(read) == _LONGEST_LINE:
-            end = len(read)
-        lines = read[:end]
-        position = self._given + len(read)
-        if lines and not self._count:
-            self._first = lines[: lines.find(b"\n") + 1]
-        self._count += lines.count(b"\n")
-        self._pass_over(lines, self._given + end)
-        return head + lines, position
 
-    def _pass_over(self, read: bytes, given: int) -> None:
-        self._known = (self._known + read)[-_KNOWN_AGAIN_BYTES:]
-        self._given = given
+def _whole_lines(text: bytes) -> bytes:
+    return text[: text.rfind(b"\n") + 1]
