@@ -131,7 +131,7 @@ def test_a_training_whose_probe_breaks_is_not_started(suite: Suite, strict: list
     result, metric = probed.red_night(*strict)
     assert probed.tiny.starts() == before
     assert result.ret == 1
-    assert metric["verdict"] == "environment_shift"
+    assert metric["verdict"] == "not_started"
     assert "probe-net-1n1g, which it needs, failed on the same hosts" in metric["reason"]
     assert "No such file" in metric["reason"]
     shown = result.stdout.str()

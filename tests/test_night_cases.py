@@ -13,7 +13,6 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
 from pytest_dlperf.model.results import Accepted, CaseResult
-from pytest_dlperf.night.case_status import CaseStatus
 from pytest_dlperf.night.case_text import CaseText, has_failure
 from pytest_dlperf.night.pieces import Listing, Role
 from pytest_dlperf.night.remarks import absences, scaling
@@ -215,7 +214,7 @@ def test_skipped_cases_tell_each_reason_once() -> None:
         case_id = f"pytorch-resnet50-fp32-b128-{topology}"
         reason = f"no logs of {case_id}; give DIR with {topology}/r50.log"
         skipped.append(unmeasured_case(case_id, Verdict.SKIPPED, reason))
-    (told,) = absences(skipped, [CaseStatus.SKIPPED], most=1)
+    (told,) = absences(skipped, [Verdict.SKIPPED], most=1)
     first = skipped[0].case.id
     assert str(told) == (
         f"skipped: {first} and 1 more: no logs of {first}; give DIR with 1n1g/r50.log"

@@ -9,7 +9,6 @@ from results_makers import THROUGHPUT, judged, measured_case, unmeasured_case
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.night.case_status import CaseStatus, status_of
 from pytest_dlperf.plugin.records import SessionRecords, TestNotes
 
 ONE, TWO = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2))
@@ -63,6 +62,6 @@ def test_a_test_is_unfinished_or_lost_with_its_worker(is_lost: bool) -> None:
 
 def test_what_was_not_measured_is_never_good() -> None:
     passed = measured_case(TWO, 100.0)
-    assert status_of(passed) is CaseStatus.PASS
-    assert status_of(replace(passed, measurement=None)) is CaseStatus.NOT_MEASURED
-    assert status_of(unmeasured_case(TWO, Verdict.PASS, "")) is CaseStatus.NOT_MEASURED
+    assert passed.status is Verdict.PASS
+    assert replace(passed, measurement=None).status is Verdict.NOT_MEASURED
+    assert unmeasured_case(TWO, Verdict.PASS, "").status is Verdict.NOT_MEASURED

@@ -34,7 +34,7 @@ def worst_first(results: Sequence[GateResult], *, strict: bool) -> list[GateResu
 def badness(judgement: Judgement) -> tuple[bool, int, float]:
     """Sort key, the worst first."""
     loss = judgement.loss_percent or 0.0
-    return judgement.passes(strict=True), judgement.verdict.severity_rank, -loss
+    return judgement.passes(strict=True), judgement.verdict.rank, -loss
 
 
 def _described(judgement: Judgement) -> str:

@@ -32,9 +32,6 @@ _OF_TRAININGS: Final = (
 )
 """Columns that are null for a probe."""
 
-LOST: Final = "lost"
-"""In place of a verdict: a test of the case was lost with its worker."""
-
 
 def seconds_of(started: str) -> float:
     """Seconds of the Unix epoch of a time in ISO 8601."""
@@ -135,7 +132,7 @@ def text(value: str | None) -> str | None:
 
 
 def _verdict(result: CaseResult, found: MetricResult) -> str | None:
-    """Verdict, or LOST where that is worse."""
+    """Verdict, or ``lost`` where that is worse."""
     verdict = found.judgement.verdict if found.judgement else None
     if result.is_whole:
         is_lost = False
@@ -143,4 +140,4 @@ def _verdict(result: CaseResult, found: MetricResult) -> str | None:
         is_lost = found.metric.is_judged
     else:
         is_lost = verdict.passes or verdict is Verdict.SKIPPED
-    return LOST if is_lost else verdict and verdict.value
+    return Verdict.LOST.value if is_lost else verdict and verdict.value

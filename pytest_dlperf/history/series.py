@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct
 
-from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.model.statistics import difference_percent
@@ -22,19 +21,16 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]
 """ISO 8601 with its zone."""
 
-_NOT_WHOLE: Final = (LOST, *(verdict.value for verdict in Verdict if verdict.has_no_number))
-"""In place of a verdict, or as one: no number was measured that could be judged."""
-GREEN: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
-RED: Final = (
-    LOST,
-    *(
-        verdict.value
-        for verdict in Verdict
-        if not (verdict.passes or verdict in (Verdict.NO_BASELINE, Verdict.SKIPPED))
-    ),
+_NOT_WHOLE: Final = (
+    Verdict.LOST.value,
+    *(verdict.value for verdict in Verdict if verdict.has_no_number),
 )
-"""In place of a verdict, or as one: something was wrong. What was held against nothing, or never
-ran, is neither good nor bad."""
+"""No number was measured that could be judged."""
+GREEN: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
+RED: Final = tuple(
+    verdict.value for verdict in Verdict if verdict.is_alarm and verdict is not Verdict.NO_BASELINE
+)
+"""Something was wrong. What was held against nothing, or never ran, is neither good nor bad."""
 
 
 class Series(Struct, frozen=True, kw_only=True, array_like=True):
@@ -97,7 +93,7 @@ class Night(NamedTuple):
     @property
     def is_lost(self) -> bool:
         """Whether a test of the case was lost with its worker."""
-        return self.verdict_word == LOST
+        return self.verdict_word == Verdict.LOST
 
 
 class JudgedSession(NamedTuple):

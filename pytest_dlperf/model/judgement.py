@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from enum import StrEnum
-from typing import Final
+from enum import Flag, StrEnum, auto
+from typing import Self
 
 from msgspec import Struct
 
@@ -13,62 +13,83 @@ from pytest_dlperf.model.commits import SUITE, CommitRange
 from pytest_dlperf.model.metric import Metric, RuleName
 
 
-class Verdict(StrEnum):
-    """What the gate says of one metric of one case.
+class _Is(Flag):
+    """What is true of a verdict."""
 
-    The first two pass a test. The third passes it too, but not in a strict session.
+    GOOD = auto()
+    """It was measured, and all that was judged of it is in order."""
+    ALARM = auto()
+    """Its test failed and needs action."""
+    CHANGE = auto()
+    """A number was compared, and did not simply pass."""
+    NUMBERLESS = auto()
+    """There was no number that could be compared."""
+    NONE = 0
+
+
+class Verdict(StrEnum):
+    """What becomes of a metric of a case, and of the case, in one word; the worst first.
+
+    The gate gives most of them. Of a case, reports may also say that it is lost, not judged, not
+    measured, expected, accepted or recorded.
     """
 
-    PASS = "pass"  # noqa: S105 - a verdict, no password
-    IMPROVED = "improved"
-    ENVIRONMENT_SHIFT = "environment_shift"
+    _value_: str
+
+    FAILED = "failed", _Is.ALARM | _Is.NUMBERLESS
+    HUNG = "hung", _Is.ALARM | _Is.NUMBERLESS
+    INVALID = "invalid", _Is.ALARM | _Is.NUMBERLESS
+    REGRESSED = "regressed", _Is.ALARM | _Is.CHANGE
+    INCONCLUSIVE = "inconclusive", _Is.ALARM | _Is.CHANGE
+    NO_BASELINE = "no_baseline", _Is.ALARM
+    LOST = "lost", _Is.ALARM
+    """A test of the case was lost with its worker."""
+    NOT_STARTED = "not_started", _Is.ALARM | _Is.NUMBERLESS
+    """A probe that the case needs broke on its hosts."""
+    ENVIRONMENT_SHIFT = "environment_shift", _Is.CHANGE
     """Worse than the baseline, but not than the accepted software tonight on the same hosts."""
-    REGRESSED = "regressed"
-    INCONCLUSIVE = "inconclusive"
-    NO_BASELINE = "no_baseline"
-    FAILED = "failed"
-    HUNG = "hung"
-    INVALID = "invalid"
-    SKIPPED = "skipped"
+    NOT_JUDGED = "not judged"
+    NOT_MEASURED = "not measured"
+    SKIPPED = "skipped", _Is.NUMBERLESS
+    EXPECTED = "expected"
+    """It failed, and its test had announced that."""
+    ACCEPTED = "accepted", _Is.GOOD
+    """Its new number takes the place of the old one."""
+    RECORDED = "recorded", _Is.GOOD
+    """Its number is its first baseline."""
+    IMPROVED = "improved", _Is.GOOD | _Is.CHANGE
+    PASS = "pass", _Is.GOOD
+
+    def __new__(cls, word: str, facts: _Is = _Is.NONE) -> Self:
+        """Make a row of the table above."""
+        verdict = str.__new__(cls, word)
+        verdict._value_ = word
+        verdict.rank = len(cls.__members__)
+        verdict.is_good = _Is.GOOD in facts
+        verdict.is_alarm = _Is.ALARM in facts
+        verdict.is_change = _Is.CHANGE in facts
+        verdict.has_no_number = _Is.NUMBERLESS in facts
+        return verdict
+
+    rank: int
+    """Its place among all, 0 being the worst."""
+    is_good: bool
+    is_alarm: bool
+    is_change: bool
+    has_no_number: bool
 
     @property
     def passes(self) -> bool:
         """Whether a test with this verdict passes, in a session that is not strict."""
-        return self in {Verdict.PASS, Verdict.IMPROVED, Verdict.ENVIRONMENT_SHIFT}
+        return self.is_good or self is Verdict.ENVIRONMENT_SHIFT
 
-    @property
-    def is_change(self) -> bool:
-        """Whether a number was compared, and did not simply pass."""
-        return self in {
-            Verdict.IMPROVED,
-            Verdict.ENVIRONMENT_SHIFT,
-            Verdict.REGRESSED,
-            Verdict.INCONCLUSIVE,
-        }
+    def fails(self, *, strict: bool) -> bool:
+        """Whether a test of the case failed; in a ``strict`` session more do."""
+        return self.is_alarm or self.fails_by_option(strict=strict)
 
-    @property
-    def has_no_number(self) -> bool:
-        """Whether there was no number that could be compared."""
-        return self in {Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED}
-
-    @property
-    def severity_rank(self) -> int:
-        """The verdict's place among all of them, the worst being 0."""
-        return _WORST_FIRST.index(self)
-
-
-_WORST_FIRST: Final = (
-    Verdict.FAILED,
-    Verdict.HUNG,
-    Verdict.INVALID,
-    Verdict.REGRESSED,
-    Verdict.INCONCLUSIVE,
-    Verdict.NO_BASELINE,
-    Verdict.ENVIRONMENT_SHIFT,
-    Verdict.SKIPPED,
-    Verdict.IMPROVED,
-    Verdict.PASS,
-)
+    def fails_by_option(self, *, strict: bool) -> bool:
+        """Whether a test of the case failed only because the session is ``strict``."""
+        return strict and self in (Verdict.ENVIRONMENT_SHIFT, Verdict.SKIPPED)
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -176,13 +197,17 @@ class Judgement(JudgementDetails, frozen=True, kw_only=True):
         """Probability of an alarm when nothing has changed."""
         return self.decision.false_alarm if self.decision else None
 
+    @property
+    def status(self) -> Verdict:
+        """What became of it: what is accepted is nothing to worry about any more."""
+        if self.recorded:
+            return Verdict.RECORDED if self.verdict is Verdict.PASS else Verdict.ACCEPTED
+        return Verdict.EXPECTED if self.excused else self.verdict
+
     def passes(self, *, strict: bool) -> bool:
         """Whether the test passes. A number that becomes the accepted one does."""
-        if self.recorded:
-            return True
-        is_shift = self.verdict is Verdict.ENVIRONMENT_SHIFT
-        # A case that was not started has this verdict too, and nothing was measured.
-        return self.verdict.passes and not (is_shift and (strict or self.measured is None))
+        is_good = self.verdict.passes and not self.verdict.fails_by_option(strict=strict)
+        return self.recorded or is_good
 
     def fails(self, *, strict: bool) -> bool:
         """Whether the test fails: it neither passes nor is skipped."""

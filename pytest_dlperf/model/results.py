@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -113,6 +114,24 @@ class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
     unfinished: tuple[str, ...] = ()
     """Metrics that a test was selected of which never came to its end."""
 
+    @cached_property
+    def status(self) -> Verdict:
+        """What became of the case. Without a number it is never good, whatever a verdict says."""
+        statuses = (judgement.status for judgement in self.judgements.values())
+        worst = min(statuses, key=attrgetter("rank"), default=Verdict.NOT_JUDGED)
+        if worst.is_good and not self.is_measured:
+            worst = Verdict.NOT_MEASURED
+        if worst.is_alarm:
+            return worst
+        if not self.is_whole:
+            return Verdict.LOST
+        return Verdict.NOT_JUDGED if self.unfinished and worst.is_good else worst
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a number of the case."""
+        return self.measurement is not None and any(run.metrics for run in self.measurement.runs)
+
     @property
     def speedup(self) -> float | None:
         """How many times the throughput of the reference topology; ``None`` if not measured."""
@@ -204,7 +223,7 @@ def with_worse_judgement(
 def _severity(judgement: Judgement) -> tuple[int, bool]:
     """Sort key, the worst first: an excused failure counts as skipped."""
     verdict = Verdict.SKIPPED if judgement.excused else judgement.verdict
-    return verdict.severity_rank, judgement.excused
+    return verdict.rank, judgement.excused
 
 
 # ------------------------------------------------------------------------------- sessions

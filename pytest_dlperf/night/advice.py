@@ -6,11 +6,10 @@ from operator import itemgetter
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.judgement import DifferenceKind
+from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import CaseStatus
 from pytest_dlperf.night.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
 
 if TYPE_CHECKING:
@@ -30,15 +29,15 @@ _UNRECORDED: Final = (
     "nothing recorded came with it"
 )
 _BY_STATUS: Final = {
-    CaseStatus.LOST: "run it again: a worker was lost",
-    CaseStatus.NO_BASELINE: "record the first number: {}",
-    CaseStatus.INCONCLUSIVE: "measure it again with more runs: {}",
-    CaseStatus.NOT_STARTED: "look at its hosts: a probe that it needs broke there",
-    CaseStatus.ENVIRONMENT_SHIFT: "look at hosts and drivers: the accepted software is slower too",
+    Verdict.LOST: "run it again: a worker was lost",
+    Verdict.NO_BASELINE: "record the first number: {}",
+    Verdict.INCONCLUSIVE: "measure it again with more runs: {}",
+    Verdict.NOT_STARTED: "look at its hosts: a probe that it needs broke there",
+    Verdict.ENVIRONMENT_SHIFT: "look at hosts and drivers: the accepted software is slower too",
 }
 _OPTIONS: Final = {
-    CaseStatus.NO_BASELINE: "--dlperf-create-baselines",
-    CaseStatus.INCONCLUSIVE: "--dlperf-repeats N",
+    Verdict.NO_BASELINE: "--dlperf-create-baselines",
+    Verdict.INCONCLUSIVE: "--dlperf-repeats N",
 }
 
 
@@ -47,7 +46,7 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
     hosts = sorted(results.unfit_hosts)
     if hosts:
         # No host that is out of use makes the others slower.
-        losses = [group for group in bad if group.status is CaseStatus.REGRESSED]
+        losses = [group for group in bad if group.status is Verdict.REGRESSED]
         loss = _of_groups(losses, results.started, more=len(bad) > 1)
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         then = phrase("; then {}", loss) if loss else NOTHING
@@ -94,7 +93,7 @@ def _of_explanation(explanation: Explanation, group: Group) -> Text:
     came = [it for it in group.differences if it.came_with_it]
     if came:
         return _of_suspects(came, explanation, group)
-    if group.status is CaseStatus.REGRESSED:
+    if group.status is Verdict.REGRESSED:
         return phrase(_UNRECORDED)
     measurement = group.cases[0].measurement
     has_log = measurement is not None and any(run.log for run in measurement.broken_runs)
@@ -111,7 +110,7 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
         if suspects[0].kind is DifferenceKind.COMMIT:
             among = next(iter(explanation.commits), None)
             changed = (suspects[0].tonight or "").partition("+")[2]
-            if among is not None and among.count != 1 and group.status is CaseStatus.REGRESSED:
+            if among is not None and among.count != 1 and group.status is Verdict.REGRESSED:
                 return _commit_search(among, texts.printable(changed), group)
             if changed:
                 what, it = phrase("{}", words.news(suspects[0])), "they"
@@ -120,7 +119,7 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, group: Gr
         said = phrase("look first at {}: {} {}", what, it, word(words.came_with(group.judgement)))
         return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
-    if group.status is CaseStatus.REGRESSED and is_settable:
+    if group.status is Verdict.REGRESSED and is_settable:
         return phrase("find out which change it was: {}", code(_why(group)))
     return phrase("look first at {}", what)
 

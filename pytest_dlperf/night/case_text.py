@@ -13,14 +13,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    decisive_metric,
-    metric_words,
-    of_judgement,
-    status_of,
-    word_of,
-)
+from pytest_dlperf.night.case_status import decisive_metric, metric_words, word_of
 from pytest_dlperf.night.families import in_short
 from pytest_dlperf.night.figures import (
     accepted,
@@ -55,7 +48,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import CaseResult, MetricResult
 
-_SIMPLY: Final = (CaseStatus.PASS, CaseStatus.RECORDED)
+_SIMPLY: Final = (Verdict.PASS, Verdict.RECORDED)
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -63,7 +56,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
     metric: str
     """Its name; empty where the case has none."""
-    status: CaseStatus
+    status: Verdict
     cells: dict[str, str]
 
 
@@ -175,9 +168,9 @@ class CaseText(Struct, frozen=True):
         whole, the first metric stands for all. The verdict of the last row counts the others.
         """
         result = self.result
-        known, verdicts, status = result.metrics(), metric_words(result), status_of(result)
+        known, verdicts, status = result.metrics(), metric_words(result), result.status
         names = sorted(verdicts, key=[*known, *verdicts].index)
-        if not names or status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
+        if not names or status in (Verdict.LOST, Verdict.NOT_MEASURED):
             return [_row(result, next(iter(known), ""), status.value, status)]
         judgements = result.judgements.values()
         if every:
@@ -214,7 +207,7 @@ class CaseText(Struct, frozen=True):
             yield from _runs(self.result, measurement, shown)
         judgements = [one.judgement for one in known if one.judgement is not None]
         for judgement in judgements:
-            if with_runs or not of_judgement(judgement).is_good:
+            if with_runs or not judgement.status.is_good:
                 yield from _rule(judgement)
         yield from _notes(judgements, with_standing=with_runs)
 
@@ -233,7 +226,7 @@ def has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
 
 
 def _is_not_good(known: MetricResult) -> bool:
-    return known.judgement is not None and not of_judgement(known.judgement).is_good
+    return known.judgement is not None and not known.judgement.status.is_good
 
 
 def _not_good(result: CaseResult) -> list[MetricResult]:
@@ -346,7 +339,7 @@ def _remarks(result: CaseResult) -> Iterator[Text]:
             compared.append(f"a loss of up to {numbers.percent(allowed)} passes")
         if any(compared):
             yield phrase("{}: {}", name, join("; ", map(word, compared)))
-        if not of_judgement(judgement).is_good:
+        if not judgement.status.is_good:
             over = judgement.metric.ratio_of or ""
             yield from (phrase("{} {}", over, end) for end in judgement.ends)
             yield from (phrase("note: {}", note) for note in judgement.notes)
@@ -361,7 +354,7 @@ def first_line(reason: str) -> str:
 # ------------------------------------------------------------------------- the summary
 
 
-def _row(result: CaseResult, name: str, verdict: str, status: CaseStatus) -> Row:
+def _row(result: CaseResult, name: str, verdict: str, status: Verdict) -> Row:
     cells = {**metric_cells(result, name), "verdict": verdict}
     return Row(metric=name, status=status, cells=cells)
 

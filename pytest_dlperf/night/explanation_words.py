@@ -19,7 +19,7 @@ from pytest_dlperf.model.differences import ABSENT
 from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import CaseStatus, decisive_metric, of_judgement, status_of
+from pytest_dlperf.night.case_status import decisive_metric
 from pytest_dlperf.night.figures import difference_percent, lost
 from pytest_dlperf.night.pieces import Piece, Text, join, phrase, strong
 
@@ -75,10 +75,10 @@ def subject(
     For instance ``regressed -9.9 % since Tuesday``. ``tonight`` is when the session began, ISO
     8601, here and below. ``others`` are judged alike, and share the rest.
     """
-    status, verdict = of_judgement(judgement), judgement.verdict.value
+    status, verdict = judgement.status, judgement.verdict.value
     parts = (verdict, moved(judgement, *others), since_words(explanation, tonight))
     said = " ".join(filter(None, parts)) + ", known" * is_known(explanation, tonight)
-    if status is CaseStatus.IMPROVED:
+    if status is Verdict.IMPROVED:
         said += ", not accepted"
     elif status.value != verdict:
         said += f", {status.value}"
@@ -112,7 +112,7 @@ def case_subject(result: CaseResult, tonight: str) -> tuple[Text, str]:
     """Say the same of a case by its worst metric, and name that unless it is the first."""
     known = decisive_metric(result)
     if known is None or known.judgement is None:
-        return phrase("{}", strong(status_of(result).value)), ""
+        return phrase("{}", strong(result.status.value)), ""
     name = known.metric.name
     is_first = name == next(iter(result.metrics()))
     said = subject(known.judgement, known.explanation, tonight)

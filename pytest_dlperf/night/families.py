@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
+from pytest_dlperf.night.case_status import word_of
 from pytest_dlperf.night.figures import lost
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ class Member(Struct, frozen=True, kw_only=True):
     known: MetricResult
 
     @property
-    def status(self) -> CaseStatus:
+    def status(self) -> Verdict:
         """What its judgement comes to."""
         judgement = self.known.judgement
-        return CaseStatus.NOT_JUDGED if judgement is None else of_judgement(judgement)
+        return Verdict.NOT_JUDGED if judgement is None else judgement.status
 
     @property
     def word(self) -> str:
@@ -64,7 +65,7 @@ class Family(Struct, frozen=True, kw_only=True):
         return tuple(m for m in ranked if not m.status.is_good)[:NAMES_SHOWN] or tuple(ranked[:1])
 
     @property
-    def status(self) -> CaseStatus:
+    def status(self) -> Verdict:
         """The worst status of its names."""
         return self.worst[0].status
 
@@ -127,5 +128,5 @@ def _place(known: MetricResult) -> tuple[int, float]:
     """Order metrics, the worst first."""
     judgement = known.judgement
     if judgement is None:
-        return CaseStatus.NOT_JUDGED.rank, 0.0
-    return of_judgement(judgement).rank, -(lost(judgement) or 0.0)
+        return Verdict.NOT_JUDGED.rank, 0.0
+    return judgement.status.rank, -(lost(judgement) or 0.0)

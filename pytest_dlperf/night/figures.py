@@ -62,7 +62,7 @@ def decisive(record: TestRecord) -> Judgement | None:
     return min(
         record.judgements.values(),
         key=lambda judgement: (
-            judgement.verdict.severity_rank,
+            judgement.verdict.rank,
             judgement.metric.name != record.metric,
         ),
         default=None,

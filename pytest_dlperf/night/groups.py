@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import DifferenceKind
+from pytest_dlperf.model.judgement import DifferenceKind, Verdict
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    decisive_metric,
-    of_judgement,
-    status_of,
-    worst_first,
-)
+from pytest_dlperf.night.case_status import decisive_metric, worst_first
 from pytest_dlperf.night.families import in_short
 from pytest_dlperf.night.figures import alike, difference_percent
 from pytest_dlperf.night.pieces import Text, phrase, strong
@@ -35,7 +29,7 @@ DIFFERENCES_SHOWN: Final = 3
 class Group(Struct, frozen=True, kw_only=True):
     """Cases with the same status for the same reason, the worst first."""
 
-    status: CaseStatus
+    status: Verdict
     cases: tuple[CaseResult, ...]
     subject: Text
     """For instance ``regressed -9.9 % since Tuesday``, or ``12 cases regressed …``."""
@@ -98,10 +92,10 @@ class Group(Struct, frozen=True, kw_only=True):
             for known in in_short(result.metrics().values()):
                 name, judgement = known.metric.name, known.judgement
                 is_told = self.known is not None and name == self.known.metric.name
-                if is_told or judgement is None or not of_judgement(judgement).is_alarm:
+                if is_told or judgement is None or not judgement.status.is_alarm:
                     continue
                 percent = difference_percent(judgement)
-                if percent is None and of_judgement(judgement) is self.status:
+                if percent is None and judgement.status is self.status:
                     continue  # one fault is told once
                 word = judgement.verdict.value
                 moved = word if percent is None else numbers.signed_percent(percent)
@@ -137,7 +131,7 @@ def _may_explain(difference: Difference) -> bool:
 
 def bad_groups(results: Results) -> list[Group]:
     """Put together the cases that make a session red, the worst first."""
-    bad = [result for result in results.cases if status_of(result).fails(strict=results.strict)]
+    bad = [result for result in results.cases if result.status.fails(strict=results.strict)]
     return groups_of(bad, results.started)
 
 
@@ -150,7 +144,7 @@ def groups_of(cases: Iterable[CaseResult], tonight: str) -> list[Group]:
 
 
 def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
-    status, known = status_of(result), decisive_metric(result)
+    status, known = result.status, decisive_metric(result)
     judgement = known.judgement if known else None
     if known is None or judgement is None:
         return (status,)
@@ -184,7 +178,7 @@ def _suspects(explanation: Explanation | None) -> tuple[Difference, ...]:
 
 def _group(members: Sequence[CaseResult], tonight: str) -> Group:
     first, *others = members
-    status, known = status_of(first), decisive_metric(first)
+    status, known = first.status, decisive_metric(first)
     subject, metric = words.case_subject(first, tonight)
     if others:
         if known is not None and known.judgement is not None:

@@ -12,16 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import history_words, texts
 from pytest_dlperf.night.advice import advice_of
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    is_measured,
-    recovered_from,
-    status_of,
-    worst_first,
-)
+from pytest_dlperf.night.case_status import recovered_from, worst_first
 from pytest_dlperf.night.figures import alike
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN, bad_groups, groups_of
 from pytest_dlperf.night.pieces import (
@@ -51,7 +46,7 @@ if TYPE_CHECKING:
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
 
-_ABSENT: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
+_ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 AGES: Final = ("new tonight", "not known since when", "since earlier nights", "known")
 """Ages of what is bad, in the order in which it is told."""
 _TONIGHT, _UNDATED, _EARLIER, _KNOWN = range(len(AGES))
@@ -60,7 +55,7 @@ _TONIGHT, _UNDATED, _EARLIER, _KNOWN = range(len(AGES))
 class Entry(Struct, frozen=True, kw_only=True):
     """Cases that are told together, from the title to who accepted their numbers."""
 
-    status: CaseStatus
+    status: Verdict
     age: int
     """Its place in ``AGES``."""
     subject: Text
@@ -155,7 +150,7 @@ class Night(Struct, frozen=True, dict=True):
     @cached_property
     def shifts(self) -> tuple[Entry, ...]:
         """What is worse, and is so with the accepted software as well."""
-        return self._entries(self._of_status(CaseStatus.ENVIRONMENT_SHIFT))
+        return self._entries(self._of_status(Verdict.ENVIRONMENT_SHIFT))
 
     @cached_property
     def gains(self) -> tuple[Entry, ...]:
@@ -209,7 +204,7 @@ class Night(Struct, frozen=True, dict=True):
 
     @cached_property
     def _gain_groups(self) -> list[Group]:
-        return self._of_status(CaseStatus.IMPROVED)
+        return self._of_status(Verdict.IMPROVED)
 
     @cached_property
     def _bad_ids(self) -> set[str]:
@@ -219,8 +214,8 @@ class Night(Struct, frozen=True, dict=True):
     def _rest(self) -> list[CaseResult]:
         return [result for result in self.told.cases if result.case.id not in self._bad_ids]
 
-    def _of_status(self, status: CaseStatus) -> list[Group]:
-        found = (result for result in self._rest if status_of(result) is status)
+    def _of_status(self, status: Verdict) -> list[Group]:
+        found = (result for result in self._rest if result.status is status)
         return groups_of(found, self.told.started)
 
     def _entries(self, groups: Iterable[Group]) -> tuple[Entry, ...]:
@@ -257,8 +252,8 @@ def is_red(results: Results) -> bool:
     """Tell whether a session has failed, as far as its results tell."""
     return (
         results.interrupted
-        or not any(map(is_measured, results.cases))
-        or any(status_of(result).fails(strict=results.strict) for result in results.cases)
+        or not any(result.is_measured for result in results.cases)
+        or any(result.status.fails(strict=results.strict) for result in results.cases)
     )
 
 
@@ -346,7 +341,7 @@ def _facts(
     if drifts:
         yield _drifts(drifts)
     for status in _ABSENT:
-        yield from _absent([result for result in rest if status_of(result) is status], status)
+        yield from _absent([result for result in rest if result.status is status], status)
     yield from _accepted(results)
 
 
@@ -366,7 +361,7 @@ def _drifts(drifts: Sequence[Drifting]) -> Text:
     return phrase("{}; and {} more", said, len(drifts) - 1) if len(drifts) > 1 else said
 
 
-def _absent(cases: Sequence[CaseResult], status: CaseStatus) -> Iterator[Text]:
+def _absent(cases: Sequence[CaseResult], status: Verdict) -> Iterator[Text]:
     if not cases:
         return
     known = [(result, judged.reason) for result in cases for judged in result.judgements.values()]

@@ -9,7 +9,6 @@ from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP, Source
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import CaseStatus, status_of
 from pytest_dlperf.night.figures import alike, by_training, scaling_of
 from pytest_dlperf.night.pieces import Listing, Text, cases_named, join, number, phrase, strong
 
@@ -48,19 +47,17 @@ def scaling(results: Iterable[CaseResult]) -> Iterator[Listing]:
 
 def is_only_skipped(result: CaseResult) -> bool:
     """Whether a case was skipped, and nothing of it measured."""
-    return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
+    return result.measurement is None and result.status is Verdict.SKIPPED
 
 
-def absences(
-    cases: Iterable[CaseResult], statuses: Sequence[CaseStatus], *, most: int
-) -> list[Text]:
+def absences(cases: Iterable[CaseResult], statuses: Sequence[Verdict], *, most: int) -> list[Text]:
     """Say why cases of these statuses have no verdict; what differs by the case stands once.
 
     The most frequent reason comes first; ``most`` cases of each are named.
     """
-    found: dict[tuple[CaseStatus, str], dict[str, str]] = {}
+    found: dict[tuple[Verdict, str], dict[str, str]] = {}
     for result in cases:
-        status = status_of(result)
+        status = result.status
         if status in statuses:
             every = [judged.reason for judged in result.judgements.values() if judged.reason]
             reason = texts.in_short("; ".join(dict.fromkeys(every)))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Source
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night.case_status import (
     NOTHING_MEASURED,
-    CaseStatus,
     decisive_metric,
-    is_measured,
     recovered_from,
-    status_of,
     worst_first,
 )
 from pytest_dlperf.night.figures import difference_percent, lost
@@ -26,46 +24,46 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 _ONE_AND_MORE: Final = {
-    CaseStatus.FAILED: ("failed", "failed"),
-    CaseStatus.HUNG: ("hung", "hung"),
-    CaseStatus.INVALID: ("has no valid number", "have no valid number"),
-    CaseStatus.INCONCLUSIVE: ("is undecided", "are undecided"),
-    CaseStatus.NO_BASELINE: ("has no baseline", "have no baseline"),
-    CaseStatus.LOST: ("was lost with its worker", "were lost with their workers"),
-    CaseStatus.NOT_STARTED: (
+    Verdict.FAILED: ("failed", "failed"),
+    Verdict.HUNG: ("hung", "hung"),
+    Verdict.INVALID: ("has no valid number", "have no valid number"),
+    Verdict.INCONCLUSIVE: ("is undecided", "are undecided"),
+    Verdict.NO_BASELINE: ("has no baseline", "have no baseline"),
+    Verdict.LOST: ("was lost with its worker", "were lost with their workers"),
+    Verdict.NOT_STARTED: (
         "was not started, for a probe that it needs",
         "were not started, for probes that they need",
     ),
-    CaseStatus.ENVIRONMENT_SHIFT: (
+    Verdict.ENVIRONMENT_SHIFT: (
         "is worse, and so is the accepted software",
         "are worse, and so is the accepted software",
     ),
-    CaseStatus.NOT_JUDGED: ("was not judged", "were not judged"),
-    CaseStatus.NOT_MEASURED: ("was not measured", "were not measured"),
-    CaseStatus.SKIPPED: ("was skipped", "were skipped"),
-    CaseStatus.EXPECTED: ("failed as expected", "failed as expected"),
-    CaseStatus.ACCEPTED: ("has a newly accepted number", "have newly accepted numbers"),
-    CaseStatus.RECORDED: ("has its first baseline", "have their first baseline"),
-    CaseStatus.PASS: ("passes", "pass"),
+    Verdict.NOT_JUDGED: ("was not judged", "were not judged"),
+    Verdict.NOT_MEASURED: ("was not measured", "were not measured"),
+    Verdict.SKIPPED: ("was skipped", "were skipped"),
+    Verdict.EXPECTED: ("failed as expected", "failed as expected"),
+    Verdict.ACCEPTED: ("has a newly accepted number", "have newly accepted numbers"),
+    Verdict.RECORDED: ("has its first baseline", "have their first baseline"),
+    Verdict.PASS: ("passes", "pass"),
 }
 """What is said of one case, and of more than one."""
 
-_NUMBERLESS: Final = (CaseStatus.FAILED, CaseStatus.HUNG, CaseStatus.INVALID, CaseStatus.LOST)
+_NUMBERLESS: Final = (Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.LOST)
 """Statuses of cases that gave no number: more than one are summed up, behind all others."""
 _ORDER: Final = (
-    CaseStatus.PASS,
-    CaseStatus.RECORDED,
-    CaseStatus.ACCEPTED,
-    CaseStatus.REGRESSED,
-    CaseStatus.INCONCLUSIVE,
-    CaseStatus.NO_BASELINE,
-    CaseStatus.NOT_STARTED,
-    CaseStatus.ENVIRONMENT_SHIFT,
-    CaseStatus.NOT_JUDGED,
-    CaseStatus.NOT_MEASURED,
-    CaseStatus.SKIPPED,
-    CaseStatus.EXPECTED,
-    CaseStatus.IMPROVED,
+    Verdict.PASS,
+    Verdict.RECORDED,
+    Verdict.ACCEPTED,
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.NO_BASELINE,
+    Verdict.NOT_STARTED,
+    Verdict.ENVIRONMENT_SHIFT,
+    Verdict.NOT_JUDGED,
+    Verdict.NOT_MEASURED,
+    Verdict.SKIPPED,
+    Verdict.EXPECTED,
+    Verdict.IMPROVED,
 )
 
 
@@ -75,9 +73,9 @@ def sentence_of(results: Results) -> Text:
     For instance ``6 of 115 cases got slower, 3 of them tonight; worst -6.4 %``. Of a red session
     only what makes it red is counted.
     """
-    by_status: dict[CaseStatus, list[CaseResult]] = {}
+    by_status: dict[Verdict, list[CaseResult]] = {}
     for result in worst_first(results.cases):
-        by_status.setdefault(status_of(result), []).append(result)
+        by_status.setdefault(result.status, []).append(result)
     bad = {s: cases for s, cases in by_status.items() if s.fails(strict=results.strict)}
     parts: list[Text] = []
 
@@ -94,7 +92,7 @@ def sentence_of(results: Results) -> Text:
     if cases:
         words_of_one = _verb(broken[0], cases, results.started)
         tell(cases, words_of_one if len(broken) == 1 else phrase("gave no number"))
-    nothing = not any(map(is_measured, results.cases))
+    nothing = not any(result.is_measured for result in results.cases)
     limits = ["interrupted"] * results.interrupted + [NOTHING_MEASURED] * nothing
     return join(": ", [word(", ".join(limits)), join("; ", parts)])
 
@@ -106,8 +104,8 @@ def _of_all(count: int, total: int) -> Text:
     return phrase("{}", word(few[total])) if total in few else phrase("all {} cases", total)
 
 
-def _verb(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Text:
-    if status in (CaseStatus.REGRESSED, CaseStatus.IMPROVED):
+def _verb(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text:
+    if status in (Verdict.REGRESSED, Verdict.IMPROVED):
         return _moved(status, members, tonight)
     one, more = _ONE_AND_MORE[status]
     said = word(one if len(members) == 1 else more)
@@ -121,10 +119,10 @@ def _verb(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Te
     return phrase("{}, {} of them again", said, again)
 
 
-def _moved(status: CaseStatus, members: Sequence[CaseResult], tonight: str) -> Text:
+def _moved(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text:
     known = [one for one in map(decisive_metric, members) if one is not None]
     is_time = all(_is_speed(one.metric) for one in known)
-    is_loss = status is CaseStatus.REGRESSED
+    is_loss = status is Verdict.REGRESSED
     better, worse = ("faster", "slower") if is_time else ("better", "worse")
     said = phrase("got {}{}", word(worse if is_loss else better), _age(known, tonight))
     holding = sum(words.is_known(one.explanation, tonight) for one in known)

@@ -8,8 +8,8 @@ from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Time
 from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import day_of
-from pytest_dlperf.night.case_status import CaseStatus, is_measured, of_judgement, status_of
 from pytest_dlperf.night.night import is_red
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
     red = is_bad or is_red(results)
     if not red and when is NotifyOn.FAILURE:
         return False
-    if is_bad or results.interrupted or not any(map(is_measured, results.cases)):
+    if is_bad or results.interrupted or not any(result.is_measured for result in results.cases):
         return True
     failing = set(_failing(results))
     if when is NotifyOn.FAILURE:
@@ -66,14 +66,14 @@ def _failing(results: Results) -> Iterator[tuple[str, str, str]]:
     """Yield what fails, without known faults."""
     notes, strict = _notes(results), results.strict
     for result in results.cases:
-        bad = [one for one in result.judgements.values() if of_judgement(one).fails(strict=strict)]
+        bad = [one for one in result.judgements.values() if one.status.fails(strict=strict)]
         for judgement in bad:
             name = judgement.metric.name
             note = notes.get((result.case.id, name))
             if note is None or not note.holds(day_of(results.started, results.started)):
                 yield result.case.id, name, judgement.verdict.value
-        if status_of(result).fails(strict=strict) and not (bad and result.is_whole):
-            yield result.case.id, "", status_of(result).value
+        if result.status.fails(strict=strict) and not (bad and result.is_whole):
+            yield result.case.id, "", result.status.value
 
 
 def _is_change(history: History, results: Results, failing: Failing) -> bool:
@@ -101,12 +101,12 @@ def _is_change(history: History, results: Results, failing: Failing) -> bool:
     ):
         note, days = notes.get((case_id, name)), (started, results.started)
         is_known = note is not None and any(note.holds(day_of(day, started)) for day in days)
-        fails = CaseStatus(verdict).fails(strict=results.strict)
+        fails = Verdict(verdict).fails(strict=results.strict)
         if fails and not is_known and (case_id, name) in judged:
             before.add((case_id, name, verdict))
     # What was skipped on every night is in no history.
     known = {name for (name,) in history.tuples(_CASES, tuple[str])}
-    skipped = CaseStatus.SKIPPED.value
+    skipped = Verdict.SKIPPED.value
     return before != {one for one in failing if one[0] in known or one[2] != skipped}
 
 

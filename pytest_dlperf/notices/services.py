@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.notices import NO_APPRISE
-from pytest_dlperf.night.case_status import counts, metric_words, status_of, worst_first
+from pytest_dlperf.night.case_status import counts, metric_words, worst_first
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.results.file import metric_entry
@@ -114,7 +114,7 @@ def notice_data(notice: Notice) -> dict[str, Any]:
     if notice.night is None:
         return data
     results = notice.night.results
-    cases = [case for case in worst_first(results.cases) if not status_of(case).is_good]
+    cases = [case for case in worst_first(results.cases) if not case.status.is_good]
     return {
         **data,
         "session": {
@@ -136,7 +136,7 @@ def _json_case(result: CaseResult) -> dict[str, Any]:
     words = metric_words(result)
     return {
         "id": result.case.id,
-        "status": status_of(result).value,
+        "status": result.status.value,
         "metrics": {
             name: {
                 **metric_entry(known),

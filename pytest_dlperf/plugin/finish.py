@@ -19,7 +19,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
-from pytest_dlperf.night.case_status import NOTHING_MEASURED, case_counts, status_of
+from pytest_dlperf.night.case_status import NOTHING_MEASURED, case_counts
 from pytest_dlperf.night.explanation_words import since_words
 from pytest_dlperf.reports.report import Note
 from pytest_dlperf.results.file import encodable
@@ -82,7 +82,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     if any_report and _is_nothing_measured(results) and not interrupted:
         text = f"{NOTHING_MEASURED}: {case_counts(results)}"
         notes.append(Note(text, is_bad=True))
-    bad = [r.case.id for r in results if status_of(r).fails(strict=settings.strict)]
+    bad = [r.case.id for r in results if r.status.fails(strict=settings.strict)]
     if green_so_far and bad:
         text = f"a test passed in spite of its verdict: {', '.join(bad)}"
         notes.append(Note(text, is_bad=True))

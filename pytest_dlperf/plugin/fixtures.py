@@ -82,9 +82,8 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
             notes.judged(judgement)
             problem = BrokenError(_without_explanation(judgement, case.id))
         if isinstance(problem, NotStartedError) and case == notes.record.case:
-            verdict = Verdict.ENVIRONMENT_SHIFT
-            judgement = Judgement(metric=notes.metric, verdict=verdict, reason=str(problem))
-            notes.judged(judgement)
+            verdict = Verdict.NOT_STARTED
+            notes.judged(Judgement(metric=notes.metric, verdict=verdict, reason=str(problem)))
         raise outcome_of(problem)
 
     return measure

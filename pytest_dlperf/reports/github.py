@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    status_of,
-    worst_first,
-)
+from pytest_dlperf.night.case_status import worst_first
 from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.groups import DIFFERENCES_SHOWN
 from pytest_dlperf.reports.markdown import markdown_page
@@ -32,7 +29,7 @@ ANNOTATIONS: Final = 10
 MESSAGE_LENGTH: Final = 2000
 """Characters of a message that are shown."""
 
-_ABSENCES: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
+_ABSENCES: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 
 
 class StepSummary(Report):
@@ -76,16 +73,16 @@ def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
     results = night.results
     cases = worst_first(results.cases)
-    errors = [_of_case(result, results) for result in cases if status_of(result).is_alarm]
+    errors = [_of_case(result, results) for result in cases if result.status.is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
         warnings.append(("the session was interrupted", str(night.sentence)))
-    shifted = CaseStatus.ENVIRONMENT_SHIFT
+    shifted = Verdict.ENVIRONMENT_SHIFT
     (errors if results.strict else warnings).extend(
         [
             *_absences(cases),
-            *(_of_case(case, results) for case in cases if status_of(case) is shifted),
+            *(_of_case(case, results) for case in cases if case.status is shifted),
         ]
     )
     yield from _annotations("error", errors)
@@ -94,7 +91,7 @@ def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
     for status in _ABSENCES:
-        cases = [result.case.id for result in results if status_of(result) is status]
+        cases = [result.case.id for result in results if result.status is status]
         if cases:
             title = f"{len(cases)} of {len(results)} cases {status.value}"
             yield title, numbers.named(cases, 20)

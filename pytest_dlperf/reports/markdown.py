@@ -10,15 +10,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    counts,
-    metric_words,
-    status_of,
-    worst_first,
-)
+from pytest_dlperf.night.case_status import counts, metric_words, worst_first
 from pytest_dlperf.night.case_text import CaseText, first_line
 from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.families import families_of, in_short
@@ -66,10 +61,10 @@ LINES_SHOWN: Final = 20
 DIFFERENCES_IN_TABLE: Final = 20
 
 _ABSENT: Final = (
-    CaseStatus.LOST,
-    CaseStatus.SKIPPED,
-    CaseStatus.NOT_MEASURED,
-    CaseStatus.NOT_JUDGED,
+    Verdict.LOST,
+    Verdict.SKIPPED,
+    Verdict.NOT_MEASURED,
+    Verdict.NOT_JUDGED,
 )
 _ALARM_HEADINGS: Final = (
     "", "measured", "reference", "diff", "accepted", "gate sees", "verdict",
@@ -146,12 +141,12 @@ def _in_short(entry: Entry) -> Text:
 def _blocks(night: Night) -> Iterator[_Block]:
     results = night.told
     for result in worst_first(results.cases):
-        status = status_of(result)
+        status = result.status
         if status in _ABSENT:
             continue  # it stands below, by its reason: there may be many with one
         if status.fails(strict=results.strict):
             yield from _alarm(result, "Regressions and failures", results)
-        elif status is CaseStatus.ENVIRONMENT_SHIFT:
+        elif status is Verdict.ENVIRONMENT_SHIFT:
             section = "No worse than the accepted software tonight"
             yield from _alarm(result, section, results)
     yield from _section("Verdicts", _verdicts(results.cases))
@@ -285,7 +280,7 @@ def _runs_table(found: RunsText) -> str:
     return "\n\n".join(filter(None, (runs, bullets(told))))
 
 
-def _emphasized(word: str, status: CaseStatus) -> str:
+def _emphasized(word: str, status: Verdict) -> str:
     """Write a verdict, in bold where it is not good, above all where nothing was measured."""
     return inline(word) if status.is_good else f"**{inline(word)}**"
 
@@ -340,13 +335,13 @@ def _family_table(family: Family) -> str:
 
 def _has_nothing(result: CaseResult) -> bool:
     is_absent = result.measurement is None and result.reference is None
-    return is_absent and status_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
+    return is_absent and result.status in (Verdict.SKIPPED, Verdict.NOT_MEASURED)
 
 
 def _topologies(members: Iterable[CaseResult]) -> str:
     by_word: dict[str, list[str]] = {}
     for result in members:
-        by_word.setdefault(status_of(result).value, []).append(str(result.case.topology))
+        by_word.setdefault(result.status.value, []).append(str(result.case.topology))
     return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
 
 
@@ -384,9 +379,9 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
 
 def _verdicts_of(result: CaseResult) -> dict[str, str]:
     """Say the verdict on each judged metric; what was only measured for others has none."""
-    words, status = metric_words(result), status_of(result)
+    words, status = metric_words(result), result.status
     if not words:
         return {next(iter(result.metrics()), ""): _emphasized(status.value, status)}
-    if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
+    if status in (Verdict.LOST, Verdict.NOT_MEASURED):
         words = dict.fromkeys(words, (status.value, status))
     return {name: _emphasized(*pair) for name, pair in words.items()}

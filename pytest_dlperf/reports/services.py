@@ -67,10 +67,12 @@ def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
     verdict = case.numbers[name].verdict
     if verdict is None:
         is_lost = is_judged and not case.is_whole
-        return "lost" if is_lost else "not_measured" if name in case.unfinished else None
+        return (
+            Verdict.LOST.value if is_lost else "not_measured" if name in case.unfinished else None
+        )
     if verdict.passes or verdict is Verdict.SKIPPED:
         if not case.is_whole:
-            return "lost"
+            return Verdict.LOST.value
         if verdict.passes and _whole_number(case, name) is None:
             return "not_measured"
     return verdict.value

@@ -12,13 +12,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import (
-    CaseStatus,
-    case_counts,
-    of_judgement,
-    status_of,
-    worst_first,
-)
+from pytest_dlperf.night.case_status import case_counts, worst_first
 from pytest_dlperf.night.case_text import CaseText, has_failure
 from pytest_dlperf.night.figures import (
     CHANGE_HEADINGS,
@@ -48,14 +42,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.reports.report import Note, TestStatus
 
 LETTERS: Final = {
-    CaseStatus.IMPROVED: "+",
-    CaseStatus.ENVIRONMENT_SHIFT: "~",
-    CaseStatus.NOT_STARTED: "~",
-    CaseStatus.REGRESSED: "R",
-    CaseStatus.INCONCLUSIVE: "?",
-    CaseStatus.NO_BASELINE: "N",
-    CaseStatus.HUNG: "H",
-    CaseStatus.INVALID: "I",
+    Verdict.IMPROVED: "+",
+    Verdict.ENVIRONMENT_SHIFT: "~",
+    Verdict.NOT_STARTED: "~",
+    Verdict.REGRESSED: "R",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NO_BASELINE: "N",
+    Verdict.HUNG: "H",
+    Verdict.INVALID: "I",
 }
 """What pytest prints for a test that ran, by its verdict; for the others what it always prints."""
 _RAN: Final = ("passed", "failed", "xfailed", "xpassed")
@@ -131,7 +125,7 @@ def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> Te
     passes = judgement.passes(strict=strict)
     if passes and given.category == "failed":
         return replace(given, word=f"{given.word}{number}")  # the test failed, not its number
-    status = of_judgement(judgement)
+    status = judgement.status
     if given.category in ("xfailed", "xpassed"):
         word, letter = (
             f"{given.word}{'' if passes else f' {judgement.verdict.value}'}",
@@ -139,10 +133,10 @@ def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> Te
         )
         colour = "red" if strict and not passes else "yellow"
     else:
-        word = given.word if status is CaseStatus.PASS else status.value.upper()
+        word = given.word if status is Verdict.PASS else status.value.upper()
         letter = LETTERS.get(status, given.letter)
         # A number that was given up for another is good, and still worth a look.
-        is_good = status.is_good and status is not CaseStatus.ACCEPTED
+        is_good = status.is_good and status is not Verdict.ACCEPTED
         colour = ("green" if is_good else "yellow") if passes else "red"
     return replace(given, letter=letter, word=f"{word}{number}", markup=(colour,))
 
@@ -191,7 +185,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     is_in_table = strict or verbosity > 0
     shown = worst_first(r for r in judged if is_in_table or not is_only_skipped(r))
     if verbosity < 0:
-        shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
+        shown = [r for r in shown if not r.status.is_good] if verbosity == -1 else []
     if shown:
         said = [CaseText(result, tonight) for result in shown]
         yield from _table(
@@ -200,7 +194,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if verbosity >= 0:
         for one in scaling(results):
             yield from map(Line, listed(str(one.head), _pieces(one), width))
-        reasons = absences(skipped, [CaseStatus.SKIPPED], most=1)
+        reasons = absences(skipped, [Verdict.SKIPPED], most=1)
         with_all = verbosity > 0 or len(skipped) == len(results)
         for text in reasons if with_all else reasons[:REASONS_SHOWN]:
             yield from (Line(line, ("yellow",)) for line in wrapped(str(text), width, indent=4))
@@ -283,12 +277,12 @@ def _pieces(listing: Listing) -> Iterator[str]:
 
 
 def _worst_colour(results: Iterable[CaseResult], *, strict: bool, interrupted: bool) -> str:
-    colours = {_colour(status_of(result), strict=strict) for result in results}
+    colours = {_colour(result.status, strict=strict) for result in results}
     colours |= {"yellow"} if interrupted else set()
     return next(colour for colour in ("red", "yellow", "green") if colour in colours)
 
 
-def _colour(status: CaseStatus, *, strict: bool) -> str:
+def _colour(status: Verdict, *, strict: bool) -> str:
     if status.fails(strict=strict):
         return "red"
     return "green" if status.is_good else "yellow"

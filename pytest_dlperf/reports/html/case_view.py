@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.night.case_status import status_of
 from pytest_dlperf.night.case_text import CaseText
 from pytest_dlperf.night.runs import RunsText, arms_of, broken_runs, runs_text
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
@@ -79,7 +78,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     fingerprint = result.measurement.fingerprint if result.measurement else None
     return CaseView(
         case=result.case,
-        badge=badge_of(status_of(result), strict=strict),
+        badge=badge_of(result.status, strict=strict),
         judged=tuple(view for view in judged if not view.metric.family),
         recorded=tuple(v for v in views if v not in judged and not v.metric.family),
         families=tuple(families),
@@ -107,7 +106,7 @@ class LogTail(Struct, frozen=True, kw_only=True):
 def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
     """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
     chosen = list(broken_runs(result))[:3]
-    if not chosen and result.measurement is not None and status_of(result).is_alarm:
+    if not chosen and result.measurement is not None and result.status.is_alarm:
         runs = [run for run in result.measurement.runs if run.log]
         chosen = [(f"run {run.run}", run) for run in runs[-1:]]
     return tuple(

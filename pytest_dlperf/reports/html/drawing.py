@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.night.case_status import CaseStatus
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _ROUND_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SIGNS: Final = {
-    CaseStatus.FAILED: "✕",
-    CaseStatus.HUNG: "■",
-    CaseStatus.INVALID: "!",
-    CaseStatus.REGRESSED: "▼",
-    CaseStatus.INCONCLUSIVE: "?",
-    CaseStatus.NO_BASELINE: "○",
-    CaseStatus.LOST: "∅",
-    CaseStatus.NOT_STARTED: "⊘",
-    CaseStatus.ENVIRONMENT_SHIFT: "≈",
-    CaseStatus.NOT_JUDGED: "·",
-    CaseStatus.NOT_MEASURED: "·",
-    CaseStatus.SKIPPED: "–",  # noqa: RUF001 - a sign, no hyphen
-    CaseStatus.EXPECTED: "◇",
-    CaseStatus.ACCEPTED: "✎",
-    CaseStatus.RECORDED: "✎",
-    CaseStatus.IMPROVED: "▲",
-    CaseStatus.PASS: "✓",
+    Verdict.FAILED: "✕",
+    Verdict.HUNG: "■",
+    Verdict.INVALID: "!",
+    Verdict.REGRESSED: "▼",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NO_BASELINE: "○",
+    Verdict.LOST: "∅",
+    Verdict.NOT_STARTED: "⊘",
+    Verdict.ENVIRONMENT_SHIFT: "≈",
+    Verdict.NOT_JUDGED: "·",
+    Verdict.NOT_MEASURED: "·",
+    Verdict.SKIPPED: "–",  # noqa: RUF001 - a sign, no hyphen
+    Verdict.EXPECTED: "◇",
+    Verdict.ACCEPTED: "✎",
+    Verdict.RECORDED: "✎",
+    Verdict.IMPROVED: "▲",
+    Verdict.PASS: "✓",
 }
 
 
@@ -207,7 +207,7 @@ class Badge(Struct, frozen=True, kw_only=True):
     is_bad: bool = False
 
 
-def badge_of(status: CaseStatus, *, strict: bool = False) -> Badge:
+def badge_of(status: Verdict, *, strict: bool = False) -> Badge:
     """Make the badge of a status; in a ``strict`` session more is bad."""
     return Badge(
         word=status.value,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night import history_words
-from pytest_dlperf.night.case_status import CaseStatus
 from pytest_dlperf.night.explanation_words import dated
 from pytest_dlperf.reports.html.drawing import (
     Chart,
@@ -226,12 +226,12 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
 
 def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
     """Mark the sessions that came out other than well."""
-    by_status: dict[CaseStatus, list[int]] = {}
+    by_status: dict[Verdict, list[int]] = {}
     # What was not judged counts as passed, which most are.
-    passed = (CaseStatus.PASS.value, None, "")
+    passed = (Verdict.PASS.value, None, "")
     for night, point in enumerate(points):
         if point.verdict_word not in passed:
-            by_status.setdefault(CaseStatus(point.verdict_word), []).append(night)
+            by_status.setdefault(Verdict(point.verdict_word), []).append(night)
     for status, nights in by_status.items():
         badge = badge_of(status)
         yield Shape(

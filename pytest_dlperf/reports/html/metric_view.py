@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night.case_status import CaseStatus, of_judgement, word_of
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.night.case_status import word_of
 from pytest_dlperf.night.facts import metric_facts, terms
 from pytest_dlperf.night.families import families_of
 from pytest_dlperf.night.figures import difference_percent, metric_cells
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult, Results
 
 AS_BEFORE: Final = "for the same reason"
-_NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
+_NOT_JUDGED: Final = badge_of(Verdict.NOT_JUDGED)
 
 
 class MetricView(Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ def metric_views(
         reason = (judged.reason or "") if judged is not None else ""
         yield MetricView(
             metric=known.metric,
-            badge=badge_of(of_judgement(judged), strict=session.strict) if judged else _NOT_JUDGED,
+            badge=badge_of(judged.status, strict=session.strict) if judged else _NOT_JUDGED,
             word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
             terms=terms(known.metric),
             cells=metric_cells(result, metric),

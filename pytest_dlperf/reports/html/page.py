@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import Origin
 from pytest_dlperf.night import explanation_words as words
 from pytest_dlperf.night import texts
-from pytest_dlperf.night.case_status import CaseStatus, counts, worst_first
+from pytest_dlperf.night.case_status import counts, worst_first
 from pytest_dlperf.night.environment import environment_facts, session_facts
 from pytest_dlperf.night.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.night.pieces import Piece, Text, phrase
@@ -90,7 +91,7 @@ def _capitalized(sentence: str) -> str:
 def _first_open(cases: Sequence[CaseView]) -> CaseView | None:
     """Choose the case that is open at first: the worst loss, else what is bad and has a number."""
     bad = [case for case in cases if case.badge.is_bad and case.shown is not None]
-    lost = [case for case in bad if case.badge.style == badge_of(CaseStatus.REGRESSED).style]
+    lost = [case for case in bad if case.badge.style == badge_of(Verdict.REGRESSED).style]
     return next(iter([*lost, *bad]), None)
 
 
