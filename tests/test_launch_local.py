@@ -197,7 +197,7 @@ time.sleep(600)
     outcome = run(nodes(tmp_path, python(code)), time_limit_s=ENOUGH_S)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (3,)
-    assert outcome.log_sizes_at_failure == (len("ready\n"),)
+    assert outcome.log_sizes_at_end == (len("ready\n"),)
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
@@ -253,20 +253,20 @@ raise SystemExit(5)
     outcome = run(nodes(tmp_path, python(first), python(second)))
     assert outcome.exit_codes == (0, 5)
     assert (tmp_path / "run_1.log").read_text() == "before\nafter\n"
-    assert outcome.log_sizes_at_failure == (len("before\n"), len("last words\n"))
+    assert outcome.log_sizes_at_end == (len("before\n"), len("last words\n"))
     record = json.loads((tmp_path / "run_1" / "command.json").read_text(encoding="utf-8"))
-    sizes = tuple(node["log_size_at_failure"] for node in record["nodes"])
-    assert sizes == outcome.log_sizes_at_failure
+    sizes = tuple(node["log_size_at_end"] for node in record["nodes"])
+    assert sizes == outcome.log_sizes_at_end
 
 
 def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path: Path) -> None:
     outcome = run(nodes(tmp_path, python("print('x'); raise SystemExit(5)")))
-    assert outcome.log_sizes_at_failure == (len("x\n"),)
+    assert outcome.log_sizes_at_end == (len("x\n"),)
 
 
-def test_a_run_that_ended_well_has_no_log_size_at_failure(tmp_path: Path) -> None:
+def test_a_run_that_ended_well_has_no_log_size_at_its_end(tmp_path: Path) -> None:
     outcome = run(nodes(tmp_path, python("print('x')"), python("")))
-    assert outcome.log_sizes_at_failure == ()
+    assert outcome.log_sizes_at_end == ()
 
 
 def test_what_a_successful_agent_leaves_behind_is_ended(folder: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder: Path) -
     thread.join()
     assert outcome.exit_codes == (None,)
     assert "host localhost: its supervisor was killed (" in str(outcome.error)
-    assert outcome.log_sizes_at_failure == (0,)
+    assert outcome.log_sizes_at_end == (0,)
     assert_tree_was_ended(folder)
 
 
@@ -605,7 +605,6 @@ def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> N
     assert kept["time_limit_s"] == 33
     assert kept["elapsed_s"] == pytest.approx(outcome.elapsed_s, abs=0.001)
     assert (kept["stop"], kept["error"]) == ("exited", None)
-    assert len(kept["load_average_before"]) == len(kept["load_average_after"]) == 3
     first, second = kept["nodes"]
     assert first["arguments"] == [sys.executable, "-c", "", "a b"]
     assert first["environment"] == {"SETTING": "x y"}
@@ -706,7 +705,7 @@ def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path: Path, log
     code = python(f"open({str(started)!r}, 'w')")
     outcome = run(nodes(tmp_path, code, code))
     assert outcome.error == f"the log {tmp_path / log} is not empty: another run has written it"
-    assert (outcome.exit_codes, outcome.log_sizes_at_failure) == ((None, None), ())
+    assert (outcome.exit_codes, outcome.log_sizes_at_end) == ((None, None), ())
     assert not started.exists()
     assert (tmp_path / log).read_text() == "another\n"
     assert (tmp_path / "run_1" / "command.json").read_text() == "another"

@@ -27,7 +27,7 @@ def describe_environment() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "load_average": load_average(),
+        "load_average": _load_average(),
         "python": platform.python_version(),
         "packages": {
             name: version for name in _PACKAGES if (version := _version(name)) is not None
@@ -35,7 +35,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def load_average() -> list[float] | None:
+def _load_average() -> list[float] | None:
     """Return the machine's load over 1, 5 and 15 minutes; ``None`` if it cannot be read."""
     try:
         return [round(load, 2) for load in os.getloadavg()]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.launch.plan import run_dir
@@ -68,20 +67,18 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     number of the signal that ended it, or ``None`` where it was not started or is unknown.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen.
     ``elapsed_s`` counts from the first start to the end of the clean-up. ``error`` says what kept
-    the run from being started, recorded, watched or ended. ``log_sizes_at_failure`` are how many
-    bytes each node's log had when the run was seen to be broken: what follows does not count. They
-    are not there where every program that was started ended without an error.
-    ``log_sizes_when_complete`` are those of a run that was ended since it had shown enough: what
-    follows is what its programs said of that. ``nodes`` are the final reports of all nodes,
-    ``None`` where one is missing.
+    the run from being started, recorded, watched or ended. ``log_sizes_at_end`` are how many bytes
+    each node's log had when the run was seen to be broken, or to have shown enough: what follows
+    does not count, or is what its programs said of being ended. They are not there where every
+    program that was started ended by itself without an error. ``nodes`` are the final reports of
+    all nodes, ``None`` where one is missing.
     """
 
     exit_codes: tuple[int | None, ...]
     elapsed_s: float
     stopped: Stopped
     error: str | None = None
-    log_sizes_at_failure: tuple[int, ...] = ()
-    log_sizes_when_complete: tuple[int, ...] = ()
+    log_sizes_at_end: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
     first_step: FirstStep = FirstStep()
     nodes: tuple[FinalReport | None, ...] = ()
@@ -107,7 +104,6 @@ class Record:
         self.path = run_dir(commands[0].log) / "command.json"
         self._time_limit_s = time_limit_s
         self._started = datetime.now(UTC).astimezone()
-        self._load_average = load_average()
 
     def begin(self) -> None:
         """Write the record before the run.
@@ -138,8 +134,6 @@ class Record:
             "stop": outcome.stopped.stop.value if outcome else None,
             "reason": outcome.stopped.reason or None if outcome else None,
             "error": outcome.error if outcome else None,
-            "load_average_before": self._load_average,
-            "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
         }
         write_whole(self.path, json.dumps(record, indent=2) + "\n", is_private=True)
@@ -149,7 +143,7 @@ class Record:
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
         command = self._commands[index]
-        sizes = outcome.log_sizes_at_failure if outcome else ()
+        sizes = outcome.log_sizes_at_end if outcome else ()
         return {
             "node_rank": command.node_rank,
             "host": command.host,
@@ -160,7 +154,7 @@ class Record:
             "python_path": list(command.python_path),
             "log": str(command.log),
             "log_file": command.log_file,
-            "log_size_at_failure": sizes[index] if sizes else None,
+            "log_size_at_end": sizes[index] if sizes else None,
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
             "final_report": to_builtins(outcome.nodes[index]) if outcome else None,

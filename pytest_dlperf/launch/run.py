@@ -139,8 +139,7 @@ class _Run:
         self._commands: Sequence[NodeCommand] = ()
         self._record: Record | None = None
         self._errors: list[str] = []
-        self._log_sizes_at_failure: tuple[int, ...] = ()
-        self._log_sizes_when_complete: tuple[int, ...] = ()
+        self._log_sizes_at_end: tuple[int, ...] = ()
         self._first_failed: tuple[int, ...] = ()
         self._died_at: float | None = None
         """When the first node died, or was heard of last."""
@@ -185,8 +184,7 @@ class _Run:
             stopped=self._stopped,
             # Engines, clients and commands at the end have their last words in it.
             error=in_message("; ".join(errors)) or None,
-            log_sizes_at_failure=self._log_sizes_at_failure,
-            log_sizes_when_complete=self._log_sizes_when_complete,
+            log_sizes_at_end=self._log_sizes_at_end,
             first_failed=self._first_failed,
             first_step=FirstStep() if watch is None else watch.first_step,
             nodes=tuple(node.final for node in self._gang.nodes),
@@ -259,7 +257,7 @@ class _Run:
 
     def _end(self) -> None:
         if self._stopped.stop is Stop.COMPLETE:
-            self._log_sizes_when_complete = sizes_of(self._logs)
+            self._log_sizes_at_end = self._log_sizes_at_end or sizes_of(self._logs)
         elif any(node.is_broken_off for node in self._gang.nodes):
             self._note_log_sizes()
         grace_s = supervisor_client.TERMINATION_GRACE_S
@@ -272,12 +270,12 @@ class _Run:
 
     def _note_log_sizes(self) -> None:
         """Keep the sizes of the nodes' logs, unless they have been kept before."""
-        if self._log_sizes_at_failure:
+        if self._log_sizes_at_end:
             return
         if self._gang.settle_s:
             # A program's last words and the news of its end come by ways of their own.
             self._gang.listen(self._gang.settle_s, until=lambda: False, patient=True)
-        self._log_sizes_at_failure = sizes_of(self._logs)
+        self._log_sizes_at_end = sizes_of(self._logs)
 
     @property
     def _logs(self) -> list[Path]:

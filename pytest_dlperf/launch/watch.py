@@ -14,6 +14,7 @@ from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.numbers import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +36,6 @@ NUMBER_GRACE_S: Final = 15.0
 MIN_FREE_BYTES: Final = 1024 * 1024
 """With less than this a disk counts as full."""
 _RANKS_SHOWN: Final = 32
-_LABEL_SHOWN: Final = 60
 
 
 def free_bytes(folder: Path) -> int:
@@ -130,7 +130,7 @@ class HangRule:
         ]
         if stuck:
             alone = len(stuck) < len(last_seen)
-            of = f" of {_joined([_name(*rank) for rank in stuck])}" if alone else ""
+            of = f" of {named([_name(*rank) for rank in stuck], _RANKS_SHOWN)}" if alone else ""
             return f"no new step{of} for {self.step_limit_s:g} s{_shown_steps(readings)}"
         return None
 
@@ -156,36 +156,21 @@ def _shown_steps(readings: Sequence[LogReading]) -> str:
         for label, step in seen.last.items():
             reached = seen.awaited.get(label, step)
             behind = f" (all of its ranks: {reached})" if reached < step else ""
-            steps.append((reached, node, label, f"{step}{behind}"))
+            steps.append((reached, node, len(label), label, f"{step}{behind}"))
     if not steps:
         return ""
-    if len(readings) == 1 and not steps[0][2]:
-        return f"; last step: {steps[0][3]}"
-    # Where not all can be shown, those that are behind tell most.
-    steps.sort(key=lambda each: (each[0], each[1], _natural(each[2])))
-    left_out = steps[_RANKS_SHOWN:]
-    steps = sorted(steps[:_RANKS_SHOWN], key=lambda each: (each[1], _natural(each[2])))
-    shown = ", ".join(f"{_name(node, label)}: {text}" for _, node, label, text in steps)
-    more = f", and {len(left_out)} more ranks" if left_out else ""
-    return f"; last steps: {shown}{more}"
+    if len(readings) == 1 and not steps[0][3]:
+        return f"; last step: {steps[0][4]}"
+    # Those that are behind tell most.
+    shown = [f"{_name(node, label)}: {text}" for _, node, _, label, text in sorted(steps)]
+    return f"; last steps: {named(shown, _RANKS_SHOWN)}"
 
 
 def _name(node: int, label: str) -> str:
     """Name a rank, or all ranks of a node where they do not name themselves."""
     if not label:
         return f"node {node}"
-    label = label[:_LABEL_SHOWN]
     return f"node {node} {label}" if node else label
-
-
-def _natural(label: str) -> tuple[int, str]:
-    """Return a key that sorts rank 10 behind rank 9."""
-    return len(label), label
-
-
-def _joined(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _RANKS_SHOWN} more" if len(names) > _RANKS_SHOWN else ""
-    return ", ".join(names[:_RANKS_SHOWN]) + more
 
 
 class RunWatch:

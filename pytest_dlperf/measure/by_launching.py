@@ -370,7 +370,8 @@ class LaunchMeasurer:
             order = launch.order(places, run=number, watch=watch, say=self.say)
             outcome = self.fleet.run(order, case, launch.needed, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
-            read = watch.finish(outcome.log_sizes_at_failure)
+            has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
+            read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
         finally:
             watch.close()
         # Where the trainer has died, its last words are the reason.

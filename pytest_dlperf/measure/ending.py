@@ -43,8 +43,7 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
 
 def _ended(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     ending = _ending(outcome)
-    at_end = outcome.log_sizes_at_failure or outcome.log_sizes_when_complete
-    sizes = dict(zip(logs, at_end, strict=False))
+    sizes = dict(zip(logs, outcome.log_sizes_at_end, strict=False))
     for rank in outcome.first_failed:
         sizes.pop(logs[rank], None)  # it ended before it was asked to
     log = Path(read.log) if read.log else logs[0]
