@@ -21,9 +21,11 @@ from hunted_repository import (
     QuickRepository,
 )
 
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
 from pytest_dlperf.culprit.journal import FoundCommit, FoundEntry, note_found
 from pytest_dlperf.culprit.trial import measuring
+from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.judgement import FoundCulprit
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
@@ -270,6 +272,15 @@ def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) 
     assert code == 1
     assert "GOOD, " in output
     assert "nothing was hunted" in output or "has no folder" in output, output
+
+
+def test_what_lies_in_a_tree_is_not_moved_once_more() -> None:
+    """Trees lie below the checkout, unless told otherwise."""
+    tree = "/repo/.dlperf/hunts/trees/1"
+    change = LaunchChange(folders={"/repo": tree})
+    values = {"a": "/repo/a", "b": f"{tree}/b", "c": f"{tree}:/repo:/repo2"}
+    moved = change.of_variables(LaunchVariables(values=values)).values
+    assert moved == {"a": f"{tree}/a", "b": f"{tree}/b", "c": f"{tree}:{tree}:/repo2"}
 
 
 def test_what_only_names_outputs_is_no_part_of_the_question() -> None:

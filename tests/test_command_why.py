@@ -166,7 +166,7 @@ def test_uncommitted_changes_are_named_alike_and_cannot_be_put_back(
     assert code == 1
     assert "  uncommitted changes in train.py; not settable: no commit has the changes\n" in output
     assert "to do" not in output  # there is no commit to look for
-    assert "nothing that differs can be put back; look at hosts, data and the night" in output
+    assert "nothing that differs can be put back; look at it first" in output
 
 
 def test_a_script_beside_the_system_files_has_its_commit_named_and_searched(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from results_makers import THROUGHPUT
 
 from pytest_dlperf.culprit.axes import Candidate
@@ -128,13 +129,14 @@ def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path: Path) -> None:
     ("level", "said"),
     [
         (GOOD, "none of these: the change is gone: c8 is good now"),
-        (BAD, "none of these: c0 is as bad now: look at driver, hosts and the night itself"),
+        (BAD, "none of these: c0 is as bad now: look at uncommitted changes in train.py"),
     ],
 )
 def test_a_loss_that_no_commit_has_is_told_with_numbers(
     tmp_path: Path, level: float, said: str
 ) -> None:
-    answer = answered(tmp_path, Drawn(lambda _: level), question(known=known_ends()))
+    asked = replace(question(known=known_ends()), not_tried=("uncommitted changes in train.py",))
+    answer = answered(tmp_path, Drawn(lambda _: level), asked)
     assert answer.finding.outcome is Outcome.NONE
     headline, good, bad, *_ = text_lines([answer])
     assert f": {said}, " in headline

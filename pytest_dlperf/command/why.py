@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -160,20 +161,18 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
     packages = PackageSource(options.python or hunted.python, Path(options.work) / "packages")
     putting_back = PuttingBack(Path.cwd(), packages, trees)
     style.show([_nights_line(hunted, nights)])
-    settable = []
-    for suspect in suspects:
-        why_not = suspect.why_not if options.dry_run else putting_back.why_not(suspect)
-        style.show([f"  {suspect.words}; {f'not settable: {why_not}' if why_not else 'settable'}"])
-        settable += [] if why_not else [suspect]
-        if why_not and suspect.is_commit and suspect.then != suspect.tonight:
-            among = f"{suspect.then[:SHORT]}..{suspect.tonight[:SHORT]}"
-            style.show([f"    to do: pytest-dlperf bisect {among} --case {case.id}"])
+    settable = _settable(suspects, putting_back, options, style)
+    if not suspects:
+        text = "nothing recorded differs; look at hosts, data and the night itself"
+        raise NotFoundError(f"{case.id}: {text}")
     if not settable:
-        what = "nothing that differs can be put back" if suspects else "nothing recorded differs"
-        raise NotFoundError(f"{case.id}: {what}; look at hosts, data and the night itself")
+        raise NotFoundError(f"{case.id}: nothing that differs can be put back; look at it first")
     _check_launch(options, hunted, nights)
     groups = _groups(settable)
-    question = _question(hunted, nights, groups, putting_back, options)
+    not_tried = tuple(one.words for one in suspects if one not in settable)
+    question = replace(
+        _question(hunted, nights, groups, putting_back, options), not_tried=not_tried
+    )
     if options.dry_run:
         if question.known is not None:
             style.show([f"runs to expect: {forecast(question.known.hunt).runs:.0f}"])
@@ -199,6 +198,29 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
             question = within(question, answer, commits)
             answers.append(hunt(options, hunted, question, style))
     return answers
+
+
+def _settable(
+    suspects: Sequence[Suspect], putting_back: PuttingBack, options: Namespace, style: Style
+) -> list[Suspect]:
+    """List all differences, and return those that can be put back."""
+    found = []
+    for suspect in suspects:
+        why_not = suspect.why_not if options.dry_run else putting_back.why_not(suspect)
+        found += [] if why_not else [suspect]
+        style.show([f"  {suspect.words}; {f'not settable: {why_not}' if why_not else 'settable'}"])
+        if why_not and suspect.root and suspect.then != suspect.tonight:
+            style.show([f"    to do: {_bisect(suspect, suspect.root, options)}"])
+    return found
+
+
+def _bisect(suspect: Suspect, root: str, options: Namespace) -> str:
+    """Write the command that searches the commits of a checkout."""
+    command = f"pytest-dlperf bisect {suspect.then[:SHORT]}..{suspect.tonight[:SHORT]}"
+    if not Path.cwd().resolve().is_relative_to(root):
+        command += f" --repository {quote(root)}"
+    metric = f" --metric {quote(options.metric)}" if options.metric else ""
+    return f"{command} --case {quote(options.case)}{metric}"
 
 
 def _check_launch(options: Namespace, hunted: HuntedCase, nights: Nights) -> None:

@@ -46,15 +46,13 @@ class Suspect(Struct, frozen=True, kw_only=True):
     """A requirement to install in its place."""
     root: str | None = None
     """Of the checkout whose commit it is; ``then`` and ``tonight`` are whole names."""
-    is_commit: bool = False
-    """Whether both sides are whole names of commits."""
     why_not: str | None = None
     """Why it cannot be put back; then there is nothing else."""
 
     @property
     def words(self) -> str:
         """The difference for people."""
-        if self.is_commit:
+        if self.root:
             then, now = (text[:SHORT] for text in (self.then, self.tonight))
         else:
             then, now = (text or "not set" for text in (self.then, self.tonight))
@@ -176,7 +174,7 @@ def _of_commits(
     roots = set()
     changed = (one for one in _changed(good, tonight) if one.then and one.tonight)
     for one in sorted(changed, key=lambda one: one.name == SUITE):
-        suspect = replace(one, name=f"commit of {one.name}", is_commit=True)
+        suspect = replace(one, name=f"commit of {one.name}")
         try:
             checkout = Checkout(Path(checkouts.get(one.name, "")))
             sides = (side.partition("+")[0] for side in (one.then, one.tonight))
@@ -188,14 +186,14 @@ def _of_commits(
         if root in roots:
             continue
         roots.add(root)
-        suspect = replace(suspect, name=f"commit of {name}", then=ends[0], tonight=ends[1])
+        suspect = Suspect(name=f"commit of {name}", then=ends[0], tonight=ends[1], root=root)
         if "+" in one.then + one.tonight:
             said = news_of(name, one.then, one.tonight)
             yield replace(suspect, name=said, why_not="no commit has the changes")
         elif one.name == SUITE:
             yield replace(suspect, why_not="what it changes of a run stands in the launch")
         else:
-            yield replace(suspect, root=root)
+            yield suspect
 
 
 class PuttingBack:

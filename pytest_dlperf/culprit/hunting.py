@@ -79,6 +79,8 @@ class Question(Struct, frozen=True, kw_only=True):
     spread: float | None = None
     """Of levels between sittings, as the history knows it; natural logarithm."""
     hosts: tuple[str, ...] = ()
+    not_tried: tuple[str, ...] = ()
+    """What differs as well, and cannot be put back."""
     known: KnownEnds | None = None
     """Of differences: both ends are two nights, on which no more runs are spent."""
 

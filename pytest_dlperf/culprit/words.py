@@ -72,8 +72,9 @@ def headline(answer: Answer) -> str:
         how = f" ({_TOGETHER[finding.together]})" if finding.together is not None else ""
         text = f"{FOUND}{named(answer)}{how}"
     elif answer.everywhere:
-        where = "look at driver, hosts and the night itself"
-        text = f"none of these: {question.good.name} is as bad now: {where}"
+        others = numbers.named(question.not_tried, _MAX_SUSPECTS)
+        where = others or "driver, hosts and the night itself"
+        text = f"none of these: {question.good.name} is as bad now: look at {where}"
     else:
         text = f"none of these: the change is gone: {question.candidates[-1].name} is good now"
     sure = finding.certainty
