@@ -95,10 +95,7 @@ def histories_of(file: Path | None, results: Results) -> Histories:
 
 
 def drifts_of(history: History, results: Results) -> Iterator[tuple[Series, Drift]]:
-    """Yield the judged metrics of these results that drift, each with its drift.
-
-    Change points are left to the reports: they would cost each session an import of NumPy.
-    """
+    """Yield the judged metrics of these results that drift, each with its drift."""
     until, machines = _began(results), machines_of(history)
     for series in _series_of(results):
         nights = nights_of(history, series, until=until, most=_MAX_NIGHTS_FOR_DRIFT)

@@ -1,8 +1,4 @@
-"""Statistics of many nights: noise, drift over weeks, and dated changes of the level.
-
-The end of a session asks for drift, so all but the change points is plain Python: for at most a
-year of days NumPy would not repay its import.
-"""
+"""Statistics of many nights: noise, drift over weeks, and dated changes of the level."""
 
 from __future__ import annotations
 
@@ -245,8 +241,9 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
 
     The last ``drifting`` days are known to drift, and have no level that could change.
 
-    The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
-    Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
+    As in Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions"
+    (2023), places are found in windows, then judged by t-tests between levels; they are found by
+    binary segmentation.
     """
     values = _without_accidents([day.median for day in days])
     short = [
@@ -254,7 +251,7 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
         for at in range(len(values) - _MIN_LEVEL + 1)
     ]
     if len(days) < 2 * _MIN_LEVEL or max(short) < (1 + _MIN_CHANGE) * min(short):
-        return ()  # no two levels can differ by enough: known without importing NumPy
+        return ()  # no two levels can differ by enough
     # Changes of the level look like autocorrelation. Those that are significant in spite of it are
     # taken out, and the rest is estimated once more.
     candidates = _candidates(values)
@@ -270,61 +267,29 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
 
 
 def _candidates(values: Sequence[float]) -> list[int]:
-    """Find places that may be change points, by E-divisive in windows that overlap by half."""
-    found: set[int] = set()
-    start = 0
-    while start < len(values):
-        places = _divided(values[start : start + _WINDOW])
-        found.update(start + place for place in places)
-        start += max(_WINDOW // 2, places[-1] if places else 0)
-    return sorted(found)
+    """Find places that may be change points, in windows that overlap by half.
+
+    In all days at once a level that comes and goes would be lost in what lies around it.
+    """
+    starts = range(0, len(values), _WINDOW // 2)
+    return sorted(
+        {start + at for start in starts for at in _divided(values[start : start + _WINDOW])}
+    )
 
 
 def _divided(values: Sequence[float]) -> list[int]:
-    """Divide values where their parts differ most, as long as a t-test tells the parts apart.
+    """Divide values where two levels fit them best, as long as a t-test tells the levels apart."""
+    if len(values) < 2 * _MIN_LEVEL:
+        return []
+    sums = [0.0, *accumulate(value - values[0] for value in values)]
 
-    E-divisive of Matteson and James, "A Nonparametric Approach for Multiple Change Point Analysis
-    of Multivariate Data" (2014), with a t-test in place of permutations, which need a seed.
-    """
-    places: list[int] = []
-    while True:
-        parts = [(a, b) for a, b in pairwise([0, *places, len(values)]) if b - a > 1]
-        if not parts:
-            return places
-        (_, at), start, end = max((_most_different(values[a:b]), a, b) for a, b in parts)
-        at += start
-        if _p_value(values[start:at], values[at:end]) > _MAX_CANDIDATE_P:
-            return places
-        places = sorted([*places, at])
+    def explained(at: int) -> float:
+        return sums[at] ** 2 / at + (sums[-1] - sums[at]) ** 2 / (len(values) - at)
 
-
-def _most_different(values: Sequence[float]) -> tuple[float, int]:
-    """Largest energy statistic of two adjacent parts, and where the second part begins.
-
-    The first part begins with the first value; the second may end before the last one, so that
-    one of two changes does not hide the other.
-    """
-    import numpy as np
-
-    points = np.asarray(values)
-    count = len(points)
-    # Entry (i, j) is the sum of the distances of the first i values to the first j.
-    sums = np.zeros((count + 1, count + 1))
-    sums[1:, 1:] = np.abs(points[:, None] - points).cumsum(0).cumsum(1)
-    total = sums.diagonal()
-    first, end = np.arange(1, count)[:, None], np.arange(2, count + 1)
-    second = end - first
-    between = sums[1:-1, 2:] - total[1:-1, None]
-    in_first = total[1:-1, None] / 2
-    in_second = total[2:] / 2 - between - in_first
-    # Of a part of one value all distances are 0: any divisor will do.
-    statistic = (
-        between
-        - second * in_first / np.maximum(first - 1, 1)
-        - first * in_second / np.maximum(second - 1, 1)
-    ) * (2 / end)
-    best = int(np.where(second > 0, statistic, 0.0).argmax())
-    return float(statistic.flat[best]), best // (count - 1) + 1
+    at = max(range(_MIN_LEVEL, len(values) - _MIN_LEVEL + 1), key=explained)
+    if _p_value(values[:at], values[at:]) > _MAX_CANDIDATE_P:
+        return []
+    return [*_divided(values[:at]), at, *(at + later for later in _divided(values[at:]))]
 
 
 def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
