@@ -34,7 +34,7 @@ STEPS = 10
 PLAYER = """\
 exec 9<>"$2"
 head -c "$1" >/dev/null
-echo '{"ready": true}'
+echo '{"ready": "3.11"}'
 step=0
 while read -r word rest; do
     case $word in
