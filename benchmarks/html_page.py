@@ -17,13 +17,14 @@ import json
 import random
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
+from timing import interleaved, seconds
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -46,8 +47,6 @@ from pytest_dlperf.reports.html.page import html_page  # noqa: E402
 from pytest_dlperf.results.file import results_file  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_dlperf.history.case_history import Histories
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import Results
@@ -145,17 +144,6 @@ def fill(file: Path, results: Results, histories: Histories) -> None:
         history.add(results)
 
 
-def measured(repeats: int, **sides: Callable[[], object]) -> dict[str, list[float]]:
-    """Seconds of each side, in turn: the first of a process, and so many more."""
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(repeats + 1):
-        for name, side in sides.items():
-            started = time.perf_counter()
-            side()
-            taken[name].append(time.perf_counter() - started)
-    return taken
-
-
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -170,12 +158,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file, as_json, database = (Path(folder) / name for name in ("page", "json", "database"))
         fill(database, results, histories)
-        taken = measured(
-            repeats,
-            all=lambda: write_page(file, results, histories_of(database, results)),
-            page=lambda: write_page(file, results, histories),
-            JSON=lambda: write_json(as_json, results, histories),
-        )
+        sides = {
+            "all": lambda: write_page(file, results, histories_of(database, results)),
+            "page": lambda: write_page(file, results, histories),
+            "JSON": lambda: write_json(as_json, results, histories),
+        }
+        timed = {name: partial(seconds, side) for name, side in sides.items()}
+        taken = interleaved(timed, repeats + 1)
         sizes = {"page": file.stat().st_size, "JSON": as_json.stat().st_size}
         points = sum(
             len(known.nights)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from launch_scale import STEPS as SCALE_STEPS
 from launch_scale import Cost, cost_of, line_of, played, reckoned
+from timing import interleaved, seconds
 
 from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.systems import load_systems
@@ -140,13 +141,6 @@ def run(
     return watch
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def start_plainly(commands: Sequence[Sequence[str]]) -> None:
     """The floor: the same number of programs at once, waited for."""
     started = [Popen(command, stdin=DEVNULL) for command in commands]
@@ -174,6 +168,28 @@ def cluster(name: str, nodes: int, folder: Path) -> Iterator[tuple[Launcher, lis
         ssh.tear_down()
 
 
+def sides_of(
+    launcher: Launcher,
+    hosts: Sequence[Host],
+    systems: tuple[System, System],
+    folders: Iterator[Path],
+) -> dict[str, Callable[[], float]]:
+    """What is measured: the floor, a run of nothing, and the end of a run with steps."""
+    nothing, steps = systems
+    plain = [launcher.command(host, ["true"]) for host in hosts]
+
+    def end() -> float:
+        folder = next(folders)
+        run(launcher, hosts, steps, folder, RunWatch)
+        return time.time() - float((folder / "idle.log").read_text().split()[-1])
+
+    return {
+        "floor": lambda: seconds(lambda: start_plainly(plain)),
+        "run": lambda: seconds(lambda: run(launcher, hosts, nothing, next(folders), RunWatch)),
+        "end": end,
+    }
+
+
 def compare(name: str, nodes: Sequence[int], repeats: int, folder: Path) -> None:
     """Measure and print one launcher."""
     nothing = write_system(folder, "nothing", NOTHING, nodes)
@@ -181,26 +197,15 @@ def compare(name: str, nodes: Sequence[int], repeats: int, folder: Path) -> None
     folders = (folder / f"run{number}" for number in itertools.count())
     with cluster(name, max(nodes), folder) as (launcher, hosts):
         for count in nodes:
-            used = hosts[:count]
-            plain = [launcher.command(host, ["true"]) for host in used]
-            floors, runs, ends = [], [], []
-            for number in range(repeats + 1):
-                floor = seconds(lambda plain=plain: start_plainly(plain))  # type: ignore[misc]
-                ours = seconds(
-                    lambda used=used: run(launcher, used, nothing, next(folders), RunWatch)  # type: ignore[misc]
-                )
-                last = next(folders)
-                run(launcher, used, steps, last, RunWatch)
-                end = time.time() - float((last / "idle.log").read_text().split()[-1])
-                if number:  # the first round does not count
-                    floors.append(floor)
-                    runs.append(ours)
-                    ends.append(end)
-            added = median(runs) - median(floors)
+            sides = sides_of(launcher, hosts[:count], (nothing, steps), folders)
+            # The first round does not count.
+            taken = interleaved(sides, repeats + 1)
+            floor, ours, end = (median(found[1:]) for found in taken.values())
+            added = ours - floor
             print(
-                f"{name}, {count} nodes: {median(runs):.2f} s, floor {median(floors):.2f} s; added "
-                f"{added:.2f} s, {added / count:.3f} s per node; from the last step that counts to "
-                f"the end {median(ends):.2f} s (medians of {repeats})",
+                f"{name}, {count} nodes: {ours:.2f} s, floor {floor:.2f} s; added {added:.2f} s, "
+                f"{added / count:.3f} s per node; from the last step that counts to the end "
+                f"{end:.2f} s (medians of {repeats})",
                 flush=True,
             )
 

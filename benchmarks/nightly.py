@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from statistics import median
 
-from timing import run
+from timing import interleaved, middle, run
 
 HOSTS = 4
 CASES = {1: 84, 2: 22, 4: 19}
@@ -92,17 +92,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nightly_") as name:
         folder = Path(name)
         write_project(folder, options.unit_s)
-        taken: dict[str, list[float]] = {kind: [] for kind in kinds}
-        for _ in range(options.repeats):
-            for kind, arguments in kinds.items():
-                usage = run(
-                    [*pytest, *hosts, *arguments],
-                    folder,
-                    {**ENVIRONMENT, "TMPDIR": name, "XDG_RUNTIME_DIR": name},
-                )
-                taken[kind].append(usage.wall_s)
-                print(f"{kind}: {usage.wall_s:.1f} s, {usage.cpu_s:.1f} s CPU", flush=True)
-    together, alone = median(taken["-n auto"]), median(taken["one after another"])
+        environment = {**ENVIRONMENT, "TMPDIR": name, "XDG_RUNTIME_DIR": name}
+        sides = {
+            kind: partial(run, [*pytest, *hosts, *arguments], environment, folder)
+            for kind, arguments in kinds.items()
+        }
+        taken = interleaved(sides, options.repeats)
+    together, alone = (middle(usages).wall_s for usages in taken.values())
     trainers = options.unit_s * sum(CASES[nodes] * units for nodes, units in UNITS.items())
     print(
         f"{sum(CASES.values())} cases on {HOSTS} hosts: {alone / together:.2f} times faster with "

@@ -15,12 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
-import subprocess
 import sys
 import sysconfig
 import tempfile
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import log_readers
 from log_readers import MEASURED, SETTLING, USUAL_WINDOW, WARMUP
+from timing import Usage, interleaved, middle, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,15 +49,6 @@ NOISE: Final = tuple(
         "Launch mode Parallel",
     )
 )
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one process took."""
-
-    cpu_s: float
-    peak_mib: float
-    output: str
 
 
 def write_log(path: Path, size: int) -> int:
@@ -97,39 +86,20 @@ def write_log(path: Path, size: int) -> int:
     return records
 
 
-def cost(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
-    """Run a command; its CPU time, user and system, and its peak memory."""
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},
-    ) as process:
-        if process.stdout is None:
-            raise AssertionError("stdout is a pipe")
-        output = process.stdout.read().strip()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command} ended with {process.returncode}")
-    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
+def cost(command: Sequence[str], environment: Mapping[str, str]) -> Usage:
+    """Run a command with cached byte code, as it usually is."""
+    return run(command, {"PYTHONDONTWRITEBYTECODE": "", **environment})
 
 
-def median_costs(commands: Mapping[str, Command], repeats: int) -> dict[str, Cost]:
+def median_costs(commands: Mapping[str, Command], repeats: int) -> dict[str, Usage]:
     """The medians of several runs in turn, each of which must always print the same."""
     # The first round, which does not count, caches byte code and the file.
-    rounds = [{name: cost(*each) for name, each in commands.items()} for _ in range(repeats + 1)]
-    found = {}
-    for name in commands:
-        costs = [each[name] for each in rounds[1:]]
+    sides = {name: partial(cost, *command) for name, command in commands.items()}
+    found = interleaved(sides, repeats + 1)
+    for name, costs in found.items():
         if len({each.output for each in costs}) != 1:
             raise SystemExit(f"{name} does not always print the same")
-        found[name] = Cost(
-            statistics.median(each.cpu_s for each in costs),
-            statistics.median(each.peak_mib for each in costs),
-            costs[0].output,
-        )
-    return found
+    return {name: middle(costs[1:]) for name, costs in found.items()}
 
 
 def reader_of(path: Path, name: str, last: int) -> Command:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from timing import interleaved, middle
+from timing import interleaved, middle, run
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = 10_000
@@ -97,8 +98,13 @@ def main() -> None:
         )
         for title, commands in comparisons:
             environment = {**ENVIRONMENT, "PYTHONPATH": name}
-            taken = interleaved(commands, folder, repeats, environment)
-            ours, floor = middle(taken["ours"]), middle(taken["floor"])
+            sides = {
+                side: partial(run, command, environment, folder)
+                for side, command in commands.items()
+            }
+            # The first round caches byte code.
+            taken = interleaved(sides, repeats + 1)
+            ours, floor = middle(taken["ours"][1:]), middle(taken["floor"][1:])
             print(
                 f"{title}: ours {ours.wall_s:.3f} s wall, {ours.cpu_s:.3f} s CPU; "
                 f"floor {floor.wall_s:.3f} s wall, {floor.cpu_s:.3f} s CPU; "
