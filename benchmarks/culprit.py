@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
 from pytest_dlperf.culprit.hunt import Hunt, Observation, Outcome, Shape, ends_of, worse_by
-from pytest_dlperf.culprit.search import Search, forecast
+from pytest_dlperf.culprit.search import Search
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import mean
 
@@ -100,14 +100,6 @@ CONDITIONS: Final = {
     "two": Condition(
         title="Two culprits, of 3 and 2 CV", at_fault=(2,), losses=(5.0,), right=0.0, wrong=0.05
     ),
-    "two, broken": Condition(
-        title="Two culprits, of 3 and 2 CV, and 5 % of the commits do not build",
-        at_fault=(2,),
-        losses=(5.0,),
-        broken=0.05,
-        right=0.0,
-        wrong=0.05,
-    ),
     "few": Condition(
         title="2 to 8 differences, one or two at fault",
         sizes=(2, 3, 4, 6, 8),
@@ -121,9 +113,6 @@ STATED: Final = (0.95, 0.96)
 """Hunts that say they are so sure …"""
 MIN_RIGHT: Final = 0.93
 """… are right in this part at least."""
-FAINT: Final = ((16, 1.0), (64, 1.0))
-"""Candidates and losses, in units of the CV, for which the forecast is held against hunts."""
-MAX_OFF: Final = 0.25
 
 
 class Cell(Struct, frozen=True):
@@ -367,34 +356,6 @@ def stated(fields: Sequence[Field]) -> tuple[int, float]:
     return len(said), mean(said) if said else 1.0
 
 
-class FaintField(NamedTuple):
-    """What was told beforehand of hunts for a faint loss, and what came of them."""
-
-    candidates: int
-    loss: float
-    told_runs: float
-    told_certainty: float
-    runs: float
-    right: float
-
-    @classmethod
-    def of(cls, of: tuple[int, float], hunts: int) -> FaintField:
-        """Ask for the forecast for so many candidates and such a loss, then hunt."""
-        candidates, loss = of
-        hunt = Hunt(weights=(1.0,) * candidates, loss=loss * CV, noise=CV)
-        told = forecast(hunt)
-        field = Field(cell := Cell("known", candidates, loss), play_all(cell, hunts))
-        return cls(candidates, loss, told.runs, told.certainty, field.runs, field.right)
-
-    def missed(self, errors: float, hunts: int) -> Iterator[str]:
-        """Yield what was told wrongly."""
-        where = f"The forecast for {self.candidates} candidates and {self.loss:g} CV"
-        if abs(self.told_runs / self.runs - 1) > MAX_OFF + errors / 2 / math.sqrt(hunts):
-            yield f"{where}: {self.told_runs:.0f} runs, it were {self.runs:.0f}"
-        if self.right < self.told_certainty - 0.02 - errors * math.sqrt(0.05 / hunts):
-            yield f"{where}: {self.told_certainty:.2f} sure, right in {self.right:.2f}"
-
-
 def table(name: str, fields: Sequence[Field]) -> Iterator[str]:
     """One condition: right in percent, runs, and these in those of the bound."""
     condition = CONDITIONS[name]
@@ -447,13 +408,6 @@ def main() -> int:
             chance = errors * math.sqrt(0.05 / max(said, 1))
             if right < MIN_RIGHT - chance:
                 missed.append(f"{CONDITIONS[name].title}: right in {right:.3f} where 95 % are said")
-        faint = [] if options.only else list(pool.map(FaintField.of, FAINT, [hunts] * len(FAINT)))
-    for one in faint:
-        print(
-            f"{one.candidates} candidates, {one.loss:g} CV: told {one.told_runs:.0f} runs and "
-            f"{100 * one.told_certainty:.0f} %, came to {one.runs:.0f} and {100 * one.right:.0f} %"
-        )
-        missed += one.missed(errors, hunts)
     print(*(f"missed  {line}" for line in missed), sep="\n")
     print(f"{hunts} hunts a field, {time.perf_counter() - started:.0f} s")
     return 1 if missed else 0

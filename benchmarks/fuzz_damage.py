@@ -80,12 +80,6 @@ def lost_lines(log: Log, choose: random.Random) -> Mutant:
     return _shorter(log, [line for at, line in enumerate(log.lines) if at not in lost])
 
 
-def lost_stretch(log: Log, choose: random.Random) -> Mutant:
-    """Some lines in a row are not there."""
-    begin = _near(log, choose)
-    return _shorter(log, log.lines[:begin] + log.lines[begin + choose.choice((2, 5, 20)) :])
-
-
 def lost_steps(log: Log, choose: random.Random) -> Mutant:
     """No rank's records of some steps are there."""
     first = log.lines[_near(log, choose)].step
@@ -140,13 +134,6 @@ def doubled_lines(log: Log, choose: random.Random) -> Mutant:
     return _harmful(log, lines)
 
 
-def doubled_stretch(log: Log, choose: random.Random) -> Mutant:
-    """Some lines in a row stand there twice."""
-    begin = _near(log, choose)
-    end = begin + choose.choice((2, 5, 20))
-    return _harmful(log, log.lines[:end] + log.lines[begin:])
-
-
 def swapped(log: Log, choose: random.Random) -> Mutant:
     """Two lines have changed places."""
     lines = list(log.lines)
@@ -154,15 +141,6 @@ def swapped(log: Log, choose: random.Random) -> Mutant:
     other = min(max(one + choose.choice((-1, 1, 2, 7)), 0), len(lines) - 1)
     lines[one], lines[other] = lines[other], lines[one]
     return _harmful(log, lines)
-
-
-def moved(log: Log, choose: random.Random) -> Mutant:
-    """Some lines in a row stand elsewhere."""
-    begin = _near(log, choose)
-    end = begin + choose.choice((1, 5, 20))
-    stretch, lines = log.lines[begin:end], log.lines[:begin] + log.lines[end:]
-    at = choose.randrange(len(lines) + 1)
-    return _harmful(log, lines[:at] + stretch + lines[at:])
 
 
 def glued(log: Log, choose: random.Random) -> Mutant:
@@ -332,15 +310,12 @@ HARMFUL: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     cut,
     lost_bytes,
     lost_lines,
-    lost_stretch,
     lost_steps,
     lost_epoch_ends,
     lost_head,
     thinned,
     doubled_lines,
-    doubled_stretch,
     swapped,
-    moved,
     glued,
     interleaved,
     lost_digit_of_step,

@@ -74,14 +74,6 @@ DECLARED: Final = (
         least_seconds=0.1,
     ),
     declared(
-        "anchored_stamps",
-        r"^\[(?P<timestamp>\d+-\d+-\d+ [\d:,]+)\] step (?P<step>\d+)$",
-        lambda step, time: f"[{time}] step {step.printed}",
-        comma_stamp,
-        epochs=False,
-        least_seconds=0.2,
-    ),
-    declared(
         "totals_since_the_last",
         r"Iter: (?P<step>\d+) Time\(\d+ iters\): (?P<seconds>[\d.]+)s ",
         lambda step, time: f"[INFO][RK0]: Iter: {step.printed} Time(10 iters): {time}s Loss: 0.14",
@@ -99,16 +91,6 @@ DECLARED: Final = (
         least_seconds=0.1,
     ),
     declared(
-        "milliseconds",
-        r"iter (?P<step>\d+): loss [\d.]+, time (?P<milliseconds>[\d.]+)ms",
-        lambda step, time: f"iter {step.printed}: loss 4.0863, time {time}ms",
-        lambda step: f"{step.seconds * 1000:.2f}",
-        declares={"first_step": 0},
-        epochs=False,
-        first=0,
-        value=_milliseconds,
-    ),
-    declared(
         "seconds_of_ranks",
         r"rank (?P<rank>\d+) step (?P<step>\d+) time (?P<seconds>[\d.]+) ",
         lambda step, time: f"rank {step.rank} step {step.printed} time {time} loss 3.1",
@@ -116,14 +98,6 @@ DECLARED: Final = (
         declares={"ranks": "local"},
         epochs=False,
         least_seconds=0.3,
-    ),
-    declared(
-        "seconds_per_step",
-        r"it (?P<step>\d+) \| loss [\d.]+ \| (?P<seconds_per_step>[\d.]+) s/it",
-        lambda step, time: f"it {step.printed} | loss 3.1 | {time} s/it",
-        lambda step: f"{step.seconds:.4f}",
-        epochs=False,
-        least_seconds=0.1,
     ),
     declared(
         "seconds_since_the_start",
@@ -229,13 +203,6 @@ DECLARED: Final = (
         least_seconds=0.2,
     ),
     declared(
-        "elapsed_milliseconds",
-        r"step:(?P<step>\d+)/\d+ train_time:(?P<elapsed_milliseconds>[\d.]+)ms",
-        lambda step, time: f"step:{step.printed}/3375 train_time:{time}ms step_avg:449.03ms",
-        lambda step: f"{step.elapsed * 1000:.1f}",
-        epochs=False,
-    ),
-    declared(
         "elapsed_minutes",
         r"train (?P<step>\d+)/\d+ \[(?P<elapsed_seconds>[\d:]+)<",
         lambda step, time: f"train {step.printed}/3375 [{time}<12:00, loss=3.1]",
@@ -258,14 +225,6 @@ DECLARED: Final = (
         declares={"steps_in": "samples"},
         epochs=False,
         least_seconds=0.2,
-    ),
-    declared(
-        "json_lines",
-        {"json": {"step": "step", "seconds": "time.step"}},
-        lambda step, time: f'{{"step": {step.printed}, "time": {{"step": {time}, "data": 0.01}}}}',
-        lambda step: f"{step.seconds:.4f}",
-        epochs=False,
-        least_seconds=0.1,
     ),
     declared(
         "csv",

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from fuzz_training import Log, Trainer
 
-MPIRUN: Final = ("[1,0]<stdout>:", "Fri Dec 18 20:01:23 2020[1,0]<stdout>:", "[1,3]<stderr>:")
 MARKS: Final = (
+    "[1,0]<stdout>:",
+    "Fri Dec 18 20:01:23 2020[1,0]<stdout>:",
+    "[1,3]<stderr>:",
     "0: ",
     " 3: ",
     "12: ",
@@ -152,12 +154,6 @@ def line_ends_of_windows(log: Log, choose: random.Random) -> Mutant:
     return _harmless(log, content_of(log.lines, "\r\n"))
 
 
-def mpirun(log: Log, choose: random.Random) -> Mutant:
-    """What starts the ranks marks each line."""
-    tag = choose.choice(MPIRUN)
-    return _harmless(log, "".join(f"{tag}{line.text}\n" for line in log.lines).encode())
-
-
 def byte_order_mark(log: Log, choose: random.Random) -> Mutant:
     """An editor has put a mark in front of the file, or ``cat`` one between two parts of it."""
     lines = [line.text for line in log.lines]
@@ -221,7 +217,6 @@ HARMLESS: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     stack_behind,
     colours,
     line_ends_of_windows,
-    mpirun,
     byte_order_mark,
     prefix,
     holes,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 from fuzz_damage import HARMFUL
 from fuzz_declared import DECLARED
 from fuzz_disturbances import HARMLESS, TRAINERS, Mutant, Unfit
-from fuzz_meaning import MEANT, ONLY_OF
+from fuzz_meaning import MEANT
 from fuzz_shipped import SHIPPED
 from fuzz_training import make_log
 
@@ -158,7 +158,7 @@ def mutant(token: str) -> Mutant:
 
 def _fits(damage: str, trainer: Trainer) -> bool:
     if DAMAGES[damage] in MEANT:
-        return trainer.numbered and trainer.name == ONLY_OF.get(damage, trainer.name)
+        return trainer.numbered
     is_harmless = DAMAGES[damage] in HARMLESS
     if trainer.clean and is_harmless:
         return damage in {"sound", "line-ends-of-windows", "stack-behind", "open-end"}

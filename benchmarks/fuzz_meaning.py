@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fuzz_declared import DECLARED, declared
 from fuzz_disturbances import STACK, Mutant, Unfit, content_of
 from fuzz_training import Line, Step, printed
 from msgspec.structs import replace
@@ -117,130 +115,10 @@ def cumulated_mean(log: Log, choose: random.Random) -> Mutant:
     return Mutant(log=log, content=content_of(lines), right=(log.throughput,))
 
 
-# What words around a number say
-
-PARTS: Final = ("gpu", "device", "GPU", "chip", "card")
-"""What a speed can be of, where there are several."""
-SPEEDS: Final = {
-    "samples_per_second": (
-        "samples per second: {}",
-        "throughput/samples_per_sec: {}",
-        "samples_per_second={}",
-        "train_samples_per_second={}",
-        "{} samples/s",
-        "{} images/sec",
-        "sequences per second {}",
-        "speed {} img/s",
-    ),
-    "steps_per_second": (
-        "steps per second: {}",
-        "{} it/s",
-        "steps_per_sec={}",
-        "iterations per second {}",
-        "speed: {} steps/s",
-    ),
-    "seconds": ("seconds per step: {}", "{} s/it", "step_time {} s", "{} sec/batch", "sec/iter {}"),
-    "milliseconds": ("{} ms/step", "ms per step: {}", "step time (ms): {}", "{} ms/batch"),
-}
-"""How trainers say what a number is, by the group that takes it."""
-
-
-def _said(
-    log: Log,
-    choose: random.Random,
-    group: str,
-    words: str,
-    value: Callable[[Step], float],
-    **declares: Any,
-) -> Mutant:
-    """Print the same training with such words around a number, which is declared as a group."""
-    before, behind = words.split("{}")
-    record = rf"step (?P<step>\d+) \| {re.escape(before)}(?P<{group}>[\d.]+){re.escape(behind)}"
-    trainer = declared(
-        "words",
-        choose.choice((record, f"^{record}")),
-        lambda step, time: f"step {step.printed} | {before}{time}{behind} | loss 3.1",
-        lambda step: f"{value(step):.4f}",
-        declares=declares,
-        epochs=False,
-    )
-    if log.trainer.name != "seconds" or log.training.interval > 1:
-        raise Unfit
-    own = replace(log, trainer=trainer)
-    lines = printed(trainer, log.training, choose)
-    return Mutant(log=own, content=content_of(lines), right=())
-
-
-def _value(group: str, log: Log) -> Callable[[Step], float]:
-    batch = log.case.global_batch
-    return {
-        "samples_per_second": lambda step: batch / step.seconds,
-        "steps_per_second": lambda step: 1 / step.seconds,
-        "seconds": lambda step: step.seconds,
-        "milliseconds": lambda step: 1000 * step.seconds,
-    }[group]
-
-
-def words(log: Log, choose: random.Random) -> Mutant:
-    """The words around a number say that it is of another group."""
-    group = choose.choice([*SPEEDS])
-    taken = choose.choice([each for each in SPEEDS if each != group])
-    return _said(log, choose, taken, choose.choice(SPEEDS[group]), _value(group, log))
-
-
-def right_words(log: Log, choose: random.Random) -> Mutant:
-    """The words around a number say that it is what it is declared to be."""
-    group = choose.choice([*SPEEDS])
-    made = _said(log, choose, group, choose.choice(SPEEDS[group]), _value(group, log))
-    return _read_rightly(made, log)
-
-
-def per_device(log: Log, choose: random.Random) -> Mutant:
-    """A speed is said to be of one device, and taken for that of all."""
-    world = log.case.topology.world_size
-    if world == 1:
-        raise Unfit
-    return _said(log, choose, *_of_a_device(log, choose, world))
-
-
-def right_device(log: Log, choose: random.Random) -> Mutant:
-    """A speed is said to be of one device, and is declared so."""
-    given = _of_a_device(log, choose, log.case.topology.world_size)
-    return _read_rightly(_said(log, choose, *given, rate_scope="device"), log)
-
-
-def _of_a_device(
-    log: Log, choose: random.Random, world: int
-) -> tuple[str, str, Callable[[Step], float]]:
-    part = choose.choice(PARTS)
-    said = choose.choice(
-        (
-            f"{{}} samples/s/{part}",
-            f"samples_per_second_per_{part}={{}}",
-            f"samples/s/{part}: {{}}",
-            f"throughput: {{}} images/sec per {part}",
-            f"samples per second per {part}: {{}}",
-        )
-    )
-    return "samples_per_second", said, lambda step: log.case.global_batch / step.seconds / world
-
-
-def _read_rightly(made: Mutant, log: Log) -> Mutant:
-    return Mutant(log=made.log, content=made.content, right=(log.throughput,), harmless=True)
-
-
 MEANT: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     clock,
     pause,
     resumed_at_the_next,
     slow_stretch,
     cumulated_mean,
-    words,
-    right_words,
-    per_device,
-    right_device,
 )
-ONLY_OF: Final = dict.fromkeys(
-    ("words", "right-words", "per-device", "right-device"), DECLARED[0].name
-)
-"""The trainer whose training is printed anew, by classes that print lines of their own."""

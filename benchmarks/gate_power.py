@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from simulated_accepting import Recording, extended, recorded
+from simulated_accepting import extended
 from simulated_gate import (
     CONFIRMED,
     CONTROLLED,
@@ -213,14 +213,6 @@ def control_table(gate: Gate, outcomes: dict[Cell, Outcome]) -> Iterable[str]:
             yield f"{direction or noise:<20}" + "".join(f"{field:>12}" for field in shown)
 
 
-SKEWED: Final = ("skewed 30", "skewed 80")
-NEAR_TOLERANCE: Final = ("cv 5", "cv 8", "cv 12")
-RECORDED: Final = (*SKEWED, "cv 1", "cv 2.5", *NEAR_TOLERANCE)
-MIN_TOLD: Final = 0.95
-MIN_TOLD_NEAR: Final = 0.8
-MIN_UNTOLD: Final = 0.95
-MAX_UNTOLD_ALARMS: Final = 0.03
-MAX_ALARMS: Final = 0.01
 MAX_SCATTERED: Final = 0.02
 MIN_QUIET_JOINED: Final = 0.8
 NOISY_NIGHTS: Final = ("cv 3", "cv 5", "a third strays")
@@ -252,37 +244,8 @@ def extension_table(extensions: dict[str, Extension]) -> Iterable[str]:
         yield f"{noise:<26}" + "".join(f"{field:>14}" for field in shown)
 
 
-def recording_table(recordings: dict[str, Recording]) -> Iterable[str]:
-    """What becomes of times that no usual tolerance fits."""
-    yield "Recorded by a tolerance of 5 %: refused, told that it takes more, false alarms of what"
-    yield "is recorded and of what was not told; by the tolerance that is told: in %"
-    yield ""
-    heads = ("refused", "told", "false alarms", "not told", "then false", "then found")
-    yield f"{'noise':<26}" + "".join(f"{head:>14}" for head in heads)
-    for noise, found in recordings.items():
-        shown = (
-            *(found.refused, found.noted, found.alarms, found.untold),
-            *(found.alarms_then, found.found),
-        )
-        yield f"{noise:<26}" + "".join(f"{percent(part):>14}" for part in shown)
-
-
-def missed_of(noise: str, found: Extension | Recording) -> Iterable[str]:
+def missed_of(noise: str, found: Extension) -> Iterable[str]:
     """What does not hold of them."""
-    if isinstance(found, Recording):
-        if noise not in (*SKEWED, *NEAR_TOLERANCE):
-            if noise == "cv 1" and found.told > 1 - MIN_UNTOLD:
-                yield f"missed  quiet numbers are recorded without a word, {noise}"
-            return
-        if found.told < (MIN_TOLD if noise in SKEWED else MIN_TOLD_NEAR):
-            yield f"missed  what a number takes is told, {noise}: {percent(found.told)} %"
-        if found.untold > MAX_UNTOLD_ALARMS:
-            yield f"missed  at most 3 % false alarms that were not told, {noise}"
-        if found.found < MIN_TOLD:
-            yield f"missed  found in 95 % by what is told, {noise}"
-        if found.alarms_then > MAX_ALARMS:
-            yield f"missed  at most 1 % false alarms by what is told, {noise}"
-        return
     most = MAX_JOINED.get(noise, MAX_SCATTERED)
     most_scattered = most if noise in YOUNG_NIGHTS else MAX_SCATTERED
     if max(found.noisy_joined - most, found.scattered - most_scattered) > 0 or found.stuck:
@@ -462,9 +425,6 @@ def main() -> int:
     }
     print("", *extension_table(extensions), sep="\n")
     missed = [line for noise, found in extensions.items() for line in missed_of(noise, found)]
-    recordings = {noise: recorded(noise, max(options.trials, 200)) for noise in RECORDED}
-    print("", *recording_table(recordings), sep="\n")
-    missed += [line for noise, found in recordings.items() for line in missed_of(noise, found)]
     lines, holds = [*lines, *missed], holds and not missed
     print("", *lines, sep="\n")
     print(f"\n{options.trials} nights a field, {time.perf_counter() - started:.0f} s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from read_kinds_logs import ARRIVAL, DLL, OWN_STEPS
+from read_kinds_logs import ARRIVAL, OWN_STEPS
 from read_kinds_training import Log
 
 TORCHVISION: Final = (
@@ -14,15 +14,6 @@ TORCHVISION: Final = (
 )
 
 VARIANTS: Final = (
-    Log(
-        kind="PaddleCV's later print format (batch_cost, ips)",
-        variant="every 10",
-        every=10,
-        first=1,
-        line="INFO:utils.utility:[Pass 0, train batch {s.z}] \tloss {s.loss:.5f}, acc1 0.00781, "
-        "acc5 0.00781, lr 0.10000, batch_cost {s.mean:.5f} sec, reader_cost 0.00069 sec, "
-        "ips {s.rate:.5f} images/sec",
-    ),
     Log(
         kind="modded-nanogpt",
         variant="in seconds",
@@ -62,34 +53,12 @@ VARIANTS: Final = (
         "loss: {s.loss:.5f} top1: 0.0078 elapse: {s.last:.3f}s",
     ),
     Log(
-        kind="the PyTorch example for ImageNet",
-        variant="every 10, by one rank",
-        every=10,
-        first=1,
-        line="Epoch: [0][{s.z:4d}/5005]\tTime {s.last:6.3f} ({s.so_far:6.3f})\tData  0.002 ( 0.010)"
-        "\tLoss {s.loss:.4e} ({s.loss:.4e})\tAcc@1   0.00 (  0.12)\tAcc@5   0.78 (  0.51)",
-    ),
-    Log(
-        kind="Megatron-Bridge's first rank",
-        variant="every 10",
-        every=10,
-        line="Step Time : {s.mean:.2f}s GPU utilization: 58.2MODEL_TFLOP/s/GPU",
-        seconds=14.2,
-    ),
-    Log(
         kind="NeMo",
         variant="every 10",
         every=10,
         line="Training epoch 0, iteration {s.z}/4999 | lr: 2.999e-07 | global_batch_size: "
         "{s.batch} | global_step: {s.z} | reduced_train_loss: {s.loss:.4} | "
         "train_step_timing in s: {s.mean:.4} | consumed_samples: {s.samples}",
-    ),
-    Log(
-        kind="NeMo AutoModel",
-        variant="without its configuration",
-        line="2026-08-10 15:55:20 | INFO | root | step {s.z} | epoch 0 | loss {s.loss:.4f} | "
-        "grad_norm 1.5436 | lr 1.00e-05 | mem 40.12 GiB | tps {s.tokens:.2f}({s.tokens_each:.2f}"
-        "/gpu) | num_label_tokens 21541",
     ),
     Log(
         kind="MaxText",
@@ -113,13 +82,6 @@ VARIANTS: Final = (
         "'train_tokens_per_second': '{s.tokens_so_far:.4}'}}",
     ),
     Log(
-        kind="timm",
-        variant="each step",
-        line="Train: 0 [{s.z:>4d}/9000 ({s.percent:>3.0f}%)]  Loss: {s.loss:#.3g} (6.9)  Time: "
-        "{s.last:.3f}s, {s.last_rate:>7.2f}/s  ({s.so_far:.3f}s, {s.rate_so_far:>7.2f}/s)  "
-        "LR: 1.000e-05  Data: 0.001 (0.010)",
-    ),
-    Log(
         kind="torchvision's references (MetricLogger)",
         variant="each step, a mean of 20",
         line=TORCHVISION,
@@ -132,25 +94,11 @@ VARIANTS: Final = (
         line=TORCHVISION,
     ),
     Log(
-        kind="PaddleNLP or PaddleFormers",
-        variant="without stamps, each step",
-        line="[    INFO] - loss: {s.loss:.8f}, learning_rate: 8e-08, global_step: {s.n}, "
-        "interval_runtime: {s.total:.4f}, interval_samples_per_second: {s.rate:.4f}, "
-        "interval_steps_per_second: {s.steps:.4f}, epoch: 0.01",
-    ),
-    Log(
         kind="MLPerf (MLLOG)",
         variant="steps count samples",
         line='0: :::MLLOG {{"namespace": "", "time_ms": {s.epoch_ms:.0f}, "event_type": '
         '"POINT_IN_TIME", "key": "tracked_stats", "value": {{"throughput": {s.rate}}}, '
         '"metadata": {{"lineno": 7, "step": {s.samples}}}}}',
-    ),
-    Log(
-        kind="another trainer, by dllogger",
-        variant="every 10, with a speed",
-        every=10,
-        line=DLL + "Training iteration: {s.n}  loss : {s.loss:.5f}  train_throughput : "
-        "{s.rate_each:.2f} samples/s",
     ),
     Log(
         kind="Keras 2's progress bar",

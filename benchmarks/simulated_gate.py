@@ -92,9 +92,7 @@ OTHERS: Final = {
     "one value": Noise(deviation=0.0),
     "30 % at +3 %": Noise(deviation=0.0, modes=0.03, worse_share=0.3),
     "slow session": Noise(deviation=0.01, slow_session=0.05),
-    "skewed 30": Noise(deviation=0.3, shape="skewed"),
-    "skewed 80": Noise(deviation=0.8, shape="skewed"),
-    **{f"cv {cv:g}": Noise(deviation=cv / 100) for cv in (3, 5, 8, 12)},
+    **{f"cv {cv:g}": Noise(deviation=cv / 100) for cv in (3, 5)},
     "a third strays": Noise(deviation=0.01, strays=0.3),
     "walk, 30 missing": Noise(deviation=0.01, walk=0.002, gap=31),
 }

@@ -39,7 +39,7 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for told in ("Levels and noise known", "both are named in ", "16 candidates, 1 CV: told "):
+    for told in ("Levels and noise known", "both are named in "):
         assert told in done.stdout
     assert "missed" not in done.stdout
 
