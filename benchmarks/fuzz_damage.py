@@ -111,22 +111,6 @@ def lost_head(log: Log, choose: random.Random) -> Mutant:
     return _harmful(log, log.lines[head:], *log.shifted({*range(1, begin + 1)}))
 
 
-def thinned(log: Log, choose: random.Random) -> Mutant:
-    """From some step on, only every other record is there."""
-    begin = log.lines[_near(log, choose)].step
-    interval = 2 * log.training.interval
-    stop = begin + choose.choice((10, 50, NEVER)) * interval
-    lines = [
-        line
-        for line in log.lines
-        if not begin <= line.step < stop or (line.step - begin) % interval == 0
-    ]
-    # It may have been printed so, and then the window begins and ends with what is printed.
-    kept = [line.step for line in lines if log.span[0] <= line.step <= log.span[1] and line.step]
-    ends = (log.training.throughput(kept[0], kept[-1]),) if len({*kept}) > 1 else ()
-    return _harmful(log, lines, log.throughput, *log.says(lines), *ends)
-
-
 def doubled_lines(log: Log, choose: random.Random) -> Mutant:
     """Some lines stand there twice, or all."""
     share = choose.choice((0.02, 0.2, 1.0))
@@ -313,7 +297,6 @@ HARMFUL: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     lost_steps,
     lost_epoch_ends,
     lost_head,
-    thinned,
     doubled_lines,
     swapped,
     glued,

@@ -86,7 +86,6 @@ UNSEEN: Final = frozenset(
         "lost-head",
         "pause",
         "resumed-at-the-next",
-        "thinned",
     }
 )
 """What cannot always be seen: what is left may be what some trainer prints, or slow steps."""

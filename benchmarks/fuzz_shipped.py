@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuzz_training import Step, Trainer, Training, comma_stamp
 
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.case import Case
 
 
 def _batch(training: Training) -> int:
     return training.case.batch_per_replica or 0
 
 
-def _paddle_line(step: Step) -> tuple[str, str]:
-    time = f"{step.seconds:2.4f}"
+def _paddle_line(step: Step) -> str:
     return (
-        (
-            f"{comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
-            f"6.92724, acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {time} sec"
-        ),
-        time,
+        f"{comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
+        f"6.92724, acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {step.seconds:2.4f} sec"
     )
 
 
@@ -45,15 +38,11 @@ def _paddle_head(training: Training, rank: int) -> list[str]:
     ]
 
 
-def _dllogger_line(step: Step) -> tuple[str, str]:
-    time = str(step.now)
+def _dllogger_line(step: Step) -> str:
     rate = step.training.case.global_batch / step.mean
     return (
-        (
-            f"DLL {time} - Epoch: {step.epoch} Iteration: {step.printed}  train.loss : 6.67351  "
-            f"train.total_ips : {rate:.2f} img/s"
-        ),
-        time,
+        f"DLL {step.now} - Epoch: {step.epoch} Iteration: {step.printed}  train.loss : 6.67351  "
+        f"train.total_ips : {rate:.2f} img/s"
     )
 
 
@@ -73,28 +62,21 @@ def _dllogger_head(training: Training, rank: int) -> list[str]:
     ]
 
 
-def _pytorch_line(step: Step) -> tuple[str, str]:
+def _pytorch_line(step: Step) -> str:
     total = step.epoch_length
-    time = f"{step.seconds:6.3f}"
     return (
-        (
-            f"Epoch: [{step.epoch}][{step.printed:{len(str(total))}d}/{total}]\tTime {time} "
-            f"({step.seconds * 1.1:6.3f})\tData  0.107 ( 0.094)\tLoss 5.3901e+00 (1.1786e+01)\t"
-            "Acc@1   0.78 (  1.95)\tAcc@5  16.41 ( 11.77)"
-        ),
-        time.strip(),
+        f"Epoch: [{step.epoch}][{step.printed:{len(str(total))}d}/{total}]\tTime "
+        f"{step.seconds:6.3f} ({step.seconds * 1.1:6.3f})\tData  0.107 ( 0.094)\t"
+        "Loss 5.3901e+00 (1.1786e+01)\tAcc@1   0.78 (  1.95)\tAcc@5  16.41 ( 11.77)"
     )
 
 
-def _plsc_line(step: Step) -> tuple[str, str]:
+def _plsc_line(step: Step) -> str:
     training = step.training
     rate = f"{training.case.global_batch / (step.mean * (1 - training.waits)):.2f}"
     return (
-        (
-            f"INFO {comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
-            f"lr:0.10000000 loss:44.003868 qps:{rate}"
-        ),
-        rate,
+        f"INFO {comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
+        f"lr:0.10000000 loss:44.003868 qps:{rate}"
     )
 
 
@@ -113,15 +95,11 @@ def _plsc_head(training: Training, rank: int) -> list[str]:
     ]
 
 
-def _bert_line(step: Step) -> tuple[str, str]:
-    time = f"{step.now:%m%d %H:%M:%S.%f}"
+def _bert_line(step: Step) -> str:
     return (
-        (
-            f"I{time} 140555885927296 model_training_utils.py:505] Train Step: {step.printed}/"
-            f"{len(step.training.seconds)}  / loss = 5.302196025848389  masked_lm_accuracy = 0.0"
-            "  lm_example_loss = 4.608097"
-        ),
-        time,
+        f"I{step.now:%m%d %H:%M:%S.%f} 140555885927296 model_training_utils.py:505] "
+        f"Train Step: {step.printed}/{len(step.training.seconds)}  / loss = 5.302196025848389  "
+        "masked_lm_accuracy = 0.0  lm_example_loss = 4.608097"
     )
 
 
@@ -130,9 +108,9 @@ def _bert_foot(training: Training, rank: int) -> list[str]:
     return [f"***** Number of cores used :  {training.case.topology.world_size}"]
 
 
-def _dlperf_line(step: Step) -> tuple[str, str]:
-    time = f"{1000.0 * step.rank + 3.25 + step.elapsed:.6f}"
-    return f"dlperf step rank={step.rank} step={step.printed} time={time} loss=6.9078", time
+def _dlperf_line(step: Step) -> str:
+    time = 1000.0 * step.rank + 3.25 + step.elapsed
+    return f"dlperf step rank={step.rank} step={step.printed} time={time:.6f} loss=6.9078"
 
 
 def _dlperf_head(training: Training, rank: int) -> list[str]:
@@ -144,11 +122,6 @@ def _dlperf_head(training: Training, rank: int) -> list[str]:
             f"precision={training.case.precision}"
         )
     ]
-
-
-def _rate(text: str, case: Case) -> float:
-    del case
-    return float(text)
 
 
 SHIPPED: Final = (
@@ -209,7 +182,6 @@ SHIPPED: Final = (
         waits=True,
         first=0,
         least_seconds=0.2,
-        value=_rate,
     ),
     Trainer(
         name="tf_models_bert",

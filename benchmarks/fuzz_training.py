@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from pytest_dlperf.formats.log_format import Rule
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Window
-from pytest_dlperf.model.work import TimeKind
 
 if TYPE_CHECKING:
     import random
@@ -105,8 +104,6 @@ class Line(Struct):
     """Who printed it, where it belongs to the output of one rank."""
     step: int = 0
     """The step that it is the record of; 0 for none."""
-    time: str = ""
-    """What the record says of its time."""
     number: str = ""
     """What the record calls its step."""
 
@@ -116,8 +113,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
     name: str
     log_format: LogFormat
-    line: Callable[[Step], tuple[str, str]]
-    """The line of a step, and what of it is the time."""
+    line: Callable[[Step], str]
     head: Callable[[Training, int], list[str]] = lambda _, __: []
     """What a rank prints before its first step."""
     foot: Callable[[Training, int], list[str]] = lambda _, __: []
@@ -139,8 +135,6 @@ class Trainer(Struct, frozen=True, kw_only=True):
     """What it calls its first step."""
     sequence_length: int | None = None
     least_seconds: float = 0.05
-    value: Callable[[str, Case], float] = lambda text, _: float(text)
-    """What a time says: seconds of a step, or samples per second of the run."""
 
     @property
     def ranks(self) -> Callable[[Case], int]:
@@ -164,33 +158,6 @@ class Log(Struct, frozen=True, kw_only=True):
     throughput: float
     refusable: bool = False
     """Whether the format may say that it cannot tell: it has no false alarm then."""
-
-    def says(self, lines: Sequence[Line]) -> tuple[float, ...]:
-        """Compute the throughput by the times of other lines than its own, by each rank and by all.
-
-        Empty where single times do not tell.
-        """
-        kind = self.trainer.log_format.timing.kind
-        if kind is TimeKind.MOMENT or self.estimator is Estimator.PUBLISHED:
-            return ()
-        after, last = self.span
-        counted = [line for line in lines if after < line.step <= last]
-        # A reader leaves out what begins an epoch.
-        length = self.training.epoch_length
-        within = [line for line in counted if (line.step - 1) % length or line.step == 1]
-        groups = [
-            [line for line in some if rank in {None, line.rank}]
-            for some in (counted, within)
-            for rank in {None, *(line.rank for line in counted)}
-        ]
-        return tuple(self._throughput_of(group) for group in groups if group)
-
-    def _throughput_of(self, lines: Sequence[Line]) -> float:
-        of = self.training.case
-        shown = [self.trainer.value(line.time, of) for line in lines]
-        is_rate = self.trainer.log_format.timing.kind is TimeKind.RATE
-        seconds = [of.global_batch / each if is_rate else each for each in shown]
-        return of.global_batch * len(seconds) / math.fsum(seconds)
 
     def shifted(self, lost: set[int]) -> tuple[float, ...]:
         """Compute the throughput of windows that lie later by up to as many steps as are lost."""
@@ -335,8 +302,8 @@ def printed(
             if step.epoch != epoch:
                 lines += [Line(text, rank) for text in trainer.validation]
                 epoch = step.epoch
-            text, time = trainer.line(change(step))
-            lines.append(Line(text, rank, step.number, time, str(step.printed)))
+            text = trainer.line(change(step))
+            lines.append(Line(text, rank, step.number, str(step.printed)))
         outputs.append(lines + [Line(text, rank) for text in trainer.foot(training, rank)])
     if len(outputs) == 1:
         return outputs[0]
