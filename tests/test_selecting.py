@@ -118,3 +118,20 @@ def test_another_plugin_can_add_systems_and_log_formats(suite: Suite) -> None:
     assert [case.id for case in collected(suite, "-k", "other")["throughput"]] == [
         "other-net-fp32-b1-1n1g"
     ]
+
+
+def test_selecting_by_a_metric_looks_at_each_test_a_few_times(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed = 0
+
+    def counted(item: pytest.Item) -> int:
+        nonlocal hashed
+        hashed += 1
+        return hash(item.nodeid)
+
+    monkeypatch.setattr(pytest.Item, "__hash__", counted)
+    result = suite.run("--collect-only", "-q", "--dlperf-metric", "speedup")
+    tests = result.parseoutcomes()["tests"]
+    assert tests > 200
+    assert tests < hashed < 60 * tests

@@ -251,10 +251,12 @@ class DlperfSession:
         items[:] = [item for item in items if not has_no_metric_to_judge(item)]
         wanted = self._settings.metrics
         if wanted is not None:
-            others = [i for i in items if (about := case_of(i)) and about[1] not in wanted]
+            others = dict.fromkeys(
+                item for item in items if (about := case_of(item)) and about[1] not in wanted
+            )
             if others:
-                self._config.hook.pytest_deselected(items=others)
-                items[:] = [item for item in items if item not in set(others)]
+                self._config.hook.pytest_deselected(items=[*others])
+                items[:] = [item for item in items if item not in others]
         if self._launching is not None and self._launching.launches_on_hosts:
             workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
             items[:] = sorted_for_packing(items, workers)
