@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ SCRIPTS = ("slurm-nightly.sh",)
 REPORTS = ("report_mlflow.py", "report_otlp.py", "report_wandb.py")
 PLUGINS = ("ray_launcher.py", *REPORTS)
 BASH = shutil.which("bash") or "bash"
+TIMEOUT = shutil.which("timeout") or "timeout"
 
 SLOWER = "0.02"
 """Seconds per step of one device: twice as many as usual."""
@@ -309,6 +311,51 @@ def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict() -> None:
         gate = next(words for file, words in commands("pytest") if file == name)
         assert gate[:3] == ["bench_tests", "-n", "auto"]
         assert {"--dlperf-strict", "--dlperf-json", "--dlperf-html", "--junitxml"} <= set(gate)
+
+
+WAITS = """\
+import pathlib, subprocess, sys, time
+
+TRAINER = '''
+import pathlib, signal, time
+signal.signal(signal.SIGINT, lambda *_: pathlib.Path("told.txt").touch())
+pathlib.Path("ready.txt").touch()
+time.sleep(60)
+'''
+
+def test_waits():
+    with subprocess.Popen([sys.executable, "-c", TRAINER]) as trainer:
+        try:
+            time.sleep(60)
+        finally:
+            time.sleep(0.5)
+            trainer.kill()
+"""
+
+
+@pytest.mark.parametrize("name", ["github-nightly.yml", "gitlab-ci.yml"])
+def test_the_limit_of_a_nightly_gate_interrupts_the_session_alone(suite: Suite, name: str) -> None:
+    """What timeout sends to all processes, the session is sent twice, and its workers too."""
+    [limit] = [
+        re.search(r"timeout ([^\n]*) 11h", script)
+        for file, script in scripts()
+        if file == name and "timeout" in script
+    ]
+    assert limit is not None
+    (suite.path / "test_waits.py").write_text(WAITS, encoding="utf-8")
+    with subprocess.Popen(
+        [TIMEOUT, *limit[1].split(), "60", sys.executable, "-m", "pytest", "test_waits.py"],
+        cwd=suite.path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as session:
+        wait_until((suite.path / "ready.txt").exists, what="the session")
+        session.send_signal(signal.SIGALRM)  # as if the time was up
+        output, _ = session.communicate()
+    assert "KeyboardInterrupt" in output
+    assert session.returncode == 124
+    assert not (suite.path / "told.txt").exists()
 
 
 def test_baselines_are_extended_in_one_night_of_the_week_or_by_hand() -> None:
