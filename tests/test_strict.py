@@ -57,6 +57,16 @@ def test_skipped_beside_measured_is_green_unless_strict(suite: Suite) -> None:
     strict.stdout.fnmatch_lines(["no case of paddle-resnet50 can be run here: *"])
 
 
+def test_a_case_that_an_interrupt_came_before_is_not_said_to_be_out_of_reach(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    (suite.path / "bench_tests" / "test_aa.py").write_text(
+        "def test_tiny(): raise KeyboardInterrupt\n", encoding="utf-8"
+    )
+    result = suite.pytester.runpytest_subprocess("bench_tests", "--dlperf-strict")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("*can be run here*")
+
+
 def test_selecting_nothing_is_not_green(suite: Suite) -> None:
     assert suite.run("-k", "no_such_case").ret == 5
 
