@@ -94,7 +94,9 @@ def main() -> None:
         write_project(folder, options.unit_s)
         environment = {**ENVIRONMENT, "TMPDIR": name, "XDG_RUNTIME_DIR": name}
         sides = {
-            kind: partial(run, [*pytest, *hosts, *arguments], environment, folder)
+            kind: partial(
+                run, [*pytest, "test_nightly.py", *hosts, *arguments], environment, folder
+            )
             for kind, arguments in kinds.items()
         }
         taken = interleaved(sides, options.repeats)

@@ -91,8 +91,8 @@ def main() -> None:
             (
                 f"collecting {CASES} cases",
                 {
-                    "ours": [*pytest, *plugin, str(folder / "cases")],
-                    "floor": [*pytest, str(folder / "plain")],
+                    "ours": [*pytest, *plugin, str(folder / "cases" / "test_it.py")],
+                    "floor": [*pytest, str(folder / "plain" / "test_it.py")],
                 },
             ),
         )

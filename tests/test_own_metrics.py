@@ -298,9 +298,9 @@ def test_metrics_may_be_selected_one_by_one(nights: Nights) -> None:
 
 
 def test_a_metric_without_a_test_is_told(nights: Nights) -> None:
-    (nights.suite.path / "bench_tests" / "test_metrics.py").unlink()
-
-    result = nights.suite.run("--dlperf-metric", "peak_memory")
+    result = nights.suite.pytester.runpytest(
+        "bench_tests/test_throughput.py", "--dlperf-metric", "peak_memory"
+    )
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["--dlperf-metric: no test here is about peak_memory*"])

@@ -118,17 +118,106 @@ def test_the_name_of_a_file_is_no_word_of_a_case(pytester: pytest.Pytester, syst
     assert collected(pytester, "bench_tests", "-k", "xla or yaml") == ()
 
 
+OWN = "def test_it(dlperf_case): pass\n"
+
+
 @pytest.mark.usefixtures("systems")
 @pytest.mark.parametrize("name", ["test_own.py", "deeper/test_own.py"])
-def test_tests_of_the_folders_own_that_ask_for_cases_are_the_only_ones(
+def test_a_test_of_one_s_own_adds_to_them_and_replaces_none(
     pytester: pytest.Pytester, name: str
 ) -> None:
     file = pytester.path / "bench_tests" / name
     file.parent.mkdir(exist_ok=True)
-    file.write_text("def test_it(dlperf_case): pass\n", encoding="utf-8")
+    file.write_text(OWN.replace("test_it", "test_throughput"), encoding="utf-8")
     ids = collected(pytester, "bench_tests")
-    assert len(ids) == 4
-    assert all(one.startswith(f"bench_tests/{name}::test_it[") for one in ids)
+    own = [one for one in ids if one.startswith(f"bench_tests/{name}::test_throughput[")]
+    assert len(own) == 4
+    assert {*ids} - {*own} == {*ONE, *TWO}
+
+
+@pytest.mark.usefixtures("systems")
+@pytest.mark.parametrize("argument", ["bench_tests", "bench_tests/systems"])
+def test_what_the_named_folder_imports_of_them_stands_for_it(
+    pytester: pytest.Pytester, argument: str
+) -> None:
+    (pytester.path / "bench_tests" / "test_own.py").write_text(
+        "from pytest_dlperf.suite.test_suite import test_metric, test_speedup as test_scaling\n"
+    )
+    ids = collected(pytester, argument)
+    if argument == "bench_tests/systems":
+        assert ids == ONE + TWO
+        return
+    assert {*ids} == {
+        "bench_tests/test_own.py::test_metric[one-net-fp32-b1-1n1g-loss]",
+        "bench_tests/test_own.py::test_metric[one-net-fp32-b1-1n2g-loss]",
+        "bench_tests/test_own.py::test_scaling[one-net-fp32-b1-1n2g]",
+        "bench_tests/test_own.py::test_scaling[two-net-fp32-b1-1n2g]",
+        *ONE[:2],
+        *TWO[:2],
+    }
+    assert len(ids) == 8
+
+
+@pytest.fixture
+def repository(pytester: pytest.Pytester, systems: Path) -> None:
+    """Unit tests beside a suite, and tests of cases in each folder."""
+    pytester.mkdir("tests")
+    for name in ("test_root", "tests/test_beside", "bench_tests/test_mine"):
+        (pytester.path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    (pytester.path / "tests/test_unit.py").write_text("def test_unit(): pass\n", encoding="utf-8")
+    (systems.parent / "deeper").mkdir()
+    (systems.parent / "deeper/test_deep.py").write_text(OWN, encoding="utf-8")
+
+
+SUITE = {"bench_tests/systems/one.yaml", "bench_tests/systems/two.yaml"}
+MINE = {"bench_tests/test_mine.py", "bench_tests/deeper/test_deep.py"}
+UNIT, BESIDE = {"tests/test_unit.py"}, {"tests/test_beside.py"}
+
+
+@pytest.mark.usefixtures("repository")
+@pytest.mark.parametrize(
+    ("arguments", "testpaths", "files"),
+    [
+        ([], "", UNIT),
+        (["."], "bench_tests", UNIT),
+        (["tests"], "", UNIT | BESIDE),
+        ([], "tests", UNIT | BESIDE),
+        (["bench_tests"], "tests", MINE | SUITE),
+        ([], "tests bench_tests", UNIT | BESIDE | MINE | SUITE),
+        ([".", "bench_tests/"], "", UNIT | MINE | SUITE),
+        ([".", "bench_tests/systems/one.yaml"], "", UNIT | {"bench_tests/systems/one.yaml"}),
+        (["bench_tests", "bench_tests/systems", ONE[0]], "", MINE | SUITE),
+        (["bench_tests/deeper"], "", {"bench_tests/deeper/test_deep.py"}),
+        (["bench_tests/test_mine.py::test_it"], "", {"bench_tests/test_mine.py"}),
+        (["test_root.py"], "", {"test_root.py"}),
+    ],
+)
+def test_a_test_of_cases_is_collected_where_it_or_its_folder_is_named(
+    pytester: pytest.Pytester, arguments: list[str], testpaths: str, files: set[str]
+) -> None:
+    """Whoever runs the unit tests of a repository does not mean to train for hours."""
+    pytester.makeini(f"[pytest]\ntestpaths = {testpaths}\n")
+    ids = collected(pytester, *arguments)
+    assert {one.partition("::")[0] for one in ids} == files
+    assert len(ids) == len({*ids})
+
+
+@pytest.mark.usefixtures("repository")
+def test_who_stands_in_the_folder_names_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\ntestpaths = tests\n")
+    monkeypatch.chdir(pytester.path / "bench_tests")
+    result = pytester.runpytest_inprocess("--collect-only", "-q")
+    assert {one.partition("::")[0] for one in result.outlines if "::" in one} == MINE | SUITE
+
+
+@pytest.mark.usefixtures("repository")
+def test_workers_leave_them_out_as_well(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("-n2")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*dlperf:*")
 
 
 @pytest.mark.usefixtures("systems")
@@ -299,7 +388,7 @@ def test_an_option_asks(pytester: pytest.Pytester) -> None:
 def test_a_fixture_asks(pytester: pytest.Pytester, fixture: str, workers: list[str]) -> None:
     foreign_project(pytester)
     pytester.makepyfile(test_ours=f"def test_ours({fixture}): pass")
-    result = pytester.runpytest_subprocess(*workers)
+    result = pytester.runpytest_subprocess("test_ours.py", *workers)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*planets.yaml:*not YAML*"])
     result.stderr.no_fnmatch_line("*Traceback*")

@@ -17,13 +17,14 @@ from pytest_dlperf.config.option_reading import (
     join_host_files,
     misspelt_options,
 )
+from pytest_dlperf.plugin.named import is_named, stands_for_suite
 from pytest_dlperf.plugin.start import (
     collecting,
     number_of_hosts,
     parametrize,
     settings_of,
-    stands_for_suite,
     start_early,
+    without_tests_of_unnamed_folders,
 )
 
 if TYPE_CHECKING:
@@ -181,21 +182,23 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Add the tests that come with the package to a folder of system files that was named."""
     report = yield
+    if report.result is None:
+        return report
     if (
         isinstance(collector, pytest.Directory)
-        and collector.session.isinitpath(collector.path)
-        and report.result is not None
-        and stands_for_suite(collector)
+        and is_named(collector.path, collector.session)
+        and stands_for_suite(collector.path, collector.config)
     ):
         from pytest_dlperf.plugin.packaged import files_of_folder
 
         report.result += files_of_folder(collector)
+    report.result = without_tests_of_unnamed_folders(collector, report.result)
     return report
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SystemFile | None:
     """Collect those tests of a single system file that was named."""
-    if file_path.suffix in (".yaml", ".yml") and parent.session.isinitpath(file_path):
+    if file_path.suffix in (".yaml", ".yml") and is_named(file_path, parent.session):
         from pytest_dlperf.plugin.packaged import named_file
 
         return named_file(file_path, parent)

@@ -1,4 +1,4 @@
-"""The tests that come with the package, where a folder of system files has none of its own.
+"""The tests that come with the package, which own tests of a suite's folder add to.
 
 A system file stands in for the module of these tests, with its own cases. So an id says where its
 case is declared, and names the test again: ``bench_tests/systems/own.yaml::test_throughput[...]``.
@@ -18,7 +18,13 @@ from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import has_no_metric_to_judge
-from pytest_dlperf.plugin.start import files_with_case_tests, suite_folders, systems_directories
+from pytest_dlperf.plugin.named import (
+    is_in_named_suite,
+    named_paths,
+    suite_folders,
+    systems_directories,
+)
+from pytest_dlperf.plugin.start import own_tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,20 +40,23 @@ class SystemFile(pytest.Module):
 
     system_file: Path
     """The file, as a session reads it."""
-    is_fallback: bool
-    """Whether it has tests only if its folder has none that ask for cases."""
+    folder: Path | None
+    """The folder that was named, whose tests may import ours; ``None`` if the file was named."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Collect the tests, unless the folder has tests of cases of its own."""
-        folder = self.parent.path if self.parent is not None else self.path
-        own = files_with_case_tests(self.config)
-        if self.is_fallback and any(path.is_relative_to(folder) for path in own):
-            return []
+        """Collect the tests, without those that no metric of the system needs."""
         return [each for each in super().collect() if not has_no_metric_to_judge(each)]
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """Collect our tests whatever ``python_functions`` says."""
-        return callable(obj) and name.startswith("test_")
+        """Collect our tests whatever ``python_functions`` says, but not what the folder imports."""
+        return callable(obj) and name.startswith("test_") and not self._is_imported(obj)
+
+    def _is_imported(self, test: object) -> bool:
+        folder = self.folder
+        return folder is not None and any(
+            function is test and path.is_relative_to(folder)
+            for path, function in own_tests(self.config)
+        )
 
     def _getobj(self) -> ModuleType:
         # By its name: what pytest collects knows the plugin, and not the other way round.
@@ -61,6 +70,8 @@ class SystemFile(pytest.Module):
 def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
     """Return the system files of the suite that a folder stands for."""
     config = folder.config
+    if is_in_named_suite(folder.path, folder.session):
+        return []
     if config.stash.setdefault(_SUITE_FOLDER, folder.path) != folder.path:
         return []  # of several folders that were named, the first one has them
     directories = systems_directories(config)
@@ -69,11 +80,13 @@ def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
         *_like_system_files(system_files(directories)),
         *(file for files in more for file in files),
     ]
-    return [_node(file, file, folder, is_fallback=True) for file in files]
+    return [_node(file, file, folder, folder.path) for file in files]
 
 
 def named_file(path: Path, parent: pytest.Collector) -> SystemFile | None:
     """Return a system file that the user named; ``None`` for any other file."""
+    if is_in_named_suite(path, parent.session):
+        return None  # the folder has it
     try:
         files = system_files(systems_directories(parent.config))
     except UsageError:
@@ -81,17 +94,17 @@ def named_file(path: Path, parent: pytest.Collector) -> SystemFile | None:
     real = os.path.realpath(path)
     for file in files:
         if os.path.realpath(file) == real:
-            return _node(path, file, parent, is_fallback=False)
+            return _node(path, file, parent, None)
     return None
 
 
 def _node(
-    path: Path, system_file: Path, parent: pytest.Collector, *, is_fallback: bool
+    path: Path, system_file: Path, parent: pytest.Collector, folder: Path | None
 ) -> SystemFile:
     # Words of -k are looked for in names: that of the file is none of them.
     node: SystemFile = SystemFile.from_parent(parent, path=path, name="systems")
     node.system_file = system_file
-    node.is_fallback = is_fallback
+    node.folder = folder
     return node
 
 
@@ -119,13 +132,7 @@ def runs_packaged_tests(config: pytest.Config) -> bool:
         for folder in suite_folders(directory, config)
     }
     named = config.getoption(OPTIONS["systems_directories"].key) is not None
-    return named or any(os.path.realpath(path) in wanted for path in arguments_of(config))
-
-
-def arguments_of(config: pytest.Config) -> list[Path]:
-    """Return the files and folders that a session would collect."""
-    here = config.invocation_params.dir
-    return [here / str(argument).partition("::")[0] for argument in config.args]
+    return named or any(os.path.realpath(path) in wanted for path in named_paths(config))
 
 
 def why_nothing_ran(config: pytest.Config) -> str | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
 from pytest_dlperf.config.option_reading import is_any_given, read_settings
-from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.plugin.named import is_in_named_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
@@ -23,7 +22,9 @@ _SETTINGS: Final = pytest.StashKey["Settings"]()
 _SESSION: Final = pytest.StashKey["DlperfSession"]()
 _MISTAKE: Final = pytest.StashKey[UsageError]()
 """Why the session that tests ask for cannot start."""
-_CASE_TESTS: Final = pytest.StashKey[list["Path"]]()
+_OWN_TESTS: Final = pytest.StashKey[list[tuple["Path", "Callable[..., object]"]]]()
+_UNNAMED: Final = pytest.StashKey[set["Path"]]()
+"""Files with tests that ask for cases, which nobody named."""
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -38,34 +39,6 @@ def may_have_suite(config: pytest.Config) -> bool:
     folders = settings_of(config).systems_directories
     adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
     return any(folder.is_dir() for folder in folders) or bool(adds_files)
-
-
-def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
-    """Return the folders of system files, even if other settings are wrong."""
-    declared = OPTIONS["systems_directories"]
-    found: tuple[Path, ...] = declared.value(declared.given(config, os.environ), config.rootpath)
-    return found
-
-
-def suite_folders(directory: Path, config: pytest.Config) -> Iterator[str]:
-    """List the folders that stand for the system files of a directory when they are named."""
-    yield os.path.realpath(directory)
-    # A whole project is named for many reasons.
-    if directory.parent != config.rootpath:
-        yield os.path.realpath(directory.parent)
-
-
-def stands_for_suite(folder: pytest.Directory) -> bool:
-    """Whether a folder named to pytest means the system files of the project."""
-    config = folder.config
-    try:
-        directories = systems_directories(config)
-    except UsageError:
-        return False  # reported when a test asks for a case
-    if config.getoption(OPTIONS["systems_directories"].key) is not None:
-        return True
-    here = os.path.realpath(folder.path)
-    return any(here in suite_folders(directory, config) for directory in directories)
 
 
 def number_of_hosts(config: pytest.Config) -> int:
@@ -126,41 +99,59 @@ def start_early(config: pytest.Config) -> None:
             config.pluginmanager.register(_Mistake(error), "dlperf-mistake")
 
 
-def files_with_case_tests(config: pytest.Config) -> list[Path]:
-    """Return the files of the project's own tests that ask for cases."""
-    return config.stash.setdefault(_CASE_TESTS, [])
+def own_tests(config: pytest.Config) -> list[tuple[Path, Callable[..., object]]]:
+    """Return the project's own tests that ask for cases: their files and functions."""
+    return config.stash.setdefault(_OWN_TESTS, [])
+
+
+def without_tests_of_unnamed_folders(
+    collector: pytest.Collector, found: list[pytest.Item | pytest.Collector]
+) -> list[pytest.Item | pytest.Collector]:
+    """Drop the project's own tests that ask for cases where nobody named their folder."""
+    if collector.path not in collector.config.stash.get(_UNNAMED, ()):
+        return found
+    from pytest_dlperf.plugin.cases import CASE_FIXTURES
+
+    return [one for one in found if CASE_FIXTURES.keys().isdisjoint(_fixtures_of(one))]
+
+
+def _fixtures_of(node: pytest.Item | pytest.Collector) -> Iterable[str]:
+    return getattr(node, "fixturenames", ())
 
 
 def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
     """Parametrize a test that asks for our fixtures with its cases."""
-    config = metafunc.config
+    config, definition = metafunc.config, metafunc.definition
+    from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE, not_collected
+
+    # Of the tests that come with the package, a system file has those of its own cases.
+    system_file = getattr(definition.parent, "system_file", None)
+    asked = set(asked)
+    if system_file is None and not asked.isdisjoint(CASE_FIXTURES):
+        if not is_in_named_folder(definition.path, definition.session):
+            config.stash.setdefault(_UNNAMED, set()).add(definition.path)
+            return
+        own_tests(config).append((definition.path, metafunc.function))
     session = None
     if _MISTAKE not in config.stash:
         try:
             session = start(config)
         except UsageError as error:
             config.stash[_MISTAKE] = error
-    from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE, not_collected
-
     if session is None and hasattr(config, "workerinput"):
         raise not_collected(config.stash[_MISTAKE])
 
-    asked = set(asked)
     with_metric = METRIC_FIXTURE in asked
     if with_metric and asked.isdisjoint(CASE_FIXTURES):
         raise not_collected(
             f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
         )
-    # Of the tests that come with the package, a system file has those of its own cases.
-    system_file = getattr(metafunc.definition.parent, "system_file", None)
     for fixture in CASE_FIXTURES:
         if fixture in asked:
             names = [fixture, METRIC_FIXTURE] if with_metric else [fixture]
             given = session.parameters(names, system_file) if session else []
             metafunc.parametrize(names, given)
             with_metric = False
-            if system_file is None:
-                files_with_case_tests(config).append(metafunc.definition.path)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What a suite asks of each case: its throughput, its speedup, and what else its system has judged.
 
-pytest collects these tests where a folder of system files has none of its own, and by name::
+pytest collects these tests where a folder of system files was named, and by their own name::
 
     pytest --pyargs pytest_dlperf.suite
 """

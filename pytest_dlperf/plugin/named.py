@@ -1,0 +1,91 @@
+"""What the user named to pytest: files and folders on the command line, or in ``testpaths``.
+
+Trainings take hours, so they are collected only where their folder or a system file is named.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.config.options import OPTIONS
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMED: Final = pytest.StashKey[frozenset[Path]]()
+
+
+def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
+    """Return the folders of system files, even if other settings are wrong."""
+    declared = OPTIONS["systems_directories"]
+    found: tuple[Path, ...] = declared.value(declared.given(config, os.environ), config.rootpath)
+    return found
+
+
+def suite_folders(directory: Path, config: pytest.Config) -> Iterator[str]:
+    """List the folders that stand for the system files of a directory when they are named."""
+    yield os.path.realpath(directory)
+    # A whole project is named for many reasons.
+    if directory.parent != config.rootpath:
+        yield os.path.realpath(directory.parent)
+
+
+def stands_for_suite(folder: Path, config: pytest.Config) -> bool:
+    """Whether a folder named to pytest means the system files of the project."""
+    if config.getoption(OPTIONS["systems_directories"].key) is not None:
+        return True
+    return os.path.realpath(folder) in _all_suite_folders(config)
+
+
+def _all_suite_folders(config: pytest.Config) -> list[str]:
+    try:
+        directories = systems_directories(config)
+    except UsageError:
+        return []  # reported when a test asks for a case
+    return [folder for directory in directories for folder in suite_folders(directory, config)]
+
+
+def named_paths(config: pytest.Config) -> frozenset[Path]:
+    """Return the files and folders that were named; pytest's own set lacks those within others."""
+    if _NAMED not in config.stash:
+        here = config.invocation_params.dir
+        paths = (here / str(argument).partition("::")[0] for argument in config.args)
+        config.stash[_NAMED] = frozenset(Path(os.path.normpath(path)) for path in paths)
+    return config.stash[_NAMED]
+
+
+def is_named(path: Path, session: pytest.Session) -> bool:
+    """Whether a file or folder was named itself, or as a package."""
+    return session.isinitpath(path) or path in named_paths(session.config)
+
+
+def is_in_named_suite(path: Path, session: pytest.Session) -> bool:
+    """Whether a folder above was named, and stands for the system files of the project."""
+    return any(
+        is_named(folder, session) and stands_for_suite(folder, session.config)
+        for folder in path.parents
+    )
+
+
+def is_in_named_folder(file: Path, session: pytest.Session) -> bool:
+    """Whether a file of tests of cases was named, or a folder that it lies in.
+
+    A folder above the suite's, such as that of the project, names its other tests.
+    """
+    return any(
+        is_named(path, session) and not _is_above_suite(path, session.config)
+        for path in (file, *file.parents)
+    )
+
+
+def _is_above_suite(path: Path, config: pytest.Config) -> bool:
+    if stands_for_suite(path, config):
+        return False
+    real = os.path.realpath(path)
+    below = (os.path.realpath(config.rootpath), *_all_suite_folders(config))
+    return any(Path(folder).is_relative_to(real) for folder in below)
