@@ -168,6 +168,62 @@ def test_the_gate_judges_no_other_case_than_the_test_s(suite: Suite, body: str) 
     assert not (suite.path / "baselines" / "local").exists()
 
 
+@pytest.mark.parametrize("arguments", [[], ["--dlperf-strict"], ["--dlperf-strict", "-n1"]])
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        ("dlperf_gate.throughput(measurement)", ["speedup of tiny-mlp-fp32-b4-1n2g"]),
+        (
+            "assert measurement",
+            ["throughput of tiny-mlp-fp32-b4-1n1g and 1 more", "speedup of tiny-mlp-fp32-b4-1n2g"],
+        ),
+    ],
+)
+def test_a_metric_that_no_test_judges_is_named_and_red_only_when_strict(
+    suite: Suite, body: str, missing: list[str], arguments: list[str]
+) -> None:
+    """As where tests of one's own lie beside the suite, and only they are named."""
+    TinySystem(suite, topologies=("1n1g", "1n2g"))
+    file = suite.path / "perf" / "test_own.py"
+    file.parent.mkdir()
+    file.write_text(OWN_TEST.format(body=body), encoding="utf-8")
+
+    result = suite.pytester.runpytest_subprocess(
+        "perf", "--dlperf-repeats", "1", "--dlperf-create-baselines", *arguments
+    )
+
+    result.assert_outcomes(passed=2)
+    assert result.ret == (1 if arguments else 0)
+    result.stdout.fnmatch_lines(
+        [f"no test judges {each}; 'pytest bench_tests/systems' does" for each in missing]
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench_tests"],
+        ["bench_tests", "-n1"],
+        ["bench_tests", "-k", "test_throughput", "-n1"],
+        ["bench_tests", "--dlperf-metric", "throughput"],
+        ["bench_tests/test_throughput.py::test_throughput[tiny-mlp-fp32-b4-1n2g]"],
+        ["bench_tests/systems/own.yaml::test_throughput"],
+    ],
+)
+def test_a_metric_that_was_not_selected_is_not_missing(suite: Suite, arguments: list[str]) -> None:
+    TinySystem(suite, topologies=("1n1g", "1n2g"))
+    (suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_own(dlperf_case, dlperf_measure): dlperf_measure(dlperf_case)\n"
+    )
+
+    result = suite.pytester.runpytest_subprocess(
+        *arguments, "--dlperf-strict", "--dlperf-repeats=1", "--dlperf-create-baselines"
+    )
+
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("no test judges*")
+
+
 def test_a_test_of_its_own_that_only_measures_is_green(suite: Suite) -> None:
     assert own_test(suite, "assert measurement.samples('throughput').median > 0").ret == 0
 

@@ -234,7 +234,11 @@ class Settings(NamedTuple):
         "add the runs of cases that pass to those that later sessions are compared with; accepted "
         "numbers stay",
     )
-    strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
+    strict: bool = flag(
+        "strict",
+        "fail what would be skipped, and metrics that no test judges: for nightly gates",
+        environment=True,
+    )
     html_file: Path | None = option(
         "html",
         "FILE",

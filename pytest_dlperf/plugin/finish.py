@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from pytest_dlperf.gate.rules import Terms
@@ -59,12 +61,14 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     any_report: bool,
     green_so_far: bool,
     interrupted: bool,
+    selects_tests: bool,
 ) -> tuple[Results, list[Note]]:
     """Change the baselines if asked for; return the session's results and notes.
 
     ``any_report`` is false when no test has run: pytest was asked for something else, or stopped.
     ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it did not come to its
-    end: by Ctrl-C, ``pytest.exit`` or an error of its own.
+    end: by Ctrl-C, ``pytest.exit`` or an error of its own. ``selects_tests`` says that the user
+    named single tests.
     """
     from pytest_dlperf.launch.preflight import checkout_here
 
@@ -76,9 +80,10 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         if commit is not None and checkout.repository is not None:
             page = checkout.repository.commit(commit.partition("+")[0])
     results = records.results()
-    notes: list[Note] = []
-    for host, faults in sorted(records.host_faults.items()):
-        notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
+    notes = [
+        Note(f"host {host} cannot be used: {'; '.join(faults)}")
+        for host, faults in sorted(records.host_faults.items())
+    ]
     if any_report and _is_nothing_measured(results) and not interrupted:
         text = f"{NOTHING_MEASURED}: {case_counts(results)}"
         notes.append(Note(text, is_bad=True))
@@ -86,6 +91,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     if green_so_far and bad:
         text = f"a test passed in spite of its verdict: {', '.join(bad)}"
         notes.append(Note(text, is_bad=True))
+    if not (interrupted or selects_tests):
+        notes += _not_judged(suite, results, records.deselected)
     if settings.strict and suite.cluster.systems is None:
         notes += _systems_not_run(results, suite.cluster.directory / "cluster.yaml")
     changes: list[BaselineChange] = []
@@ -132,6 +139,26 @@ def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:
     judgements = [j for result in results for j in result.judgements.values()]
     skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
     return bool(results) and skipped and not any(result.measurement for result in results)
+
+
+def _not_judged(
+    suite: Suite, results: Iterable[CaseResult], deselected: AbstractSet[tuple[str, str]]
+) -> Iterator[Note]:
+    """Name metrics that are to be judged, and that no test has judged."""
+    by_metric: dict[str, list[str]] = {}
+    for result in results:
+        if not result.is_whole:
+            continue  # a report names the case
+        judged = {one.metric.family or name for name, one in result.judgements.items()}
+        for name in suite.judged_metrics(result.case):
+            is_known = name in judged or name in result.unfinished
+            if not is_known and (result.case.id, name) not in deselected:
+                by_metric.setdefault(name, []).append(result.case.id)
+    folder = os.path.relpath(suite.settings.systems_directories[0])
+    for cases in dict.fromkeys(map(tuple, by_metric.values())):
+        names = [name for name, lacking in by_metric.items() if lacking == [*cases]]
+        text = f"no test judges {', '.join(names)} of {numbers.named(cases, 1)}"
+        yield Note(f"{text}; 'pytest {folder}' does", is_bad=suite.settings.strict)
 
 
 def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note]:

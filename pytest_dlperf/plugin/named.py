@@ -83,6 +83,12 @@ def is_in_named_folder(file: Path, session: pytest.Session) -> bool:
     )
 
 
+def selects_tests(config: pytest.Config) -> bool:
+    """Whether the user named single tests, or those that failed: no other is missing then."""
+    by_id = any("::" in str(argument) for argument in config.args)
+    return by_id or bool(config.getoption("lf", default=False))
+
+
 def _is_above_suite(path: Path, config: pytest.Config) -> bool:
     if stands_for_suite(path, config):
         return False

@@ -287,6 +287,8 @@ class SessionRecords:
         self._lost: set[str] = set()
         self._tests: dict[tuple[Case, str], None] = {}
         self._ended: set[tuple[Case, str]] = set()
+        self.deselected: set[tuple[str, str]] = set()
+        """Cases, by id, and metrics of tests that were deselected."""
         self.host_faults: dict[str, tuple[str, ...]] = {}
         """Faults of hosts, by host."""
 

@@ -17,6 +17,7 @@ from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
 from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
+from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.records import Explainer, SessionRecords
 from pytest_dlperf.reports.report import Note, Reports, TestStatus, fault
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.reports.report import Report
 
 _TESTS_KEY: Final = "dlperf_tests"
+_DESELECTED_KEY: Final = "dlperf_deselected"
 _FAULT_KEY: Final = "dlperf_history_fault"
 _UNSPOKEN_KEY: Final = "dlperf_unspoken"
 WHOLE: Final = (
@@ -89,18 +91,27 @@ class Reporting:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take a worker's selected cases, and its fault of the history."""
+        """Take a worker's selected and deselected cases, and its fault of the history."""
         output = getattr(node, "workeroutput", {})
         tests = output.get(_TESTS_KEY, ())
         self._records.select((convert(case, Case), metric) for case, metric in tests)
+        self._records.deselected.update(map(tuple, output.get(_DESELECTED_KEY, ())))
         self._explainer.fault = output.get(_FAULT_KEY) or self._explainer.fault
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Note the metrics that the user does not want to be judged."""
+        self._records.deselected.update((case.id, metric) for case, metric in tests_of(items))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: reports list each of them."""
         tests = tests_of(session.items)
         if self._is_worker:
-            plain = [(to_builtins(case), metric) for case, metric in tests]
-            self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
+            output = self._config.workeroutput  # type: ignore[attr-defined]
+            output[_TESTS_KEY] = [(to_builtins(case), metric) for case, metric in tests]
+            selected = {case.id for case, _ in tests}
+            output[_DESELECTED_KEY] = [
+                pair for pair in self._records.deselected if pair[0] in selected
+            ]
         else:
             self._records.select(tests)
 
@@ -272,6 +283,7 @@ class Reporting:
             any_report=self._any_report,
             green_so_far=session.exitstatus == pytest.ExitCode.OK,
             interrupted=self._is_interrupted,
+            selects_tests=selects_tests(self._config),
         )
         self._notes += notes
         file = self._settings.history_file

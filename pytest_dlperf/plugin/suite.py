@@ -141,6 +141,14 @@ class Suite(Struct, frozen=True, kw_only=True):
             )
         return metrics[name]
 
+    def judged_metrics(self, case: Case) -> list[str]:
+        """Name the metrics of a case that are to be judged."""
+        return [
+            metric.name
+            for metric in self.systems[case.system].metrics
+            if metric.is_judged and (metric.ratio_of is None or case.is_scaled)
+        ]
+
     def accepted_members(self, case: Case, family: str) -> list[str]:
         """Name the members of a family that have an accepted number."""
         return [name for name in self.baselines(case) if name.startswith(f"{family}{MEMBER}")]
