@@ -13,7 +13,7 @@ from pytest_dlperf.model.judgement import (
     PastNight,
     Verdict,
 )
-from pytest_dlperf.model.results import Accepted, CaseResult
+from pytest_dlperf.model.results import CaseResult
 
 # Tonight, by results_makers.STARTED, is Friday.
 TUESDAY = PastNight(
@@ -59,7 +59,7 @@ def moved_case(
 
 def explained(result: CaseResult, explanation: Explanation | None) -> CaseResult:
     """The case with this on its throughput, whose accepted number is Ana's."""
-    accepted = Accepted(number=1000.0, estimator="steady", acceptance=ACCEPTANCE)
+    accepted = make.baseline_of(1000.0, acceptance=ACCEPTANCE)
     return replace(
         result,
         accepted={**result.accepted, "throughput": accepted},

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results_makers import judged, metrics_of
+from results_makers import baseline_of, judged, metrics_of
 
 from pytest_dlperf.history.case_history import drifts_of
 from pytest_dlperf.history.series import Day
@@ -20,7 +20,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric, throughput
-from pytest_dlperf.model.results import Accepted, CaseResult, Results
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night import history_words
 
 CASE = "tiny-mlp-fp32-b4-1n1g"
@@ -73,9 +73,7 @@ def case_result(  # noqa: PLR0913 - what differs between tests, by name
     return CaseResult(
         case=Case.from_id(case_id),
         measurement=measurement(case_id, runs, logs_digest=logs_digest, metric=metric),
-        accepted={}
-        if baseline is None
-        else {metric.name: Accepted(number=baseline, estimator="steady")},
+        accepted={} if baseline is None else {metric.name: baseline_of(baseline, metric)},
         judgements={metric.name: judgement},
     )
 

@@ -37,7 +37,6 @@ from pytest_dlperf.model.metric import (
     throughput,
 )
 from pytest_dlperf.model.results import (
-    Accepted,
     BaselineChange,
     CaseResult,
     IgnoredLog,
@@ -267,7 +266,7 @@ def _result(
         case=case,
         measurement=measurement,
         is_whole=not happening.is_lost,
-        accepted={name: Accepted.of(baseline) for name, baseline in known.items()},
+        accepted=known,
     )
     if measurement is None:
         skipped = Judgement(
@@ -331,7 +330,7 @@ def _nights(
     assert metric.better is not None
     assert accepted is not None
     assert tonight is not None
-    level = accepted.number
+    level = accepted.accepted
     step = int(nights * 0.6)
     points = []
     for night in range(nights):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_dlperf.history.case_history import Past
+from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
@@ -19,7 +20,7 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-from pytest_dlperf.model.results import Accepted, CaseResult, Results
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import Night
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
             runs=whole_runs({judged_by: [value / speedup for value in throughputs]}),
         ),
         accepted={
-            name: Accepted(number=number, estimator=estimator.value)
+            name: baseline_of(number, {"speedup": SPEEDUP_METRIC}.get(name, judged_by), estimator)
             for name, number in numbers.items()
             if number is not None
         },
@@ -92,6 +93,23 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
                 interval_percent=(-0.5, 0.7),
             )
         },
+    )
+
+
+def baseline_of(
+    number: float,
+    metric: Metric = THROUGHPUT,
+    estimator: Estimator = Estimator.STEADY,
+    acceptance: Acceptance | None = None,
+) -> Baseline:
+    """The baseline of a metric, in which more is better."""
+    return Baseline(
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better or Better.HIGHER,
+        estimator=estimator,
+        accepted=number,
+        acceptance=acceptance,
     )
 
 

@@ -17,7 +17,7 @@ from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
-from pytest_dlperf.model.results import Accepted, CaseResult, Results, with_measurements
+from pytest_dlperf.model.results import CaseResult, Results, with_measurements
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 
@@ -211,9 +211,8 @@ def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
 
 def test_the_accepted_number_of_a_metric_is_its_own() -> None:
     result = several()
-    memory = Accepted(
-        number=14_124.0,
-        estimator="steady",
+    memory = make.baseline_of(
+        14_124.0,
         acceptance=Acceptance(at="2026-11-01T02:00:00+00:00", reason="activations are kept"),
     )
     page = page_of(replace(result, accepted={**result.accepted, "peak_memory": memory}))

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 
 from explained import moved_case
 from msgspec.structs import replace
-from results_makers import MEMORY, STARTED, decided, judged, unmeasured_case, with_judgement
+from results_makers import (
+    MEMORY,
+    STARTED,
+    baseline_of,
+    decided,
+    judged,
+    unmeasured_case,
+    with_judgement,
+)
 
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
-from pytest_dlperf.model.results import Accepted, CaseResult
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.case_text import CaseText, has_failure
 from pytest_dlperf.night.pieces import Listing, Role
 from pytest_dlperf.night.remarks import absences, scaling
@@ -55,7 +63,7 @@ def result(
             runs=(Run(run=1, metrics={"throughput": 365.91}, status=RunStatus.OK),),
         ),
         accepted={
-            name: Accepted(number=number, estimator="published")
+            name: baseline_of(number)
             for name, number in (("throughput", 9000.0), ("speedup", 24.88))
         },
         judgements={

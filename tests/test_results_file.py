@@ -34,8 +34,8 @@ def test_a_session_that_accepts_and_one_that_compares(suite: Suite, workers: lis
         assert (throughput["unit"], throughput["better"]) == ("samples/s", "higher")
         assert accepted["acceptance"]["at"] == accepting["started"]
         assert accepted["machine"] == case["measurement"]["fingerprint"]["machine"]
-        assert throughput["accepted"] == accepted["number"]
-        assert accepted["number"] == pytest.approx(
+        assert throughput["accepted"] == accepted["accepted"]
+        assert accepted["accepted"] == pytest.approx(
             before["metrics"]["throughput"]["median"], rel=1e-5
         )
         for run in case["measurement"]["runs"]:

@@ -175,7 +175,7 @@ class _JudgedMetric(Struct, frozen=True):
             return self.refusal(f"its reference {over.id} did not pass ({bad[over.id]})")
         stored = self.result.stored.get(self.metric.name)
         baseline = self.baseline
-        if (stored and stored.number) != (baseline and baseline.accepted):
+        if stored != (baseline and baseline.accepted):
             return self.refusal(
                 "another session has changed its baseline meanwhile; run again to be judged "
                 "against that"

@@ -109,7 +109,7 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             "counted": len(values),
             "broken": sum(run.status is not RunStatus.OK for run in runs),
             "logs_digest": text(logs_digest),
-            "accepted": accepted.number if accepted else None,
+            "accepted": accepted.accepted if accepted else None,
             "accepted_at": text(acceptance.at) if acceptance else None,
             "accepted_reason": text(acceptance.reason) if acceptance else None,
             "accepted_by": text(acceptance.by) if acceptance else None,

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import MACHINE_FACTS, LaunchFacts, differences
+from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator, LaunchFacts, differences
+from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
-    from pytest_dlperf.model.measurement import Estimator, Measurement
-    from pytest_dlperf.model.metric import Better, Metric
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
 
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is compared with."""

@@ -121,9 +121,11 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The same of the accepted sessions: so it was last night, too."""
 
 
-class JudgementDetails(Struct, frozen=True, kw_only=True):
-    """A verdict, and how it came about."""
+class Judgement(Struct, frozen=True, kw_only=True):
+    """The verdict on one metric of one case, with the numbers that led to it."""
 
+    metric: Metric
+    """What is judged."""
     verdict: Verdict
     """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
@@ -148,13 +150,6 @@ class JudgementDetails(Struct, frozen=True, kw_only=True):
     """What it takes to accept it."""
     excused: bool = False
     """Whether the test was expected to fail, and did."""
-
-
-class Judgement(JudgementDetails, frozen=True, kw_only=True):
-    """The verdict on one metric of one case, with the numbers that led to it."""
-
-    metric: Metric
-    """What is judged."""
 
     @property
     def loss_percent(self) -> float | None:

@@ -6,52 +6,26 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
 from pytest_dlperf.model.statistics import difference_percent
 
-if TYPE_CHECKING:
-    from pytest_dlperf.model.baseline import Baseline
-
-
-class Accepted(Struct, frozen=True, kw_only=True):
-    """What a baseline says of one metric, as reports show it."""
-
-    number: float
-    """The accepted number, in the metric's unit."""
-    estimator: str
-    """How throughput was taken from the logs."""
-    machine: Mapping[str, str] = {}
-    """What it was taken on, as in ``Fingerprint.machine``."""
-    acceptance: Acceptance | None = None
-    """Where it comes from; ``None`` where that was not recorded."""
-
-    @classmethod
-    def of(cls, baseline: Baseline) -> Accepted:
-        """Take from a baseline what reports show."""
-        return cls(
-            number=baseline.accepted,
-            estimator=baseline.estimator.value,
-            machine=dict(baseline.machine),
-            acceptance=baseline.acceptance,
-        )
-
 
 class KnownMetrics(Struct, frozen=True, kw_only=True):
     """What is known of the metrics of a case, by metric."""
 
-    accepted: Mapping[str, Accepted] = {}
+    accepted: Mapping[str, Baseline] = {}
     """Baselines that the case was compared with."""
-    stored: Mapping[str, Accepted] = {}
-    """All its baselines, also those that it could not be compared with."""
+    stored: Mapping[str, float] = {}
+    """Accepted numbers of all its baselines, also those that it could not be compared with."""
     judgements: Mapping[str, Judgement] = {}
     """Verdicts, and how they came about."""
     explanations: Mapping[str, Explanation] = {}
@@ -81,7 +55,7 @@ class MetricResult(Struct, frozen=True, kw_only=True):
     mean: float | None = None
     spread: float | None = None
     """Coefficient of variation between the runs."""
-    accepted: Accepted | None = None
+    accepted: Baseline | None = None
     """What it was held against; ``None`` where it could not be."""
     judgement: Judgement | None = None
     """``None`` where no test of it has finished, or none judges it."""
@@ -95,7 +69,7 @@ class MetricResult(Struct, frozen=True, kw_only=True):
         """What a difference is taken from: the pooled last sessions, or the accepted number."""
         if self.judgement is not None and self.judgement.reference is not None:
             return self.judgement.reference
-        return self.accepted.number if self.accepted is not None else None
+        return self.accepted.accepted if self.accepted is not None else None
 
 
 class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):

@@ -331,7 +331,7 @@ def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]
     held, is_other = known.accepted, judgement.accepted not in (None, judgement.reference)
     who = words.accepted_by(held.acceptance, tonight) if held is not None else ""
     if held is not None and (is_other or who):
-        told = numbers.quantity(held.number, unit)
+        told = numbers.quantity(held.accepted, unit)
         yield "accepted", f"{told}, {who}" if who else told
     yield from _of_rule(judgement)
 

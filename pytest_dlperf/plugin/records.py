@@ -14,7 +14,6 @@ from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.results import (
-    Accepted,
     CaseResult,
     TestRecord,
     merge,
@@ -84,7 +83,6 @@ class TestNotes:
         """Note a judgement, and what there was to compare with: no baseline that is refused."""
         gate_input = result.input
         own = gate_input.case.baselines
-        stored = {name: Accepted.of(baseline) for name, baseline in own.items()}
         comparable = {
             metric.name
             for metric in (*gate_input.case.measurement.metrics, gate_input.metric)
@@ -92,8 +90,11 @@ class TestNotes:
             and all(end.why_incomparable(metric) is None for end in gate_input.ends)
         }
         self._note(
-            stored={**self.record.stored, **stored},
-            accepted={**self.record.accepted, **{name: stored[name] for name in comparable}},
+            stored={
+                **self.record.stored,
+                **{name: baseline.accepted for name, baseline in own.items()},
+            },
+            accepted={**self.record.accepted, **{name: own[name] for name in comparable}},
         )
         both = result.control.interleaved if result.control is not None else None
         if both is not None:

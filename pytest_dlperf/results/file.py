@@ -145,7 +145,7 @@ def _numbers(found: MetricResult) -> MetricNumbers:
         median=_finite(found.median),
         mean=_finite(found.mean),
         spread=_finite(None if found.spread is None else round(found.spread, 3)),
-        accepted=found.accepted.number if found.accepted else None,
+        accepted=found.accepted.accepted if found.accepted else None,
         reference=found.reference,
         difference_percent=judgement.difference_percent if judgement else None,
         verdict=judgement.verdict if judgement else None,
