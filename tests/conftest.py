@@ -54,7 +54,6 @@ CLUSTERS = {
     "slurm": "slurm",
     "network": "network",
     "podman": "podman",
-    "kubernetes": "kubernetes",
 }
 
 # What takes a good part of every session: the first is for the tests around, the others come with
@@ -354,8 +353,6 @@ def _what_is_missing() -> dict[str, str]:
     """Say of each marker whose tests need more than is here what that is."""
     kinds = (*CLUSTERS.values(), "mpi")
     reasons = {kind: reason for kind in kinds if (reason := missing(kind)) is not None}
-    if find_spec("kubernetes") is None:
-        reasons["kubernetes"] = "needs its client: pip install -e '.[kubernetes]'"
     if find_spec("torch") is None:
         reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
     if lacking := [package for package in TRAINERS if find_spec(package) is None]:

@@ -168,22 +168,21 @@ def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
 
 
 PBS = """
-from pytest_dlperf.launch.queue import Queue
+from pytest_dlperf.launch.allocations import Allocator
+from pytest_dlperf.launch.launchers import SshLauncher
 
-class Pbs(Queue):
+class Pbs(Allocator):
     name = "pbs"
-    rank_variable = "PBS_NODENUM"
+    launcher = SshLauncher()
     takes = ("pbs.queue",)
 
-    def dry_run_text(self, job):
-        return " ".join(["qsub", "-q", *job.options.get("pbs.queue", ("workq",))])
+    def describe(self, request):
+        return " ".join(["qsub", "-q", *request.options.get("pbs.queue", ("workq",))])
 
-    def submit(self, job): ...
-    def state(self, handle): ...
-    def cancel(self, handle): ...
-    def cancel_command(self, name): return ["qdel", name]
+    def acquire(self, request, say): ...
+    def release(self, allocation): ...
 
-def pytest_dlperf_queues(cluster):
+def pytest_dlperf_allocators(cluster):
     return [Pbs()]
 """
 

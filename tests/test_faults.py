@@ -25,7 +25,7 @@ from pythons import old_python
 
 from pytest_dlperf.launch import (
     channel,
-    connected_gang,
+    gang,
     remote_call,
     run,
     supervisor_client,
@@ -76,15 +76,18 @@ CELLS: Final = {
         "network cut, SIGKILL of pytest",
         "scancel",
     ),
-    "sbatch": (
-        "SIGKILL of pytest",
+    "salloc": (
+        "SIGTERM",
+        "Ctrl-C with a worker",
+        "SIGKILL of pytest *",
+        "SIGKILL of all ssh, srun, mpirun",
+        "SIGKILL of all ssh, srun, mpirun and of pytest",
         "SIGKILL of a supervisor",
-        "SIGSTOP of a supervisor",
-        "SIGKILL of the program above a supervisor",
         "hang",
         "scancel",
     ),
-    "kubernetes": ("SIGKILL of pytest",),
+    "sbatch": ("Ctrl-C", "SIGKILL of pytest *"),
+    "kubernetes": ("SIGKILL of pytest *", "SIGKILL of all ssh, srun, mpirun and of pytest"),
     "mpirun": ("success, the trainer goes on", "SIGKILL of pytest *"),
 }
 
@@ -124,10 +127,10 @@ def test_all_limits_fit_into_the_promise() -> None:
         supervisor_client.TERMINATION_GRACE_S,
         workers.END_LIMIT_S + workers.LOOK_S,
         run.DEATH_LIMIT_S,
-        connected_gang.SETTLE_S + run.PEER_GRACE_S,
+        gang.SETTLE_S + run.PEER_GRACE_S,
     ):
         assert seconds <= PROMISE_S - 0.3
-    lost_s = channel.HEARTBEAT_TIMEOUT_S + connected_gang.LOST_SWEEP_LIMIT_S
+    lost_s = channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S
     assert lost_s + remote_call.END_LIMIT_S < LIMIT_S
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from suites import Suite
 from trainers import CASES, TinySystem, checkout, measurer
 
-from pytest_dlperf.launch.fleet import HostFleet
+from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import HostPool
@@ -88,7 +88,7 @@ def taken_on(
 ) -> Fingerprint:
     """The fingerprint of a case on the first hosts of these, as a session finds it."""
     folder = next(iter(tools.values()))
-    fleet = HostFleet(
+    fleet = Fleet(
         OwnTools(tools),
         [Host(name=name, address=name) for name in tools],
         pool=HostPool(folder / "pool"),
@@ -100,7 +100,7 @@ def taken_on(
     )
     case = Case.from_id(f"tiny-mlp-fp32-b4-{topology}")
     needed = Requirements(python=python, **wanted)
-    with fleet.leased(case, needed) as leases:
+    with fleet.leased(case, needed, limit_s=60) as leases:
         return fleet.fingerprint(case, needed, leases)
 
 
@@ -371,7 +371,7 @@ class BrokenLauncher(OwnTools):
 
 
 def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
-    fleet = HostFleet(
+    fleet = Fleet(
         BrokenLauncher({}),
         [Host(name="one", address="one")],
         pool=HostPool(tmp_path / "pool"),
@@ -384,6 +384,6 @@ def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
     needed = Requirements(python=sys.executable)
     with (
         pytest.raises(BrokenError, match="pods cannot resolve hosts: FileNotFoundError: kubectl"),
-        fleet.leased(Case.from_id("tiny-mlp-fp32-b4-1n1g"), needed),
+        fleet.leased(Case.from_id("tiny-mlp-fp32-b4-1n1g"), needed, limit_s=60),
     ):
         pass

@@ -1,92 +1,110 @@
-"""Cases that are submitted to a stand-in for Kubernetes, by the official client."""
+"""Cases on pods that the session holds, with a stand-in for Kubernetes and kubectl."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from clusters.kubernetes import Kubernetes
+from clusters.kubernetes import Kubernetes as Cluster
 from clusters.processes import wait_until
+from msgspec.structs import replace
 from suites import Suite
 from trainers import TinySystem
 
-CLUSTER = "kubernetes: {{kind: {kind}, image: 'registry.example/trainer:1'}}\n"
+from pytest_dlperf.config.kubernetes import Kubernetes, Volume
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.launch.allocations import HostRequest
+from pytest_dlperf.launch.kubernetes import KubernetesAllocator, read_template
+
+ONCE = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 
 
 @pytest.fixture
-def submitting(suite: Suite, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Kubernetes:
-    """A cluster that the sessions of a test submit to."""
+def holding(suite: Suite, kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster whose pods the sessions of a test hold."""
     for name, value in kubernetes.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DLPERF_LAUNCHER", "kubernetes")
-    configure(suite)
+    folder = suite.path / "baselines" / "local"
+    folder.mkdir()
+    cluster = "kubernetes: {image: 'registry.example/trainer:1'}\n"
+    (folder / "cluster.yaml").write_text(cluster, encoding="utf-8")
     return kubernetes
 
 
-def configure(suite: Suite, kind: str = "job") -> None:
-    folder = suite.path / "baselines" / "local"
-    folder.mkdir(exist_ok=True)
-    (folder / "cluster.yaml").write_text(CLUSTER.format(kind=kind), encoding="utf-8")
-
-
-def test_an_eviction_is_told_with_its_pod(suite: Suite, submitting: Kubernetes) -> None:
-    """Logs come whole before that, though the connections are cut."""
+@pytest.mark.parametrize(
+    ("lose", "told"),
+    [
+        (lambda cluster: cluster.evict(1), "pod .*-1-.*: Evicted: The node was low on resource"),
+        (lambda cluster: cluster.run_out_of_memory(1), "pod .*-1-.*: OOMKilled"),
+        (lambda cluster: cluster.cut(), "connection is lost: error: stream error"),
+    ],
+    ids=["evicted", "out of memory", "cut"],
+)
+def test_what_ends_a_run_is_told(
+    suite: Suite, holding: Cluster, lose: Callable[[Cluster], None], told: str
+) -> None:
     tiny = TinySystem(suite)
     tiny.behave("0.01 hang-at-3")
-    configure(suite, "trainjob")
 
-    def evict() -> None:
+    def end() -> None:
         wait_until(lambda: len(tiny.starts()) == 2, what="both pods")
-        submitting.cut_logs()
-        submitting.evict(1)
+        lose(holding)
 
-    thread = threading.Thread(target=evict)
+    thread = threading.Thread(target=end)
     thread.start()
-    _, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
-    )
+    _, results = suite.judge(*ONCE, cluster="local")
     thread.join()
 
     [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "failed"
-    assert "Evicted: The node was low" in run["reason"], run["reason"]
-    assert submitting.objects == {}
+    assert re.search(told, run["reason"]), run["reason"]
+    assert holding.jobs == {}
 
 
-def test_what_a_job_waits_for_is_told(suite: Suite, submitting: Kubernetes) -> None:
-    TinySystem(suite, time_limit_s=1)
-    submitting.waits = {"reason": "Unschedulable", "message": "0/2 nodes: insufficient gpu"}
-
-    _, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
-        "--dlperf-wait-limit", "1", cluster="local",
-    )  # fmt: skip
-
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert run["status"] == "failed"
-    told = r"not begun after 1 s \(pod \S+: Unschedulable: 0/2 nodes: .*\); --dlperf-wait-limit"
-    assert re.search(told, run["reason"])
-    assert submitting.objects == {}
-    assert submitting.pods == {}
-
-
-def test_logs_that_nobody_may_read_end_the_run(suite: Suite, submitting: Kubernetes) -> None:
+@pytest.mark.parametrize(
+    ("waits", "told"),
+    [
+        (
+            {"reason": "Unschedulable", "message": "0/2 nodes: insufficient gpu"},
+            r".*no hosts after 1 s: pod \S+: Unschedulable: 0/2 nodes: .*; --dlperf-wait-limit",
+        ),
+        (
+            {"reason": "ImagePullBackOff", "message": "Back-off pulling trainer:1"},
+            r".*pod \S+: ImagePullBackOff: Back-off pulling trainer:1",
+        ),
+    ],
+    ids=["no node", "no image"],
+)
+def test_what_a_case_waits_for_is_told(
+    suite: Suite, holding: Cluster, waits: dict[str, str], told: str
+) -> None:
     TinySystem(suite)
-    submitting.forbidden.add("pods/log")
+    holding.waits = waits
 
-    _, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
-    )
+    result = suite.run(*ONCE, "--dlperf-wait-limit", "1", "--dlperf-cluster", "local")
 
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert run["status"] == "failed"
-    assert "the log of node 0: the API server answers 403: pods/log is forbidden" in run["reason"]
-    assert submitting.objects == {}
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([told])
+    wait_until(lambda: not holding.pods, what="the end of all pods")
 
 
-def test_a_dry_run_shows_the_manifest(suite: Suite, submitting: Kubernetes) -> None:
+def test_pods_in_which_nobody_may_start_anything_are_told(suite: Suite, holding: Cluster) -> None:
+    TinySystem(suite)
+    holding.forbidden.add("exec")
+
+    result = suite.run(*ONCE, "--dlperf-cluster", "local")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(['*worker-0, worker-1: *(Forbidden): "exec" is forbidden*'])
+    assert holding.jobs == {}
+
+
+def test_a_dry_run_shows_the_manifest(suite: Suite, holding: Cluster) -> None:
     TinySystem(suite, devices="gpu")
 
     result = suite.run(
@@ -100,4 +118,79 @@ def test_a_dry_run_shows_the_manifest(suite: Suite, submitting: Kubernetes) -> N
     [container] = manifest["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/trainer:1"
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
-    assert submitting.calls == []
+    assert holding.calls == []
+
+
+# ---------------------------------------------------------------------------- manifests
+
+SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
+REQUEST = HostRequest(
+    purpose="tiny-mlp-fp32-b4-2n8g",
+    nodes=2,
+    devices_per_node=8,
+    needs_devices=True,
+    limit_s=900,
+    wait_limit_s=3600,
+)
+
+
+def test_a_manifest_has_what_the_cluster_file_says(tmp_path: Path) -> None:
+    settings = Kubernetes(
+        image="trainer:1",
+        resources={"cpu": "8"},
+        volumes=(Volume(path="/data", claim="datasets"), Volume(path=SHM, memory="8Gi")),
+        node_selector={"pool": "h100"},
+        image_pull_secrets=("registry",),
+        service_account="bench",
+        queue="nightly",
+    )
+    again = replace(REQUEST, hosts=("gpu1", "gpu2"))
+
+    manifest = json.loads(KubernetesAllocator(settings, tmp_path, "python3").describe(again))
+
+    spec = manifest["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 0)
+    assert spec["activeDeadlineSeconds"] == 4500
+    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "nightly"
+    pod = spec["template"]["spec"]
+    assert pod["activeDeadlineSeconds"] == 900
+    assert pod["nodeSelector"] == {"pool": "h100"}
+    assert '["gpu1", "gpu2"]' in json.dumps(pod["affinity"])
+    [container] = pod["containers"]
+    assert container["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "8"}
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/data", SHM]
+
+
+def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "kind: Job\nmetadata:\n  labels:\nspec: {template: {metadata: {labels: null}, spec: {\n"
+        "  tolerations: [{operator: Exists}], nodeSelector: null,\n"
+        "  containers: [{name: side, image: s},\n"
+        "  {name: trainer, image: t, volumeMounts: null, env: [{name: A, value: b}]}]}}}\n"
+    )
+    settings = Kubernetes(template="own.yaml", node_selector={"pool": "h100"})
+    allocator = KubernetesAllocator(settings, tmp_path, "python3")
+
+    pod = json.loads(allocator.describe(replace(REQUEST, image="other:2")))["spec"]["template"]
+
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert pod["spec"]["nodeSelector"] == {"pool": "h100"}
+    side, trainer = pod["spec"]["containers"]
+    assert side == {"name": "side", "image": "s"}
+    assert (trainer["image"], trainer["env"]) == ("other:2", [{"name": "A", "value": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kind: Deployment\n", r"own.yaml:1: .*is not a Job, but Deployment"),
+        *(
+            (f"kind: Job\nspec: {{template: {{spec: {{{containers}}}}}}}\n", "declares no contain")
+            for containers in ("", "containers: []", "containers: [{image: x}]", "containers: null")
+        ),
+    ],
+)
+def test_a_template_that_is_something_else_is_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(YamlError, match=told):
+        read_template(tmp_path / "own.yaml")

@@ -15,17 +15,16 @@ from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
 from pytest_dlperf.config.assignments import Assignment
-from pytest_dlperf.config.kubernetes import JobKind, Kubernetes
+from pytest_dlperf.config.kubernetes import Kubernetes
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import MASK, Digests
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
-from pytest_dlperf.launch.launchers import SshLauncher
+from pytest_dlperf.launch.kubernetes import KubernetesAllocator
+from pytest_dlperf.launch.launchers import Engine, SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
-from pytest_dlperf.launch.queue import Queue
-from pytest_dlperf.launch.sbatch import SbatchQueue
+from pytest_dlperf.launch.slurm_jobs import SallocAllocator
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
@@ -50,7 +49,7 @@ cases:
   - {precision: fp32, batch_per_device: 4, topologies: [2n1g]}
 """
 CASE = Case.from_id(CASES[2])
-SBATCH = SbatchQueue("python3")
+SALLOC = SallocAllocator("python3")
 
 
 def given(name: str, *value: str, key: str = "") -> Assignment:
@@ -63,7 +62,7 @@ def facts(
     *assignments: Assignment,
     text: str = SYSTEM_FILE,
     session: str = "night",
-    queue: Queue = SBATCH,
+    engine: Engine = SALLOC,
 ) -> LaunchFacts:
     """The facts of the system in a checkout in this folder."""
     systems = folder / "suite" / "systems"
@@ -86,7 +85,7 @@ def facts(
         scratch=SCRATCH,
         assignments=sources,
     )
-    return launch_facts(launch, queue, Digests(folder))
+    return launch_facts(launch, engine, Digests(folder))
 
 
 def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
@@ -116,7 +115,7 @@ def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: 
         (given("env", "INFO", key="NCCL_DEBUG"), "NCCL_DEBUG"),
         (given("python", "/opt/other/python"), "program"),
         (given("slurm", "--mpi=pmix", "--cpu-bind=none", key="srun"), "slurm.srun"),
-        (given("slurm", "--qos=low", "--exclusive", key="sbatch"), "slurm.sbatch"),
+        (given("slurm", "--qos=low", "--exclusive", key="job"), "slurm.job"),
         (given("container", "nvcr.io/nvidia/pytorch:26.01-py3", key="image"), "container.image"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -223,8 +222,8 @@ def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
         (tmp_path / "own.yaml").write_text(
             f"kind: Job\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
         )
-        settings = Kubernetes(kind=JobKind.JOB, template="own.yaml", node_selector={"pool": "a"})
-        return facts(tmp_path, queue=KubernetesQueue(settings, tmp_path, "python3"))
+        settings = Kubernetes(template="own.yaml", node_selector={"pool": "a"})
+        return facts(tmp_path, engine=KubernetesAllocator(settings, tmp_path, "python3"))
 
     before, after = submitted("a:1", "WARN", "hunter2"), submitted("a:2", "INFO", "hunter3")
 

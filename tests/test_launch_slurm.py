@@ -1,8 +1,7 @@
-"""Cases that are launched as steps of a Slurm allocation, or submitted as jobs of their own."""
+"""Cases that are launched as steps of a Slurm allocation, or on nodes that it holds for a case."""
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: S
         "passed": 2,
         "skipped": 2,
     }
-    there_is = f"there is node[[]{slurm.names[0][4:]}-{slurm.names[3][4:]}[]]:2."
+    there_is = f"there is {', '.join(f'{name}:2' for name in slurm.names)}."
     result.stdout.fnmatch_lines_random(
         [f"*-5n1g needs 5 nodes of 1 device; {there_is}*", f"*-1n3g needs * 3 dev*; {there_is}*"]
     )
@@ -68,77 +67,81 @@ def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: 
     assert sorted(tiny.starts()) == ["2n1g 0 1"] * 2 + ["2n1g 1 1"] * 2
 
 
-# ------------------------------------------------- submitted, from outside of any allocation
+# ------------------------------------------------- held, from outside of any allocation
 
 
 @pytest.fixture
-def submitting(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    """A Slurm that the sessions of a test submit to."""
+def holding(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """A Slurm whose nodes the sessions of a test hold."""
     del suite  # it clears the environment, so it comes first
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
+    monkeypatch.setenv("DLPERF_LAUNCHER", "salloc")
     return slurm
 
 
 def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
-    suite: Suite, submitting: Slurm
+    suite: Suite, holding: Slurm
 ) -> None:
     """Nothing of a run that has not begun counts towards its own limits."""
     TinySystem(suite, time_limit_s=1)
 
-    with submitting.allocation():
-        result, results = suite.judge(
+    with holding.allocation():
+        result = suite.run(
             "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
-            "--dlperf-wait-limit", "4", "--dlperf-run-dir", suite.path / "night", cluster="local",
+            "--dlperf-wait-limit", "4", "--dlperf-cluster", "local",
         )  # fmt: skip
-        assert len(submitting.jobs()) == 1  # the allocation
+        assert len(holding.jobs()) == 1  # the allocation
 
     assert result.ret == 1
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert run["status"] == "failed"
-    told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-wait-limit .*"
-    assert re.match(told, run["reason"])
-    result.stdout.re_match_lines([r".*waiting: sbatch job \d+ is queued: Resources .*4 s at most"])
+    result.stdout.re_match_lines_random(
+        [
+            r".*waiting: Slurm job \d+ is queued: Resources \(for 4 s at most\)",
+            r".*no hosts after 4 s: Slurm job \d+ is queued: Resources; --dlperf-wait-limit .*",
+        ]
+    )
 
 
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("sbatch=--partition=nowhere", "sbatch: sbatch: error: invalid partition .*: nowhere"),
-        ("srun=--bogus", r"sbatch job \d+ was over before it began: FAILED .*option '--bogus'"),
+        ("job=--partition=nowhere", "*salloc: error: *nvalid partition *"),
+        ("job=--time=1-0", "*Slurm job * would never begin: the partition gives no job so much *"),
+        ("srun=--bogus", "*srun: unrecognized option '--bogus'*"),
     ],
 )
 def test_what_slurm_refuses_is_told(
-    option: str, told: str, suite: Suite, submitting: Slurm
+    option: str, told: str, suite: Suite, holding: Slurm, request: pytest.FixtureRequest
 ) -> None:
-    del submitting
     TinySystem(suite)
+    holding.run("scontrol", "update", "PartitionName=all", "MaxTime=1:00:00")
+    request.addfinalizer(
+        lambda: holding.run("scontrol", "update", "PartitionName=all", "MaxTime=UNLIMITED")
+    )
 
-    _, results = suite.judge(
+    result = suite.run(
         "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
-        "--dlperf-set", f"*.slurm.{option}", cluster="local",
+        "--dlperf-set", f"*.slurm.{option}", "--dlperf-cluster", "local",
     )  # fmt: skip
 
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert run["status"] == "failed"
-    assert re.match(told, run["reason"])
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([told])
+    assert holding.jobs() == []
 
 
-def test_a_dry_run_shows_the_script(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
+def test_a_dry_run_shows_the_command(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLPERF_LAUNCHER", "salloc")
     TinySystem(suite, devices="gpu")
 
     result = suite.run(
         "-k", "throughput and tiny and 2n1g", "--dlperf-dry-run", "--dlperf-cluster", "local",
-        "--dlperf-set", "*.slurm.sbatch=--account=bench",
+        "--dlperf-set", "*.slurm.job=--account=bench",
     )  # fmt: skip
 
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "  node 1 on node 1 of the job: *train.py 2 1 1 *",
-            "  | sbatch *--exclusive*--gpus-per-node=1*--time=*--account=bench *--nodes=2 *",
-            "  | exec srun *--nodes=2 --ntasks=2 *",
+            "  node 1 on host 1 of salloc: *train.py 2 1 1 *",
+            "  | salloc *--exclusive*--gpus-per-node=1*--time=*--account=bench *--nodes=2 *",
         ]
     )

@@ -13,10 +13,11 @@ from launches import places
 
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables
-from pytest_dlperf.launch import connected_gang
-from pytest_dlperf.launch.gang import RunOrder, once_all
+from pytest_dlperf.launch import gang
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.node_progress import once_all
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.launch.record import Record
 from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
@@ -43,7 +44,7 @@ def test_what_is_true_of_some_is_not_looked_at_again() -> None:
         looked_at.append(number)
         return number != 3
 
-    all_are = once_all([1, 2, 3, 4, 5], is_so)  # type: ignore[list-item, arg-type]
+    all_are = once_all([1, 2, 3, 4, 5], is_so)
     assert not all_are()
     assert not all_are()
     assert looked_at == [5, 4, 3, 3]
@@ -113,7 +114,7 @@ class LostAtOnce(Launcher):
 def test_what_is_true_of_many_hosts_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connected_gang, "SWEEP_LIMIT_S", 0.1)
+    monkeypatch.setattr(gang, "SWEEP_LIMIT_S", 0.1)
     hosts = [Host(name=f"gpu{number:02}", address=f"10.0.0.{number}") for number in range(1, 13)]
     order = RunOrder(
         places=places(*(tmp_path / f"{host.name}.log" for host in hosts), hosts=hosts),
@@ -124,8 +125,9 @@ def test_what_is_true_of_many_hosts_is_said_once(
     outcome = run_on_hosts(LostAtOnce(), order)
 
     assert outcome.error is not None
-    assert "hosts gpu[01-12]: its supervisor" in outcome.error
-    assert outcome.error.count("gpu") == outcome.error.count("hosts gpu[01-12]: ")
+    named = f"hosts {', '.join(host.name for host in hosts)}: "
+    assert f"{named}its supervisor" in outcome.error
+    assert outcome.error.count("gpu") == len(hosts) * outcome.error.count(named)
 
 
 def recorded(count: int, folder: Path) -> Record:

@@ -46,7 +46,7 @@ launch:
     threads: [{when: {option: [dali, xla], nodes: 2+, world_size: [2, 4]}, value: 8}, {value: 4}]
   command: [python, "--data={data}", {when: {nodes: 2}, arguments: [--many, "{threads}"]}]
   environment: {A: 1, B: [{when: {precision: fp16}, value: x}]}
-  slurm: {srun: [--mpi=pmix], sbatch: --qos=low}
+  slurm: {srun: [--mpi=pmix], job: --qos=low}
   container: {runtime: podman, image: trainer, mounts: [/data:/data:ro], devices: [], options: []}
   time_limit_s: 60
   run_to_end: false
@@ -62,7 +62,7 @@ devices_per_node: 8
 python: /usr/bin/python3.6
 scratch: /local/scratch
 kubernetes:
-  kind: jobset
+  template: job.yaml
   namespace: bench
   image: registry.example.org:5000/trainers/megatron:2026-11
   device: amd.com/gpu
@@ -246,29 +246,6 @@ def test_a_mistake_is_told_in_words_and_refused_by_editors(
     assert oracle(text, name)
     found = mistakes(text, name)
     assert [one for one in found if one.message.partition(": ")[2].startswith(expected)]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("kind: jobset", "kind: trainjob",
-         "$.kubernetes.node_selector: has no effect on a TrainJob, whose runtime says how pods"),
-        ("queue: nightly", "runtime: torch",
-         "$.kubernetes.runtime: has no effect with 'kind: jobset', only with 'kind: trainjob'"),
-    ],
-)  # fmt: skip
-def test_a_key_without_an_effect_on_a_job_is_told_with_its_place(
-    old: str, new: str, expected: str
-) -> None:
-    assert CLUSTER_TEXT.count(old) == 1
-    text = CLUSTER_TEXT.replace(old, new)
-    line = 1 + text[: text.index(new)].count("\n")
-    found = mistakes(text, "cluster")
-    assert found
-    key = expected.partition(":")[0]
-    [problem] = [one for one in found if one.message.partition(":")[0] == key]
-    assert problem.message.startswith(expected)
-    assert problem.place == f"{FILE}:{line}" or "node_selector" in key
 
 
 def test_what_is_left_when_entries_are_deleted_is_no_mistake() -> None:

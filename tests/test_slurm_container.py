@@ -42,9 +42,9 @@ def test_a_part_replaces_itself_and_a_list_the_whole_list() -> None:
     found = resolved(
         said("*.container.image=accepted"),
         said("*.container.mounts=/a:/b:ro '/c d'", "mine.slurm.srun=--a=1 '--b=2 3'"),
-        said("mine.container.image=weaker", "*.slurm.srun=--weaker", "*.slurm.sbatch=--qos=low"),
+        said("mine.container.image=weaker", "*.slurm.srun=--weaker", "*.slurm.job=--qos=low"),
     )
-    assert found.engine == {"slurm.srun": ("--a=1", "--b=2 3"), "slurm.sbatch": ("--qos=low",)}
+    assert found.engine == {"slurm.srun": ("--a=1", "--b=2 3"), "slurm.job": ("--qos=low",)}
     assert found.container == Container(
         runtime=Runtime.PODMAN,
         image="accepted",
@@ -109,7 +109,7 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.sbatch=…"),
+        ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.job=…"),
         ("container.runtime=dokcer", "did you mean 'docker'?"),
         ("container=x", "write one of container.runtime=…"),
         ("container.mounts=a:b", "container.mounts: a mount is SOURCE[:TARGET][:ro]"),

@@ -15,7 +15,7 @@ from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.fleet import HostFleet
+from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher, LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
@@ -194,7 +194,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
 ) -> LaunchMeasurer:
     """Measures the tiny system of a suite in this process; logs go to ``night``."""
     systems = load_systems([suite.path / "bench_tests" / "systems" / "own.yaml"], BUILTIN_FORMATS)
-    fleet = HostFleet(
+    fleet = Fleet(
         launcher or LocalLauncher(),
         hosts,
         pool=HostPool(suite.path / "pool"),

@@ -1,29 +1,20 @@
-"""Where runs go in Kubernetes and what their pods get: the keys below ``kubernetes``.
+"""Where pods run in Kubernetes and what they get: the keys below ``kubernetes``.
 
 Which names, labels and quantities there may be, the API server says.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Record, Scalar, Shape, Text, one_of
+from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Record, Scalar, Shape, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.files.yamlfile import YamlValue
-
-
-class JobKind(Enum):
-    """What a run is submitted as."""
-
-    JOB = "job"
-    JOB_SET = "jobset"
-    TRAIN_JOB = "trainjob"
 
 
 class Volume(Struct, frozen=True, kw_only=True):
@@ -36,9 +27,8 @@ class Volume(Struct, frozen=True, kw_only=True):
 
 
 class Kubernetes(Struct, frozen=True, kw_only=True):
-    """Where jobs go, and what their pods get; ``KUBERNETES`` says what each value is."""
+    """Where pods run, and what they get; ``KUBERNETES`` says what each value is."""
 
-    kind: JobKind = JobKind.JOB
     context: str | None = None
     namespace: str | None = None
     template: str | None = None
@@ -50,28 +40,11 @@ class Kubernetes(Struct, frozen=True, kw_only=True):
     service_account: str | None = None
     image_pull_secrets: tuple[str, ...] = ()
     queue: str | None = None
-    runtime: str = "torch-distributed"
 
 
 # ------------------------------------------------------------------------------ in a file
 
 _NAMED: Final[Shape[Any]] = MapOf(Scalar(), "a mapping of names to values")
-
-_OF_PODS: Final = ("volumes", "node_selector", "service_account", "image_pull_secrets")
-
-
-def _effective(settings: Kubernetes, place: YamlValue) -> Kubernetes:
-    """Refuse keys without an effect on what a run is submitted as."""
-    is_train_job = settings.kind is JobKind.TRAIN_JOB
-    idle = _OF_PODS if is_train_job else ("runtime",)
-    for name, value in place.entries():
-        if name in idle:
-            value.fault(
-                "has no effect on a TrainJob, whose runtime says how pods look"
-                if is_train_job
-                else f"has no effect with 'kind: {settings.kind.value}', only with 'kind: trainjob'"
-            )
-    return settings
 
 
 def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[Volume, ...]:
@@ -93,13 +66,12 @@ _VOLUMES: Final[Shape[tuple[Volume, ...]]] = MapOf(
 
 KUBERNETES: Final = Record(
     Kubernetes,
-    Key("kind", one_of(JobKind), "What a run is submitted as."),
     Key("context", Text(), "The context of the kubeconfig; default: the current one."),
-    Key("namespace", Text(), "Where jobs go; default: that of the context."),
+    Key("namespace", Text(), "Where pods run; default: that of the context."),
     Key(
         "template",
         Text("a file"),
-        "A manifest to begin with, beside cluster.yaml; default: the one that ships, by kind.",
+        "A manifest of a Job to begin with, beside cluster.yaml.",
     ),
     Key("image", Text(), "The image of the trainers; container.image of a system goes before it."),
     Key("device", Text(), "The resource that a device is; default: nvidia.com/gpu."),
@@ -108,11 +80,6 @@ KUBERNETES: Final = Record(
     Key("node_selector", _NAMED, "Labels of the nodes that pods may run on."),
     Key("service_account", Text(), "The service account of pods."),
     Key("image_pull_secrets", ListOf(Text()), "Secrets by which images are pulled."),
-    Key("queue", Text(), "The local queue of Kueue that jobs go through."),
-    Key(
-        "runtime",
-        Text(),
-        "The ClusterTrainingRuntime of a TrainJob; default: torch-distributed.",
-    ),
-).placed(_effective)
+    Key("queue", Text(), "The local queue of Kueue that pods wait in."),
+)
 """The keys below ``kubernetes`` in ``cluster.yaml``."""

@@ -151,8 +151,8 @@ class Settings(NamedTuple):
         "launcher",
         "NAME",
         "how hosts are reached: `local`, `ssh`, `slurm` or a plugin's; by default slurm inside an "
-        "allocation, ssh with hosts, else local. `sbatch` and `kubernetes` submit each run as a "
-        "job",
+        "allocation, ssh with hosts, else local. `salloc`, `sbatch` and `kubernetes` hold hosts "
+        "for each case",
         environment=True,
     )
     wait_limit_s: float | None = option(

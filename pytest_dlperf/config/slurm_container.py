@@ -185,7 +185,7 @@ _RUNTIME_SHAPE: Final = Choice([runtime.value for runtime in Runtime])
 _PARTS: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
     SLURM: {
         "srun": (ARGUMENTS_SHAPE, "Options of the srun that starts a node's step."),
-        "sbatch": (ARGUMENTS_SHAPE, "Options of the sbatch that submits a run."),
+        "job": (ARGUMENTS_SHAPE, "Options of the salloc or sbatch that holds nodes for a case."),
     },
     CONTAINER: {
         "runtime": (_RUNTIME_SHAPE, "What starts the container on a node; none: no container."),

@@ -40,8 +40,9 @@ LAST_WORDS_BYTES: Final = 2048
 _CONNECTION_LOST: Final = re.compile(
     r"Connection (?:to|closed|reset|timed)\b|client_loop: |Timeout, server |Read from remote host "
     r"|packet_write_|srun: error: Node failure|slurmstepd: error: .* DUE TO NODE FAILURE"
+    r"|error: .*(?:stream|connection|EOF)"
 ).match
-"""What OpenSSH and Slurm say where it is not the other end that has ended."""
+"""What OpenSSH, Slurm and kubectl say where it is not the other end that has ended."""
 
 
 @final
@@ -72,7 +73,7 @@ class Channel:
             self._process = _started(command, file)
         self._orders_lock = threading.Lock()
         self._heard_at = time.monotonic()
-        _WITH_INPUT.add(self._process)
+        leave_to_no_fork(self._process)
         self.send(sent)
 
     def fileno(self) -> int:
@@ -175,8 +176,12 @@ class Channel:
 _WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
 
 
+def leave_to_no_fork(process: subprocess.Popen[bytes]) -> None:
+    """Let no child of ours that is only forked keep a process waiting for the end of its input."""
+    _WITH_INPUT.add(process)
+
+
 def _leave_inputs() -> None:
-    """Let no child that is only forked keep supervisors waiting for the end of their input."""
     for process in _WITH_INPUT:
         if process.stdin is not None and not process.stdin.closed:
             with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - as plain as it gets in a fork

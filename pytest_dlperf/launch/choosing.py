@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.launch.fleet import HostFleet
+from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.held_hosts import HeldHosts
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, is_this_machine
 from pytest_dlperf.launch.leases import HostPool
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.launch.fleet import Fleet
+    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.queue import Queue
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
@@ -33,7 +33,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     settings: Settings,
     cluster: Cluster,
     launchers: Iterable[Launcher],
-    queues: Iterable[Queue],
+    allocators: Iterable[Allocator],
     *,
     shared_folder: Path | None,
     say: Callable[[str], None],
@@ -43,42 +43,48 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     Raises:
         UsageError: Hosts are named, and a queue chooses them; or as in ``launcher_and_hosts``.
     """
-    by_name = {queue.name: queue for queue in queues}
-    queue = by_name.get(settings.launcher or "")
-    if queue is not None and settings.hosts is not None:
+    by_name = {allocator.name: allocator for allocator in allocators}
+    allocator = by_name.get(settings.launcher or "")
+    if allocator is None:
+        launcher, hosts = launcher_and_hosts(settings, launchers, allocators=list(by_name))
+    elif settings.hosts is None:
+        launcher, hosts = allocator.launcher, ()
+    else:
         raise UsageError(
-            f"{settings.hosts.place} names hosts, and with the launcher {queue.name} the engine "
-            "chooses them; leave one of them out"
+            f"{settings.hosts.place} names hosts, and {allocator.name} chooses them itself; leave "
+            "one of them out"
         )
-    if queue is not None:
-        from pytest_dlperf.launch.queue_fleet import QueueFleet
-
-        return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s or _DAY_S)
-    launcher, hosts = launcher_and_hosts(settings, launchers, queues=list(by_name))
+    wait_limit_s = settings.wait_limit_s or (_DAY_S if hosts or allocator else _HOUR_S)
+    held = None
+    if allocator is not None:
+        devices = cluster.devices_per_node
+        held = HeldHosts(allocator, devices_per_node=devices, wait_limit_s=wait_limit_s, say=say)
     # The project's own tests have locks of their own, so that they do not wait for each other.
     lock = os.environ.get("DLPERF_LOCK", "")
-    return HostFleet(
+    return Fleet(
         launcher,
         [
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
+        held=held,
         pool=HostPool(session=str(shared_folder or "")),
         exclusive=not cluster.share_hosts,
         lock=lock,
-        wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts else _HOUR_S),
+        wait_limit_s=wait_limit_s,
         shared_folder=shared_folder,
         say=say,
     )
 
 
-def built_in_queues(cluster: Cluster) -> list[Queue]:
+def built_in_allocators(cluster: Cluster) -> list[Allocator]:
     """Make the queues that come with the package."""
-    from pytest_dlperf.launch.kubernetes.queue import KubernetesQueue
-    from pytest_dlperf.launch.sbatch import SbatchQueue
+    from pytest_dlperf.launch.kubernetes import KubernetesAllocator
+    from pytest_dlperf.launch.slurm_jobs import SallocAllocator, SbatchAllocator
 
     python = cluster.python or DEFAULT_PYTHON
-    return [SbatchQueue(python), KubernetesQueue(cluster.kubernetes, cluster.directory, python)]
+    of_kubernetes = KubernetesAllocator(cluster.kubernetes, cluster.directory, python)
+    return [SallocAllocator(python), SbatchAllocator(python), of_kubernetes]
 
 
 def launcher_and_hosts(
@@ -86,11 +92,11 @@ def launcher_and_hosts(
     launchers: Iterable[Launcher],
     environment: Mapping[str, str] = os.environ,
     *,
-    queues: Sequence[str] = (),
+    allocators: Sequence[str] = (),
 ) -> tuple[Launcher, tuple[Host, ...]]:
     """Choose among ``launchers``, and read the hosts; none stand for this machine alone.
 
-    ``queues`` are names that might be meant, too.
+    ``allocators`` are names that might be meant, too.
 
     Raises:
         UsageError: The list of hosts or the choice of a launcher is wrong, or it cannot work here.
@@ -102,13 +108,13 @@ def launcher_and_hosts(
         by_name[launcher.name] = launcher
     given = settings.hosts
     hosts = parse_hosts(given.text, place=given.place, folder=given.folder) if given else ()
-    chosen = _chosen(settings, by_name, hosts, queues)
+    chosen = _chosen(settings, by_name, hosts, allocators)
     if not hosts and settings.in_allocation and not chosen.on_this_machine:
         hosts = slurm_hosts(environment)
     if chosen.needs_allocation and not settings.in_allocation:
         raise UsageError(
-            f"the launcher {chosen.name} works inside an allocation; start the session with salloc "
-            "or sbatch, or name another with --dlperf-launcher"
+            f"the launcher {chosen.name} works inside an allocation; outside of any, "
+            "--dlperf-launcher salloc has one held for each case"
         )
     if chosen.remote and not hosts:
         raise UsageError(
@@ -135,9 +141,9 @@ def _chosen(
     settings: Settings,
     by_name: Mapping[str, Launcher],
     hosts: Sequence[Host],
-    queues: Sequence[str],
+    allocators: Sequence[str],
 ) -> Launcher:
-    check_launcher(settings, [*by_name, *queues])
+    check_launcher(settings, [*by_name, *allocators])
     if settings.launcher is not None:
         return by_name[settings.launcher]
     # Those that come with the package stand first, one of each kind.

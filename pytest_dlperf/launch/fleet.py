@@ -1,9 +1,8 @@
-"""The nodes of a session: what any fleet does, and one of hosts that are checked and leased."""
+"""The hosts of a session: declared, or given by a queue for each case; checked and leased."""
 
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, final
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
-from pytest_dlperf.launch.leases import Lease
 from pytest_dlperf.launch.plan import Place, example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.run import run_on_hosts
@@ -27,13 +25,14 @@ from pytest_dlperf.model.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pytest_dlperf.config.launch_variables import LaunchVariables
+    from pytest_dlperf.launch.allocations import Allocation
     from pytest_dlperf.launch.gang import RunOrder
+    from pytest_dlperf.launch.held_hosts import HeldHosts
     from pytest_dlperf.launch.launchers import Engine, Launcher
-    from pytest_dlperf.launch.leases import HostPool
+    from pytest_dlperf.launch.leases import HostPool, Lease
     from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
@@ -50,122 +49,23 @@ class HostFault(Struct, frozen=True):
     fault: str
 
 
-class Fleet(ABC):
-    """The nodes that the runs of a session go to: known hosts, or what a queue will choose."""
-
-    @property
-    def is_this_machine(self) -> bool:
-        """Whether no hosts were named, so that all nodes are this machine."""
-        return False
-
-    @property
-    def trainer_python(self) -> str:
-        """The Python of trainers that name none."""
-        return self.engine.python if self.engine.has_own_files else sys.executable
-
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """What launches, and where, for people."""
-
-    @property
-    def faults(self) -> list[HostFault]:
-        """The faults of hosts that are known by now."""
-        return []
-
-    @property
-    @abstractmethod
-    def engine(self) -> Engine:
-        """What starts the runs."""
-
-    @abstractmethod
-    def check_size(self, case: Case, *, accelerators: bool) -> None:
-        """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
-
-    @abstractmethod
-    def leased(
-        self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
-    ) -> AbstractContextManager[tuple[Lease, ...]]:
-        """Hold hosts for a case, one lease per node, for the length of the block.
-
-        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
-        in this order. Waits until they are free.
-
-        Raises:
-            CannotMeasureError: There are too few, or they have too few devices.
-            BrokenError: Too few of them are fit, or the pool or the launcher cannot be used.
-        """
-
-    @abstractmethod
-    def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
-        """Place the nodes of a run whose main log is ``log``."""
-
-    @abstractmethod
-    def run(
-        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
-    ) -> LaunchOutcome:
-        """Run a case's nodes in their places."""
-
-    @abstractmethod
-    def checkouts(
-        self, case: Case, needed: Requirements, leases: Sequence[Lease]
-    ) -> Mapping[str, Checkout]:
-        """Describe the checkouts that a case ran from, by the names of their commits."""
-
-    @abstractmethod
-    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Describe what a case with these leases was measured on, as far as its hosts can tell."""
-
-    @abstractmethod
-    def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
-        """Return the nodes that a case would go to if all hosts were fit and free.
-
-        ``scratch`` is the folder on each host in which runs make their own.
-        """
-
-    def dry_run_text(
-        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
-    ) -> str:
-        """Show what a run would hand over to an engine beside its commands."""
-        del order, case, needed, variables
-        return ""
-
-
-def leases_anywhere(case: Case, only: Sequence[str] = ()) -> tuple[Lease, ...]:
-    """Give a lease per node of hosts that an engine will choose, or of ``only`` these, by name."""
-    nodes, devices = case.topology.nodes, tuple(range(case.topology.devices_per_node))
-    names = list(dict.fromkeys(only))[:nodes] or [""] * nodes
-    return tuple(Lease(host=Host(name=name, address=""), device_ids=devices) for name in names)
-
-
-def places_anywhere(leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
-    """Place the nodes of a run that an engine will bring to hosts of its own choice."""
-    return tuple(
-        Place(
-            host=lease.host,
-            device_ids=lease.device_ids,
-            locked_devices=(),
-            lock_scope="",
-            log=node_log(log, rank),
-        )
-        for rank, lease in enumerate(leases)
-    )
-
-
 @final
 @dataclass(slots=True, eq=False)
-class HostFleet(Fleet):
+class Fleet:
     """The hosts of a session, or this machine alone where none are ``declared``.
 
     The processes of a session share in ``shared_folder`` what they find out about hosts. Without
     ``exclusive`` several runs may share a host, each with devices of its own. ``lock`` is the name
     of the locks that are held on the hosts against runs from elsewhere. For either a run waits
     ``wait_limit_s`` seconds at most.
+
+    Where a queue gives the hosts (``held``), ``launcher`` and ``declared`` are the last ones.
     """
 
     launcher: Launcher
     declared: Sequence[Host]
     _: KW_ONLY
+    held: HeldHosts | None = None
     pool: HostPool
     exclusive: bool
     lock: str
@@ -178,12 +78,19 @@ class HostFleet(Fleet):
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether no hosts were named."""
-        return not self.declared
+        """Whether no hosts were named, so that all nodes are this machine."""
+        return not self.declared and self.held is None
+
+    @property
+    def trainer_python(self) -> str:
+        """The Python of trainers that name none."""
+        return self.engine.python if self.engine.has_own_files else sys.executable
 
     @property
     def description(self) -> str:
-        """The launcher and the hosts."""
+        """What launches, and where, for people."""
+        if self.held is not None:
+            return f"on hosts that {self.held.allocator.name} gives for each case"
         if self.is_this_machine:
             return "on this machine"
         note = ", all of them this machine" if self.launcher.on_this_machine else ""
@@ -196,11 +103,14 @@ class HostFleet(Fleet):
 
     @property
     def engine(self) -> Engine:
-        """The launcher."""
-        return self.launcher
+        """What starts the runs."""
+        return self.launcher if self.held is None else self.held.allocator
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
-        """Go by what is declared."""
+        """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
+        if self.held is not None:
+            self.held.check_size(case, accelerators=accelerators)
+            return
         if self.is_this_machine:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
@@ -210,32 +120,90 @@ class HostFleet(Fleet):
 
     @contextmanager
     def leased(
-        self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
+        self,
+        case: Case,
+        *needed: Requirements,
+        limit_s: float,
+        only: Sequence[str] | None = None,
     ) -> Iterator[tuple[Lease, ...]]:
-        """Lease hosts that are fit, after a look at all."""
-        topology = case.topology
-        candidates = self._candidates(case, needed, only)
-        on_one_machine = self.is_this_machine
-        with self.pool.leased(
-            candidates,
-            nodes=1 if on_one_machine else topology.nodes,
-            devices=topology.devices_per_node,
-            exclusive=self.exclusive,
-            purpose=case.id,
-            limit_s=self.wait_limit_s,
-            on_wait=self.say,
-        ) as leases:
-            yield leases * topology.nodes if on_one_machine else leases
+        """Hold hosts for a case, one lease per node, for the length of the block.
 
-    def checkouts(
-        self, case: Case, needed: Requirements, leases: Sequence[Lease]
-    ) -> Mapping[str, Checkout]:
-        """Go by the look at the first host."""
-        del case
+        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
+        in this order. Waits until they are free. A queue is asked for them for ``limit_s`` seconds.
+
+        Raises:
+            CannotMeasureError: There are too few, or they have too few devices.
+            BrokenError: Too few of them are fit, or the pool, the queue or the launcher cannot be
+                used.
+        """
+        topology = case.topology
+        with self._allocated(case, needed[0], limit_s, only or ()):
+            # Another image is looked at in its own turn.
+            looked_at = [each for each in needed if self.held is None or self.held.are_for(each)]
+            candidates = self._candidates(case, looked_at, only)
+            on_one_machine = self.is_this_machine
+            with self.pool.leased(
+                candidates,
+                nodes=1 if on_one_machine else topology.nodes,
+                devices=topology.devices_per_node,
+                exclusive=self.exclusive,
+                purpose=case.id,
+                limit_s=self.wait_limit_s,
+                on_wait=self.say,
+            ) as leases:
+                yield leases * topology.nodes if on_one_machine else leases
+
+    def ready(
+        self, leases: Sequence[Lease], case: Case, needed: Requirements, time_limit_s: float
+    ) -> Sequence[Lease]:
+        """Give the leases as they are for one more run, of so many seconds.
+
+        If a queue gives the hosts for a shorter time, for another image, or not any more, it is
+        asked for the same ones again.
+        """
+        if self.held is None:
+            return leases
+        if not self.held.suffice(needed, time_limit_s):
+            names = [lease.host.name for lease in leases]
+            self._use(self.held.acquire_again(case, needed, names), names)
+            self._reports.pop(needed.key, None)
+            self._candidates(case, [needed], names)
+        hosts = self._hosts()
+        return [replace(lease, host=host) for lease, host in zip(leases, hosts, strict=True)]
+
+    @contextmanager
+    def _allocated(
+        self, case: Case, needed: Requirements, limit_s: float, only: Sequence[str]
+    ) -> Iterator[None]:
+        if self.held is None:
+            yield
+            return
+        self._reports.clear()
+        self._use(self.held.acquire(case, needed, limit_s, only), only)
+        try:
+            yield
+        finally:
+            self.held.release()
+
+    def _use(self, given: Allocation, only: Sequence[str]) -> None:
+        """Go on with the hosts that a queue has given, in the order of the names."""
+        hosts = given.hosts
+        if only:
+            hosts = tuple(sorted(hosts, key=lambda host: only.index(host.name)))
+        self.launcher, self.declared, self._resolved = given.launcher, hosts, None
+
+    def dry_run_text(self, case: Case, needed: Requirements, limit_s: float) -> str:
+        """Show what a queue would be asked for."""
+        return "" if self.held is None else self.held.describe(case, needed, limit_s)
+
+    # ------------------------------------------------------------------ what a case runs on
+
+    def checkouts(self, needed: Requirements, leases: Sequence[Lease]) -> Mapping[str, Checkout]:
+        """Describe the checkouts that a case ran from, by the look at its first host."""
         return self._looked_at(needed)[leases[0].host.name].checkouts
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Go by the look at the hosts."""
+        """Describe what a case with these leases was measured on, by the look at the hosts."""
         hosts = {lease.host.name: lease.host for lease in leases}
         looked_at = self._looked_at(needed)
         places = {
@@ -251,12 +219,11 @@ class HostFleet(Fleet):
             on_one_machine=self.launcher.on_this_machine,
         )
 
-    def run(
-        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
-    ) -> LaunchOutcome:
-        """Run over connections of the launcher."""
-        del case, needed
+    def run(self, order: RunOrder, variables: LaunchVariables) -> LaunchOutcome:
+        """Run the nodes of a case in their places."""
         order = replace(order, wait_limit_s=self.wait_limit_s)
+        if self.held is not None:
+            order = replace(order, loss=self.held.loss)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
@@ -286,8 +253,15 @@ class HostFleet(Fleet):
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
-        """Take the first hosts that are large enough."""
+        """Return the nodes that a case would go to if all hosts were fit and free.
+
+        ``scratch`` is the folder on each host in which runs make their own.
+        """
         wanted = case.topology.nodes
+        if self.held is not None:
+            name = self.held.allocator.name
+            places = [(f"host {rank} of {name}", f"ADDRESS{rank}") for rank in range(wanted)]
+            return example_nodes(places, case, scratch)
         hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:
             hosts *= wanted
@@ -306,7 +280,7 @@ class HostFleet(Fleet):
             replace(host, devices=looks[0][host.name].devices)
             if host.devices is None and counted
             else host
-            for host in (hosts if only is None else _named(hosts, only, case))
+            for host in (hosts if only is None or self.held else _named(hosts, only, case))
         ]
         # Where hosts are shared, a run may get any of the devices.
         places = range(case.topology.devices_per_node) if self.exclusive else None
@@ -364,7 +338,8 @@ class HostFleet(Fleet):
         """Report on all hosts; one process of the session looks, the others read."""
         if needed.key not in self._reports:
             self._reports[needed.key] = shared_once(
-                self.shared_folder,
+                # No other process has these hosts.
+                None if self.held else self.shared_folder,
                 f"hosts-{needed.key}",
                 dict[str, HostReport],
                 lambda: self._look(needed),

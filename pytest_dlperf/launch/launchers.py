@@ -34,7 +34,7 @@ RESOLVE_LIMIT_S: Final = 20.0
 
 
 class Engine(ABC):
-    """What starts runs on nodes: a launcher, or a queue."""
+    """What starts runs on nodes: a launcher, or a queue that gives hosts."""
 
     name: ClassVar[str]
     """``--dlperf-launcher`` takes it."""
@@ -172,7 +172,7 @@ class SshLauncher(Launcher):
 
 @final
 class SlurmLauncher(Launcher):
-    """Starts a node's program as a step on that node, inside the allocation of this process.
+    """Starts a node's program as a step on that node, in a job or the allocation of this process.
 
     A step has its node to itself: Slurm keeps it waiting until the steps of other sessions are
     over, and ends all of it when the step ends, however that comes about.
@@ -184,19 +184,23 @@ class SlurmLauncher(Launcher):
     sets = (*SLURM, *PMI)
     takes = ("slurm.srun",)
 
-    def __init__(self, python: str = DEFAULT_PYTHON, srun: Sequence[str] = ()) -> None:
-        """Start steps with the user's options of ``srun``."""
+    def __init__(
+        self, python: str = DEFAULT_PYTHON, srun: Sequence[str] = (), *, job: str = ""
+    ) -> None:
+        """Start steps with the user's options of ``srun``, in the ``job`` of this number."""
         super().__init__(python)
         self._srun = srun
+        self._job = job
 
     def taking(self, options: Mapping[str, tuple[str, ...]]) -> SlurmLauncher:
         """Give the launcher with these options of ``srun``."""
-        return SlurmLauncher(self.python, options.get("slurm.srun", ()))
+        return SlurmLauncher(self.python, options.get("slurm.srun", ()), job=self._job)
 
     @property
     def outside(self) -> SlurmLauncher:
         """The launcher without options, and where they name an image, without its Python."""
-        return SlurmLauncher(self.python if pyxis_image(self._srun) is None else DEFAULT_PYTHON)
+        python = self.python if pyxis_image(self._srun) is None else DEFAULT_PYTHON
+        return SlurmLauncher(python, job=self._job)
 
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
@@ -213,6 +217,7 @@ class SlurmLauncher(Launcher):
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
         """Give the ``srun`` that runs the program as one task, with all that the node has."""
         sharing = ["--overlap"] if alongside else []
+        job = [f"--jobid={self._job}"] if self._job else []
         return [
             "srun",
             "--kill-on-bad-exit=1",
@@ -222,6 +227,7 @@ class SlurmLauncher(Launcher):
             *sharing,
             *self._srun,
             # The last one holds.
+            *job,
             "--nodes=1",
             "--ntasks=1",
             f"--nodelist={host.name}",

@@ -130,8 +130,11 @@ def look_at_hosts(
         host_lock = lock_name(lock_scope(lock, host, launcher), "")
         orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
 
+    # A host that is itself started from the image has it.
+    may_fetch = needed.image is not None and not launcher.has_own_files
+
     def fetches(late: list[str]) -> None:
-        if needed.image is not None:
+        if may_fetch:
             say(f"waiting for {', '.join(late)}, which may have to fetch the image {needed.image}")
 
     found = ask_hosts(
@@ -139,7 +142,7 @@ def look_at_hosts(
         orders,
         source_of(probe),
         begin=_ANSWER,
-        limit_s=LIMIT_S + (0.0 if needed.image is None else probe.FETCH_LIMIT_S),
+        limit_s=LIMIT_S + (probe.FETCH_LIMIT_S if may_fetch else 0.0),
         late=fetches,
     )
     reports = {}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import channel, supervisor_client
-from pytest_dlperf.launch.connected_gang import CONNECT_LIMIT_S, ConnectedGang
-from pytest_dlperf.launch.gang import InterruptedRunError, RunOrder, once_all
+from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.node_progress import once_all
 from pytest_dlperf.launch.plan import NodeCommand, Place
 from pytest_dlperf.launch.record import (
     FirstStep,
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from pytest_dlperf.launch.gang import Gang
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.node_progress import NodeProgress
     from pytest_dlperf.launch.plan import Node
+    from pytest_dlperf.launch.supervisor_client import SupervisorClient
 
 PEER_GRACE_S: Final = 1.5
 """The other nodes may go on for so long after one has failed, to write their own errors."""
@@ -56,11 +55,6 @@ _TRIAL_LOOK_S: Final = 1.0
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
-    """Run all nodes to their end, over connections that the launcher makes; see ``run_gang``."""
-    return run_gang(lambda signals: ConnectedGang(launcher, order, signals), order)
-
-
-def run_gang(make: Callable[[DeferredSignals], Gang], order: RunOrder) -> LaunchOutcome:
     """Run all nodes to their end; nothing of the run is left when this returns.
 
     The same holds when it is left by an exception. Signals wait until then (``deferred_signals``).
@@ -75,7 +69,7 @@ def run_gang(make: Callable[[DeferredSignals], Gang], order: RunOrder) -> Launch
     if not order.places:
         raise ValueError("a run needs one node at least")
     with deferred_signals() as signals:
-        return _Run(make(signals), order, signals).outcome()
+        return _Run(Gang(launcher, order, signals), order, signals).outcome()
 
 
 def try_command(
@@ -111,7 +105,7 @@ def try_command(
         wait_limit_s=CONNECT_LIMIT_S,
     )
     with deferred_signals() as signals:
-        gang = ConnectedGang(LocalLauncher(), order, signals)
+        gang = Gang(LocalLauncher(), order, signals)
         try:
             gang.start(order.plan)
             [node] = gang.nodes
@@ -173,11 +167,11 @@ class _Run:
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         errors = [*self._stopped.problems(self._signals), *self._errors]
-        if self._stopped.stop is Stop.EXITED:
-            errors += self._gang.reasons(self._first_failed)
         watch = self._order.watch
-        codes = [node.final_exit_code for node in self._gang.nodes]
+        codes = [node.exit_code for node in self._gang.nodes]
         codes += [None] * (len(self._order.places) - len(codes))
+        if self._stopped.stop is Stop.EXITED and not self._signals and any(c != 0 for c in codes):
+            errors = [*filter(None, [self._order.loss()]), *errors]
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
             elapsed_s=elapsed_s,
@@ -193,7 +187,7 @@ class _Run:
     # ------------------------------------------------------------------ while it lives
 
     @property
-    def _working(self) -> Sequence[NodeProgress]:
+    def _working(self) -> Sequence[SupervisorClient]:
         return self._gang.nodes[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:
@@ -241,7 +235,7 @@ class _Run:
         return any(node.failed for node in self._working) or any(node.is_gone for node in idle)
 
     def _any_gone(self) -> bool:
-        return any(node.needs_sweep or node.killed for node in self._gang.nodes)
+        return any(node.needs_sweep for node in self._gang.nodes)
 
     def _note_failure(self) -> None:
         """Keep which nodes were the first to fail, when, and how far their logs were."""
@@ -251,8 +245,7 @@ class _Run:
             self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
         if not self._first_failed:
             failed = [rank for rank, node in enumerate(self._working) if node.failed]
-            alone = [rank for rank in failed if self._working[rank].failed_by_itself]
-            self._first_failed = tuple(alone or failed)
+            self._first_failed = tuple(failed)
         self._note_log_sizes()
 
     def _end(self) -> None:

@@ -12,15 +12,24 @@ from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
 from pytest_dlperf.launch.launchers import lock_name
-from pytest_dlperf.launch.node_progress import NodeProgress, NodeState
+from pytest_dlperf.launch.node_progress import (
+    CONNECTED,
+    START_IS_KNOWN,
+    TO_CLEAN_UP,
+    TRANSITIONS,
+    NodeState,
+    first_known,
+)
+from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes
+from pytest_dlperf.node.remains import unended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.node_progress import Report
+    from pytest_dlperf.launch.node_progress import FinalReport, Report
     from pytest_dlperf.launch.plan import NodeCommand, Place
 
 TERMINATION_GRACE_S: Final = 3.0
@@ -31,8 +40,8 @@ _NOTHING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({})
 
 
 @final
-class SupervisorClient(NodeProgress):
-    """A node whose supervisor takes orders over a connection of its own."""
+class SupervisorClient:
+    """A node of a run, whose supervisor takes orders over a connection of its own."""
 
     def __init__(
         self, launcher: Launcher, place: Place, marker: str, *, again: bool = False
@@ -41,7 +50,23 @@ class SupervisorClient(NodeProgress):
 
         With ``again`` the log may hold what an earlier try of the same run has left in it.
         """
-        super().__init__(place, NodeState.CONNECTING)
+        self.place = place
+        self.state = NodeState.CONNECTING
+        self.pid: int | None = None
+        """The number of the program's process, once it was started."""
+        self.exit_code: int | None = None
+        """The program's exit code, or the negative number of the signal that ended it."""
+        self.problem: str | None = None
+        """Why the node cannot be prepared, or its program not be started."""
+        self.holder: str | None = None
+        """Who held a device of the host when it was busy."""
+        self.notes: list[str] = []
+        """What the user has to know, and has not been told: no problem of the run itself."""
+        self.final: FinalReport | None = None
+        """What it has reported at its end."""
+        self._lost_output: str | None = None
+        self._at_end: list[str] = []
+        self._arrivals = ArrivalsWriter(place.log)
         self.marker = marker
         self._command: NodeCommand | None = None
         self._signal: str | None = None
@@ -62,6 +87,61 @@ class SupervisorClient(NodeProgress):
         """Whether it is out of reach, or was stopped."""
         return self.lost is not None
 
+    @property
+    def where(self) -> str:
+        """The node, for people."""
+        return f"host {self.place.host.name}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the program has ended."""
+        return self.is_gone or self.exit_code is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program has ended with an error, or in an unknown way."""
+        return self.is_done and self.exit_code != 0
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether the program was started and has not ended without an error."""
+        return self.pid is not None and self.exit_code != 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the node itself has reported."""
+        return self.state in CONNECTED
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is known if the supervisor is there."""
+        return self.is_gone or self.is_connected
+
+    @property
+    def preparation_is_known(self) -> bool:
+        """Whether it is known if the node is ready to start its program."""
+        return self.is_gone or self.state in CONNECTED - {NodeState.READY}
+
+    @property
+    def start_is_known(self) -> bool:
+        """Whether it is known if the program was started."""
+        return self.is_gone or self.state in START_IS_KNOWN
+
+    @property
+    def has_remains(self) -> bool:
+        """Whether there is something of the run on the node."""
+        return self.state in TO_CLEAN_UP
+
+    @property
+    def was_prepared(self) -> bool:
+        """Whether there was something of the run on the node."""
+        return self.has_remains or self.state is NodeState.CLEANED_UP
+
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether its supervisor ended without having cleaned up, so that another one has to."""
+        return self.is_gone and self.has_remains
+
     # ------------------------------------------------------------------ orders
 
     def prepare(self, *, sweep: str, folder: str, files: Mapping[str, str]) -> None:
@@ -69,7 +149,9 @@ class SupervisorClient(NodeProgress):
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
         details = {
-            **prepare_details(sweep, folder, files),
+            "sweep": sweep,
+            "node_folder": _as_text(folder),
+            "files": dict(files),
             "run_lock": lock_name(scope, f"run-{run_id}") if devices else None,
             "device_locks": [lock_name(scope, device) for device in devices],
         }
@@ -93,7 +175,7 @@ class SupervisorClient(NodeProgress):
         these defaults.
         """
         self._command = command
-        details = start_details(command, self.marker, inherits, in_front)
+        details = _start_details(command, self.marker, inherits, in_front)
         self._channel.send(_order("start", **details))
 
     def end(self) -> None:
@@ -137,16 +219,31 @@ class SupervisorClient(NodeProgress):
         return self.is_gone or any(changed)
 
     def take(self, report: Report) -> bool:
-        """Take a report, also of what has become of the connection."""
-        changed = super().take(report)
-        if self.is_connected:
-            self._signal = report.signal or self._signal
-        if self.is_connected and report.deserted:
+        """Take a report; say whether it is more than a sign of life, and output's time."""
+        if report.arrivals is not None and self.is_connected:
+            self._arrivals.add(report.arrivals, report.anchor)
+            self._lost_output = report.lost or self._lost_output
+            return False
+        for word, (before, after) in TRANSITIONS.items():
+            if getattr(report, word) is not None and self.state in before:
+                self.state = after
+        if not self.is_connected:
+            return False  # it was printed by something on the way
+        self.pid = first_known(report.started, self.pid)
+        self.problem = first_known(report.cannot_prepare, report.cannot_start, self.problem)
+        self.holder = first_known(report.busy, self.holder)
+        self.final = first_known(report.final, self.final)
+        self.exit_code = first_known(report.ended, self.exit_code)
+        self.notes += report.notes
+        if report.at_end is not None:
+            self._at_end.append(report.at_end)
+        self._signal = report.signal or self._signal
+        if report.deserted:
             self._channel.lost = (
                 f"its supervisor heard nothing for {channel.HEARTBEAT_TIMEOUT_S:g} s, as when the "
                 "network is cut or the tests are stopped, and ended the run"
             )
-        return changed
+        return report.alive is None
 
     def check_life(self, now: float) -> None:
         """Give up a supervisor that shows no sign of life.
@@ -219,10 +316,22 @@ class SupervisorClient(NodeProgress):
         if self._signal is not None:
             problems.append(f"its supervisor was ended by {self._signal}")
         self._channel.close()
-        return [*problems, *self.close_log()]
+        return [*problems, *self._problems_of_output()]
+
+    def _problems_of_output(self) -> list[str]:
+        """Say what output is lost, and what could not be cleaned up."""
+        problems = []
+        if self._lost_output is not None:
+            problems.append(
+                f"some of the output is lost: cannot write the log {self.place.log}: "
+                f"{self._lost_output}"
+            )
+        problems += [f"at the end of the run, {problem}" for problem in self._at_end]
+        left = () if self.final is None else self.final.left
+        return [*problems, unended(left)] if left else problems
 
 
-def start_details(
+def _start_details(
     command: NodeCommand,
     marker: str,
     inherits: Sequence[str],
@@ -244,17 +353,6 @@ def start_details(
         "needs_folder": folder is not None,
         "grace_s": TERMINATION_GRACE_S,
         "at_end": [[_as_text(argument) for argument in one] for one in command.at_end],
-    }
-
-
-def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """Word the order that prepares a node which no other run shares."""
-    return {
-        "run_lock": None,
-        "device_locks": [],
-        "sweep": sweep,
-        "node_folder": _as_text(folder),
-        "files": dict(files),
     }
 
 

@@ -15,7 +15,6 @@ from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
-from pytest_dlperf.launch.fleet import leases_anywhere, places_anywhere
 from pytest_dlperf.launch.plan import SCRATCH, run_dir
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
@@ -55,6 +54,12 @@ if TYPE_CHECKING:
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
+
+
+LIKELY_RUNS: Final = 5
+"""A case whose number of runs depends on their results rarely takes more."""
+MARGIN_S: Final = 300.0
+"""A run may take so long to come up, and to clean up, beside its own limit."""
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
@@ -121,7 +126,8 @@ class LaunchMeasurer:
                 for each in needs
             ]
             needed = (launch.needed, *(probe.needed for probe in probes))
-            with self.fleet.leased(case, *needed, only=only or None) as leases:
+            limit_s = _likely_s(launch, self.repeats(case)) + sum(map(_longest_s, probes))
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leases:
                 for probe in probes:
                     self._check_by(probe, leases)
                 runs = self._runs(launch, leases)
@@ -159,7 +165,8 @@ class LaunchMeasurer:
                     "what is tested"
                 )
             needed = (candidate.needed, accepted.needed)
-            with self.fleet.leased(case, *needed, only=hosts) as leases:
+            limit_s = pairs * (_longest_s(candidate) + _longest_s(accepted))
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as leases:
                 runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
                 candidate=self._measurement(candidate, leases, runs[0]),
@@ -189,7 +196,7 @@ class LaunchMeasurer:
             estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=replace(taken_on, launch=facts),
-            checkouts=self.fleet.checkouts(launch.case, launch.needed, leases),
+            checkouts=self.fleet.checkouts(launch.needed, leases),
         )
 
     def facts(self, case: Case, digests: Digests) -> LaunchFacts:
@@ -207,12 +214,11 @@ class LaunchMeasurer:
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def dry_run_text(self, case: Case) -> str:
-        """Show what would be handed to a queue for the first run; without a queue, nothing."""
+        """Show what a queue would be asked for; without one, nothing."""
         with self._translated():
             launch = self._launch_of(self.systems[case.system], case, look=False)
-            places = places_anywhere(leases_anywhere(case), launch.log(1))
-            order = launch.order(places, run=1)
-            return self.fleet.dry_run_text(order, case, launch.needed, launch.variables)
+            limit_s = _likely_s(launch, self.repeats(case))
+            return self.fleet.dry_run_text(case, launch.needed, limit_s)
 
     def _launch_of(
         self,
@@ -234,6 +240,12 @@ class LaunchMeasurer:
         variables = resolve(spec, system.id, assignments, case=case)
         if self.change is not None:
             variables = self.change.of_variables(variables)
+        if self.fleet.held is not None and spec.start_on is StartOn.HEAD:
+            raise CannotMeasureError(
+                f"{case.id} starts its other nodes from the first one (start_on: head), which "
+                f"cannot be done on hosts that {self.fleet.engine.name} gives; launch it over ssh, "
+                "or inside an allocation of Slurm"
+            )
         container = None if self.fleet.engine.has_own_files else variables.container
         if container is not None and spec.start_on is StartOn.HEAD:
             raise UsageError(
@@ -348,6 +360,7 @@ class LaunchMeasurer:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")
+        leases = self.fleet.ready(leases, case, launch.needed, spec.time_limit_s + MARGIN_S)
         places = self.fleet.places(leases, launch.needed, log)
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
@@ -368,7 +381,7 @@ class LaunchMeasurer:
         )
         try:
             order = launch.order(places, run=number, watch=watch, say=self.say)
-            outcome = self.fleet.run(order, case, launch.needed, launch.variables)
+            outcome = self.fleet.run(order, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
             has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
             read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
@@ -388,6 +401,19 @@ class LaunchMeasurer:
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
         return with_ending(read, outcome, logs)
+
+
+def _likely_s(launch: CaseLaunch, repeats: Repeats) -> float:
+    """Say for how long a case needs its hosts, unless it takes more runs than most do."""
+    runs = repeats.at_most or LIKELY_RUNS
+    return _longest_s(launch) * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)
+
+
+def _longest_s(launch: CaseLaunch) -> float:
+    """Say how long a run may take, with the pause before it."""
+    pause_s = launch.variables.pause_s
+    spec = launch.spec
+    return spec.time_limit_s + (spec.pause_s if pause_s is None else pause_s) + MARGIN_S
 
 
 def _set_aside(log: Path, why: str) -> dict[str, str]:

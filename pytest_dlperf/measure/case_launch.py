@@ -112,7 +112,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     """One case with all that the user has set for it; logs go below ``folder``.
 
     ``scratch`` is the folder on each host in which its runs make their own. ``container`` is what
-    its commands are put into, unless that is left to a queue. ``device`` is how the cluster calls
+    its commands are put into, unless a queue does that. ``device`` is how the cluster calls
     its devices. A ``change`` is made to what is planned.
     """
 
@@ -166,11 +166,11 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
                 kind=self.spec.devices.kind,
                 scratch=self.scratch,
             )
-        image = self.variables.image
+        around = self.variables.container
         return Requirements(
             python=self.python,
             engine=self.variables.engine,
-            image=image if self.container is None else self.container.image,
+            image=self.variables.image if around is None else around.image,
             inside=inner,
             folders=folders,
             files=files,

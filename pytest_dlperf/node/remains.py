@@ -41,7 +41,6 @@ REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 _MIN_LIMIT_S = 1.0
 _BELOW_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
-_files_instead = []  # type: list[str]
 
 
 class Remains:
@@ -114,24 +113,12 @@ class Remains:
         return problems
 
 
-def report_into(file: "str | None") -> None:
-    """Have reports go into a file when the program above is gone that passes them on."""
-    _files_instead[:] = [] if file is None else [file]
-
-
 def report(**message: object) -> None:
     """Report to the sender of orders, as a line of standard output."""
     line = json.dumps(message).encode("ascii") + b"\n"
-    try:
+    with contextlib.suppress(OSError):  # its reader is gone
         # What a login shell has printed may go on in this line.
         os.write(1, b"\n" + line)
-    except OSError:
-        # Its reader is gone.
-        for file in _files_instead:
-            with contextlib.suppress(OSError):
-                opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
-                os.write(opened, line)
-                os.close(opened)
 
 
 def end_earlier(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
@@ -163,8 +150,8 @@ def end_earlier(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[
     return sorted(found), sorted(left)
 
 
-def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
-    """End all of a run on this node, its supervisor too, and report like that."""
+def clean_up(order: "dict[str, Any]") -> None:
+    """End all of a run on this node, its supervisor too."""
     marker = order.pop("marker")
     remains = Remains(**order)
     left = set()  # type: set[int]
@@ -172,7 +159,7 @@ def clean_up(order: "dict[str, Any]", tell: "Callable[..., object]" = report) ->
         if theirs == marker:
             left.update(_end_supervisor(number))
     left.update(remains.end())
-    tell(final={"left": sorted(left)})
+    report(final={"left": sorted(left)})
     remains.remove_files()
 
 

@@ -43,7 +43,7 @@ from pytest_dlperf.node.processes import (
     set_mark,
 )
 from pytest_dlperf.node.relay import Relay
-from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, report_into, unended
+from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, unended
 
 if TYPE_CHECKING:
     import socket  # noqa: F401 - a comment says it
@@ -78,7 +78,6 @@ class Supervisor:
         self._timeout_s = timeout_s
         self._marker = marker
         self._remains = Remains()
-        self._is_submitted = False
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -222,8 +221,6 @@ class Supervisor:
     def _take_orders(self) -> None:
         received = os.read(0, 65536)
         if not received:
-            if self._is_submitted and self._stage is Stage.SERVING:
-                report(supervisor_killed="has lost the program above it, which was killed")
             self._be_alone()
             return
         self._heard_at = time.monotonic()
@@ -247,11 +244,8 @@ class Supervisor:
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
-        killed, and ``node_folder`` is removed. Where nothing takes reports any more, they go into
-        the file ``reports``, if there is one.
+        killed, and ``node_folder`` is removed.
         """
-        self._is_submitted = order.get("reports") is not None
-        report_into(order.get("reports"))
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
                 report(cannot_prepare="another host of this run is the same machine; name it once")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
@@ -149,11 +149,11 @@ def pytest_dlperf_launchers(config: pytest.Config, python: str) -> list[Launcher
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_dlperf_queues(cluster: Cluster) -> list[Queue]:
+def pytest_dlperf_allocators(cluster: Cluster) -> list[Allocator]:
     """Offer the queues that come with the package."""
-    from pytest_dlperf.launch.choosing import built_in_queues
+    from pytest_dlperf.launch.choosing import built_in_allocators
 
-    return built_in_queues(cluster)
+    return built_in_allocators(cluster)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.notices.notice import Notifier
     from pytest_dlperf.reports.report import Report
 
@@ -39,10 +39,10 @@ def pytest_dlperf_launchers(  # type: ignore[empty-body]
 
 
 @pytest.hookspec
-def pytest_dlperf_queues(  # type: ignore[empty-body]
+def pytest_dlperf_allocators(  # type: ignore[empty-body]
     config: pytest.Config, cluster: Cluster
-) -> Sequence[Queue]:
-    """Return queues, which ``--dlperf-launcher`` then names: engines that take a run as a job."""
+) -> Sequence[Allocator]:
+    """Return queues that give hosts, which ``--dlperf-launcher`` then names."""
 
 
 @pytest.hookspec

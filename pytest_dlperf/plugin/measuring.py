@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Control
     from pytest_dlperf.files.masking import Digests
+    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.case_launch import LaunchChange
@@ -377,7 +377,7 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     measurements: Measurements,
     *,
     launchers: Sequence[Launcher],
-    queues: Sequence[Queue],
+    allocators: Sequence[Allocator],
     say: Callable[[str], None],
     show: Callable[[RunProgress], None],
 ) -> Launching:
@@ -395,12 +395,12 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     launches = [system.launch for system in suite.systems.values() if system.launch is not None]
     of_systems = (launch.assignments for launch in launches)
     sources = (settings.assignments, cluster.assignments, control, *of_systems)
-    taken = (*(one.takes for one in launchers), *(one.takes for one in queues))
+    taken = (*(one.takes for one in launchers), *(one.takes for one in allocators))
     known = {option for takes in taken for option in takes}
     if problems := list(unknown_engine_options(sources, known)):
         raise UsageError("\n".join(map(str, problems)))
     fleet = fleet_of(
-        settings, cluster, launchers, queues, shared_folder=measurements.folder, say=say
+        settings, cluster, launchers, allocators, shared_folder=measurements.folder, say=say
     )
     measurer = LaunchMeasurer(
         fleet,

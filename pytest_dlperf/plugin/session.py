@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
+    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.queue import Queue
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
@@ -160,15 +160,15 @@ class DlperfSession:
             suite,
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
-            queues=self._queues(suite),
+            allocators=self._allocators(suite),
             say=live.say,
             show=live.show,
         )
 
-    def _queues(self, suite: Suite) -> list[Queue]:
+    def _allocators(self, suite: Suite) -> list[Allocator]:
         hook = self._config.hook
-        queues = hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)
-        return list(chain.from_iterable(queues))
+        allocators = hook.pytest_dlperf_allocators(config=self._config, cluster=suite.cluster)
+        return list(chain.from_iterable(allocators))
 
     def _check_launcher(self, suite: Suite) -> None:
         """Check the launcher's name, though logs need none."""
@@ -176,7 +176,7 @@ class DlperfSession:
             return
         from pytest_dlperf.launch.choosing import check_launcher
 
-        every = (*launchers_of(self._config, suite.cluster.python), *self._queues(suite))
+        every = (*launchers_of(self._config, suite.cluster.python), *self._allocators(suite))
         check_launcher(self._settings, [each.name for each in every])
 
     # ------------------------------------------------------- headers and progress

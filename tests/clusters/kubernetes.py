@@ -1,74 +1,61 @@
-"""A stand-in for a Kubernetes cluster: the calls that are used, over HTTP, with real processes.
+"""A stand-in for a Kubernetes cluster, whose pods are processes of this machine.
 
-Pods are processes of this machine, and share its files. Each has an address on loopback, and its
-own ``/etc/hosts``, which knows all pods of its job by the names that a headless service would give
-them. As in a container, all others end with a pod's first process.
+A ``kubectl`` on the path hands its arguments and streams over (``clusters/kubectl.py``). Each pod
+has an address on loopback. As in a container, all others end with a pod's first process.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
-import signal
+import socket
+import socketserver
+import struct
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import IO, Any
 
-from clusters.processes import Process, descendants_of, end
-from clusters.requirements import command, required
+from clusters.processes import Process, descendants_of, end, processes_with
+from clusters.requirements import command
 
-NAMESPACE = "bench"
 INDEX = "batch.kubernetes.io/job-completion-index"
-_PART = "jobset.sigs.k8s.io/replicatedjob-name"
-_KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-clusters: [{{name: fake, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: me, user: {{}}}}]
-contexts: [{{name: fake, context: {{cluster: fake, user: me, namespace: {namespace}}}}}]
-current-context: fake
-"""
-# Stands before a pod's program: its own names of other pods.
-_BEGIN = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
-# What a container is started by, under its own name: it is no part of a pod, nor of the tests.
-_SHIM = '"$@"; exit $?'
+# What a program is executed by, under its own name: it is no part of a pod, nor of the tests.
+_SHIM_NAME, _SHIM = "containerd-shim", '"$@"; exit $?'
+_CLIENT = Path(__file__).with_name("kubectl.py")
 
 
 @dataclass(eq=False)
 class Pod:
-    """A pod, and the process that it is."""
+    """A pod, and the processes that it has."""
 
     name: str
-    owner: str
+    job: str
     index: int
-    labels: dict[str, str]
     spec: dict[str, Any]
-    hostname: str
     node: str
     address: str
-    process: subprocess.Popen[bytes] | None = None
+    first: subprocess.Popen[bytes] | None = None
     waits: dict[str, str] | None = None
     """Why it is not scheduled, or its container does not start."""
     ended: dict[str, Any] | None = None
     reason: dict[str, str] = field(default_factory=dict)
-    leaves_at: float | None = None
-    lines: list[tuple[float, bytes]] = field(default_factory=list)
-    is_read: bool = False
+    executed: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def phase(self) -> str:
         if self.ended is not None:
             return "Failed" if self.ended["exitCode"] or self.reason else "Succeeded"
-        return "Pending" if self.process is None else "Running"
+        return "Pending" if self.first is None else "Running"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "POD": self.name}
 
     def told(self) -> dict[str, Any]:
         container = self.spec["containers"][0]["name"]
@@ -76,7 +63,7 @@ class Pod:
         conditions = []
         if self.ended is not None:
             state = {"terminated": self.ended}
-        elif self.process is not None:
+        elif self.first is not None:
             state = {"running": {}}
         elif self.waits is not None and self.waits["reason"] == "Unschedulable":
             conditions.append({"type": "PodScheduled", "status": "False", **self.waits})
@@ -84,19 +71,29 @@ class Pod:
         elif self.waits is not None:
             state = {"waiting": self.waits}
         return {
-            "metadata": {
-                "name": self.name,
-                "labels": self.labels,
-                "annotations": {INDEX: str(self.index)},
-            },
+            "metadata": {"name": self.name, "annotations": {INDEX: str(self.index)}},
             "spec": {**self.spec, "nodeName": self.node},
             "status": {
                 "phase": self.phase,
+                "podIP": self.address,
                 "conditions": conditions,
                 "containerStatuses": [{"name": container, "state": state}] if state else [],
                 **self.reason,
             },
         }
+
+    def processes(self) -> list[Process]:
+        """What runs in it, of which the first process is not counted."""
+        below = [each for one in self.executed for each in descendants_of(one.pid)]
+        found = [*below, *processes_with(f"POD={self.name}")]
+        return list({each.pid: each for each in found}.values())
+
+    def kill(self) -> None:
+        if self.first is not None:
+            self.first.kill()
+            self.first.wait()
+        while left := self.processes():
+            end(left)
 
 
 @dataclass(eq=False)
@@ -105,44 +102,50 @@ class Kubernetes:
 
     folder: Path
     worker: int
-    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     waits: dict[str, str] | None = None
     """What new pods wait for, instead of being started."""
     forbidden: set[str] = field(default_factory=set)
-    """What nobody may read."""
+    """What nobody may do."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _cuts: int = 0
     _server: _Server | None = None
+    streams: list[socket.socket] = field(default_factory=list)
 
     # ------------------------------------------------------------------ its life
 
     def set_up(self) -> None:
-        required("kubernetes")
-        server = self._server = _Server(self)
+        (self.folder / "bin").mkdir()
+        client = self.folder / "bin" / "kubectl"
+        client.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_CLIENT} "$@"\n')
+        client.chmod(0o755)
+        server = self._server = _Server(str(self.folder / "socket"), _Handler)
+        server.cluster = self
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=self._reconcile, daemon=True).start()
-        text = _KUBECONFIG.format(port=server.server_port, namespace=NAMESPACE)
-        (self.folder / "kubeconfig").write_text(text)
 
     @property
     def environment(self) -> dict[str, str]:
         """What a program needs in its environment to reach this cluster."""
-        return {"KUBECONFIG": str(self.folder / "kubeconfig")}
+        return {
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "CLUSTER_SOCKET": str(self.folder / "socket"),
+        }
 
     def processes(self) -> list[Process]:
-        """What runs in pods."""
-        running = [pod.process for pod in self.pods.values() if pod.process is not None]
-        return [one for process in running for one in descendants_of(process.pid)]
+        """What runs in pods, beside what waits there."""
+        first = {pod.first.pid for pod in self.pods.values() if pod.first is not None}
+        found = [one for pod in list(self.pods.values()) for one in pod.processes()]
+        return [one for one in found if one.pid not in first]
 
     def reset(self) -> None:
         """End and forget everything."""
         with self._lock:
             for pod in self.pods.values():
-                _kill(pod, signal.SIGKILL)
+                pod.kill()
             self.pods.clear()
-            self.objects.clear()
+            self.jobs.clear()
             self.calls.clear()
             self.waits = None
             self.forbidden.clear()
@@ -155,62 +158,26 @@ class Kubernetes:
 
     # ------------------------------------------------------------------ what happens to pods
 
-    def cut_logs(self) -> None:
-        """End all connections over which logs are followed."""
-        self._cuts += 1
+    def cut(self) -> None:
+        """End all connections over which programs are executed."""
+        for stream in self.streams:
+            with suppress(OSError):  # it is over
+                stream.shutdown(socket.SHUT_RDWR)
 
     def evict(self, index: int) -> None:
         """As a kubelet does whose node runs out of memory."""
+        reason = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+        self._lose(index, reason, {"exitCode": 137, "reason": "Error"})
+
+    def run_out_of_memory(self, index: int) -> None:
+        """As the kernel does when a container uses more than it may."""
+        self._lose(index, {}, {"exitCode": 137, "reason": "OOMKilled"})
+
+    def _lose(self, index: int, reason: dict[str, str], ended: dict[str, Any]) -> None:
         with self._lock:
             [pod] = [one for one in self.pods.values() if one.index == index]
-            pod.reason = {"reason": "Evicted", "message": "The node was low on resource: memory."}
-            _kill(pod, signal.SIGKILL)
-
-    def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
-        name = body["metadata"]["name"]
-        with self._lock:
-            if (plural, name) in self.objects:
-                raise _RefusedError(409, f'{plural} "{name}" already exists')
-            body["metadata"]["uid"] = secrets.token_hex(8)
-            self.objects[plural, name] = body
-            if plural != "services":
-                self._make_pods(plural, name, body["spec"])
-        return body
-
-    def _make_pods(self, plural: str, name: str, spec: dict[str, Any]) -> None:
-        group = name
-        label = {"jobset.sigs.k8s.io/jobset-name": name}
-        if plural == "trainjobs":
-            trainer = spec["trainer"]
-            container = {"name": "node", **{k: trainer[k] for k in ("command", "env")}}
-            job = {
-                "completions": trainer["numNodes"],
-                "template": {"spec": {"containers": [container]}},
-            }
-            group = f"{name}-node-0"
-            label[_PART] = "node"
-        elif plural == "jobsets":
-            [replicated] = spec["replicatedJobs"]
-            job = replicated["template"]["spec"]
-            group = f"{name}-{replicated['name']}-0"
-            label[_PART] = replicated["name"]
-        else:
-            job = spec
-            label = {"batch.kubernetes.io/job-name": name}
-        pod_spec = job["template"]["spec"]
-        for index in range(job["completions"]):
-            pod = Pod(
-                name=f"{group}-{index}-{secrets.token_hex(3)}",
-                owner=name,
-                index=index,
-                labels={**label, INDEX: str(index)},
-                spec=pod_spec,
-                hostname=f"{group}-{index}.{name}",
-                node=f"worker-{index}",
-                address=f"127.1.{self.worker}.{index + 2}",
-                waits=self.waits,
-            )
-            self.pods[pod.name] = pod
+            pod.reason, pod.ended = reason, ended
+            pod.kill()
 
     def _reconcile(self) -> None:
         """Do what the controllers and kubelets do, over and over."""
@@ -219,218 +186,128 @@ class Kubernetes:
             with self._lock:
                 for pod in list(self.pods.values()):
                     self._advance(pod)
-                for (plural, name), body in list(self.objects.items()):
-                    if plural != "services":
-                        self._advance_job(plural, name, body)
 
     def _advance(self, pod: Pod) -> None:
-        if pod.process is None and pod.waits is None and pod.leaves_at is None:
-            self._start(pod)
-        if pod.process is not None and pod.ended is None and pod.is_read:
-            code = pod.process.poll()
-            if code is not None:
-                pod.ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error"}
-                if code == 0:
-                    pod.ended["reason"] = "Completed"
-        if pod.leaves_at is not None:
-            if pod.process is None or pod.ended is not None:
-                self.pods.pop(pod.name, None)
-            elif time.monotonic() > pod.leaves_at:
-                _kill(pod, signal.SIGKILL)
+        is_deleted = pod.job not in self.jobs
+        if is_deleted and pod.first is not None and pod.ended is None:
+            pod.first.terminate()
+        elif is_deleted:
+            self.pods.pop(pod.name)
+        elif pod.first is None and pod.waits is None:
+            [container] = pod.spec["containers"]
+            pod.first = subprocess.Popen(
+                container["command"], env=pod.environment, start_new_session=True
+            )
+        if pod.first is not None and pod.ended is None and pod.first.poll() is not None:
+            pod.kill()
+            pod.ended = {"exitCode": 0, "reason": "Completed"}
 
-    def _advance_job(self, plural: str, name: str, body: dict[str, Any]) -> None:
-        pods = [pod for pod in self.pods.values() if pod.owner == name]
-        if "deletionTimestamp" in body["metadata"]:
-            self._leave(pods)
-            if not pods:
-                del self.objects[plural, name]
-                for key, other in list(self.objects.items()):
-                    owners = other["metadata"].get("ownerReferences", ())
-                    if any(owner["uid"] == body["metadata"]["uid"] for owner in owners):
-                        del self.objects[key]
-        elif any(pod.phase == "Failed" for pod in pods):
-            condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
-            body["status"] = {"conditions": [condition]}
-            self._leave([pod for pod in pods if pod.phase in ("Pending", "Running")])
+    # ------------------------------------------------------------------ what kubectl asks for
 
-    def _leave(self, pods: list[Pod]) -> None:
-        for pod in pods:
-            if pod.leaves_at is None:
-                grace_s = pod.spec.get("terminationGracePeriodSeconds", 30)
-                pod.leaves_at = time.monotonic() + grace_s
-                _kill(pod, signal.SIGTERM)
+    def create(self, body: dict[str, Any]) -> str:
+        name, spec = body["metadata"]["name"], body["spec"]
+        with self._lock:
+            self.jobs[name] = body
+            for index in range(spec["completions"]):
+                pod = Pod(
+                    name=f"{name}-{index}-{secrets.token_hex(3)}",
+                    job=name,
+                    index=index,
+                    spec=spec["template"]["spec"],
+                    node=f"worker-{index}",
+                    address=f"127.1.{self.worker}.{index + 2}",
+                    waits=self.waits,
+                )
+                self.pods[pod.name] = pod
+        return f"job.batch/{name} created\n"
 
-    def _start(self, pod: Pod) -> None:
-        siblings = [one for one in self.pods.values() if one.owner == pod.owner]
-        hosts = self.folder / f"hosts-{pod.owner}"
-        if not hosts.exists():
-            lines = [f"{one.address} {one.hostname}\n" for one in siblings]
-            hosts.write_text("127.0.0.1 localhost\n" + "".join(lines))
-        [container] = pod.spec["containers"]
-        environment = {
-            "PATH": os.environ["PATH"],
-            "JOB_COMPLETION_INDEX": str(pod.index),
-            **{one["name"]: _value(one, pod) for one in container["env"]},
-        }
-        pod.process = subprocess.Popen(
-            [
-                *("containerd-shim", "-c", _SHIM, "sh"),
-                command("unshare"), "--mount", "sh", "-c", _BEGIN, "sh", str(hosts),
-                *container["command"],
-            ],
-            executable=command("sh"),
-            env=environment,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        threading.Thread(target=_read, args=(pod,), daemon=True).start()
+    def get(self, job: str) -> str:
+        with self._lock:
+            found = [pod.told() for pod in self.pods.values() if pod.job == job]
+        return json.dumps({"kind": "List", "items": found})
 
-    # ------------------------------------------------------------------ logs
-
-    def follow(self, pod: Pod, since: float, *, follow: bool) -> Any:
-        """Give a log's lines with their times, as long as there may be more."""
-        position, cuts = 0, self._cuts
-        while True:
-            is_over = pod.ended is not None or pod.name not in self.pods
-            for moment, line in pod.lines[position:]:
-                position += 1
-                if moment >= since:
-                    stamp = datetime.fromtimestamp(moment, tz=UTC)
-                    yield f"{stamp:%Y-%m-%dT%H:%M:%S.%f}000Z ".encode() + line
-            if is_over or not follow or cuts != self._cuts:
-                return
-            time.sleep(0.02)
+    def execute(self, pod: Pod, program: list[str]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            process = subprocess.Popen(
+                [_SHIM_NAME, "-c", _SHIM, "sh", *program],
+                executable=command("sh"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=pod.environment,
+                cwd="/",
+                start_new_session=True,
+            )
+            pod.executed.append(process)
+        return process
 
 
-def _value(variable: dict[str, Any], pod: Pod) -> str:
-    return str(variable.get("value", pod.node))
-
-
-def _read(pod: Pod) -> None:
-    """Take what a pod prints, line by line, as a container's runtime does."""
-    assert pod.process is not None
-    assert pod.process.stdout is not None
-    with pod.process.stdout as output:
-        for line in output:
-            pod.lines.append((time.time(), line))
-    pod.process.wait()
-    pod.is_read = True
-
-
-def _kill(pod: Pod, number: int) -> None:
-    """Send a signal to the first process of a pod; the one that ends it ends all."""
-    if pod.process is None or pod.process.poll() is not None:
-        return
-    below = descendants_of(pod.process.pid)
-    if number == signal.SIGKILL:
-        end(below)
-        return
-    for one in below:
-        if one.parent == pod.process.pid:
-            with suppress(ProcessLookupError):
-                os.kill(one.pid, number)
-
-
-class _RefusedError(Exception):
-    """What the API server answers instead."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-_PATH = re.compile(
-    rf"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/{NAMESPACE}/(?P<plural>[a-z]+)"
-    r"(?:/(?P<name>[^/]+)(?P<log>/log)?)?"
-)
-
-
-class _Server(ThreadingHTTPServer):
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-
-    def __init__(self, cluster: Kubernetes) -> None:
-        """Listen at any port."""
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.cluster = cluster
+    cluster: Kubernetes
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """The API server."""
+class _Handler(socketserver.StreamRequestHandler):
+    """One call of kubectl."""
 
     server: _Server
-    protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def handle(self) -> None:
+        words = json.loads(self.rfile.readline())
+        cluster = self.server.cluster
+        cluster.calls.append(words[0])
+        options = dict(word.lstrip("-").partition("=")[::2] for word in words if "=" in word)
+        with suppress(OSError):
+            if words[0] in cluster.forbidden:
+                self._refuse(f'Error from server (Forbidden): "{words[0]}" is forbidden')
+            elif words[0] == "exec":
+                self._exec(words)
+            elif words[0] == "create":
+                self._answer(cluster.create(json.loads(self.rfile.read())))
+            elif words[0] == "get":
+                self._answer(cluster.get(options["selector"].partition("=")[2]))
+            else:
+                cluster.jobs.pop(words[2], None)
+                self._answer("")
 
-    def do_GET(self) -> None:
-        plural, name, is_log, query = self._asked()
-        if f"{plural}/log" in self.server.cluster.forbidden and is_log:
-            self._refuse(403, "pods/log is forbidden")
-        elif is_log:
-            self._send_log(name, query)
-        elif plural == "pods":
-            wanted = {tuple(label.split("=")) for label in query["labelSelector"].split(",")}
-            pods = list(self.server.cluster.pods.values())
-            found = [pod.told() for pod in pods if wanted <= set(pod.labels.items())]
-            self._send(200, {"kind": "PodList", "items": found})
-        elif (plural, name) in self.server.cluster.objects:
-            self._send(200, self.server.cluster.objects[plural, name])
-        else:
-            self._refuse(404, f'{plural} "{name}" not found')
+    def _answer(self, text: str) -> None:
+        self._send(1, text.encode())
+        self._end(0)
 
-    def do_POST(self) -> None:
-        plural, _, _, _ = self._asked()
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        try:
-            self._send(201, self.server.cluster.create(plural, body))
-        except _RefusedError as error:
-            self._refuse(error.status, str(error))
+    def _refuse(self, text: str) -> None:
+        self._send(2, f"{text}\n".encode())
+        self._end(1)
 
-    def do_DELETE(self) -> None:
-        plural, name, _, _ = self._asked()
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if (plural, name) not in self.server.cluster.objects:
-            self._refuse(404, f'{plural} "{name}" not found')
+    def _exec(self, words: list[str]) -> None:
+        at = words.index("--")
+        pod = self.server.cluster.pods.get(words[at - 1])
+        if pod is None or pod.phase != "Running":
+            self._refuse("error: unable to upgrade connection: container not found")
             return
-        self.server.cluster.objects[plural, name]["metadata"]["deletionTimestamp"] = "now"
-        self._send(200, {"kind": "Status", "status": "Success"})
+        process = self.server.cluster.execute(pod, words[at + 1 :])
+        assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - for the types
+        self.server.cluster.streams.append(self.connection)
+        threading.Thread(target=self._give, args=(process.stdin,), daemon=True).start()
+        errors = threading.Thread(target=self._take, args=(2, process.stderr), daemon=True)
+        errors.start()
+        self._take(1, process.stdout)
+        errors.join()
+        self._end(process.wait())
 
-    def _asked(self) -> tuple[str, str, bool, dict[str, str]]:
-        url = urlsplit(self.path)
-        found = _PATH.fullmatch(url.path)
-        assert found is not None, self.path
-        self.server.cluster.calls.append(f"{self.command} {found['plural']}{found['log'] or ''}")
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        return found["plural"], found["name"] or "", bool(found["log"]), query
+    def _give(self, stdin: IO[bytes]) -> None:
+        with suppress(OSError), stdin:
+            while data := self.rfile.read1(65536):
+                stdin.write(data)
+                stdin.flush()
 
-    def _send(self, status: int, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+    def _take(self, kind: int, output: IO[bytes]) -> None:
+        with output:
+            while data := os.read(output.fileno(), 65536):
+                with suppress(OSError):
+                    self._send(kind, data)
 
-    def _refuse(self, status: int, message: str) -> None:
-        self._send(status, {"kind": "Status", "status": "Failure", "message": message})
+    def _send(self, kind: int, data: bytes) -> None:
+        self.connection.sendall(struct.pack("!ii", kind, len(data)) + data)
 
-    def _send_log(self, name: str, query: dict[str, str]) -> None:
-        pod = self.server.cluster.pods.get(name)
-        if pod is None:
-            self._refuse(404, f'pods "{name}" not found')
-            return
-        since = time.time() - float(query["sinceSeconds"]) if "sinceSeconds" in query else 0
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            for line in self.server.cluster.follow(
-                pod, since, follow=query.get("follow") == "true"
-            ):
-                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-            self.wfile.write(b"0\r\n\r\n")
+    def _end(self, code: int) -> None:
+        self.connection.sendall(struct.pack("!ii", 0, code % 256))

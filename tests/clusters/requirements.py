@@ -18,7 +18,6 @@ COMMANDS = {
         "nsenter": "util-linux",
         "unshare": "util-linux",
     },
-    "kubernetes": {"unshare": "util-linux", "mount": "mount"},
     "mpi": {"mpirun": "openmpi-bin"},
     "podman": {"podman": "podman", "runc": "runc", "catatonit": "catatonit"},
     "slurm": {
@@ -34,7 +33,6 @@ COMMANDS = {
 _AS_ROOT = {
     "network": "network namespaces",
     "podman": "containers",
-    "kubernetes": "namespaces that stand for containers",
 }
 
 

@@ -32,7 +32,7 @@ class Fault:
     name: str
     act: Callable[[Session], float]
     told: str = ""
-    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "sbatch", "kubernetes")
+    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "salloc", "kubernetes")
     arguments: Sequence[str] = ()
     prefix: Callable[[Session], Sequence[str]] = lambda _: ()
     behaviour: str = "sleeps"
@@ -125,11 +125,6 @@ def _named_python(session: Session) -> list[int]:
     return [pid for pid, name in names.items() if name.startswith("python")]
 
 
-def _member(session: Session) -> list[int]:
-    """What stands above the supervisor on a node of a submitted job."""
-    return session.member(_rank(session))
-
-
 def _clients(session: Session) -> list[int]:
     return [one.pid for one in session.clients()]
 
@@ -211,8 +206,7 @@ def _is_root(_: Session) -> bool:
     return os.geteuid() == 0
 
 
-_OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
-_WITHOUT_A_QUEUE: Final = ("local", *_OVER_A_CONNECTION)
+_OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun", "salloc", "kubernetes")
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
 FAULTS: Final = (
@@ -264,29 +258,20 @@ FAULTS: Final = (
     Fault(
         name="SIGKILL of a supervisor and of pytest",
         act=_kill(_supervisor, _pytest),
-        launchers=_WITHOUT_A_QUEUE,
         is_swept=True,
     ),
     Fault(name="killall -9 python3", act=_kill(_named_python), is_swept=True),
-    Fault(
-        name="SIGKILL of the program above a supervisor",
-        act=_kill(_member),
-        launchers=("sbatch",),
-        told="failed its supervisor has lost the program above it",
-    ),
     Fault(
         name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed supervisor was stopped"
     ),
     Fault(
         name="SIGSTOP of a supervisor, SIGKILL of pytest",
         act=_both(_stop(_supervisor), _kill(_pytest)),
-        launchers=_WITHOUT_A_QUEUE,
         is_swept=True,
     ),
     Fault(
         name="SIGSTOP of pytest",
         act=_stop(_pytest),
-        launchers=_WITHOUT_A_QUEUE,
         let_go=_let_pytest_go,
         told="failed heard nothing for",
     ),
@@ -314,8 +299,6 @@ FAULTS: Final = (
     Fault(
         name="disk full",
         act=_go_on,
-        # A node of a queue does not see what is mounted for the session alone.
-        launchers=("local", "ssh", "slurm", "mpirun"),
         behaviour="fills",
         arguments=("--dlperf-run-dir", "small/night"),
         prefix=_small_disk,
@@ -325,7 +308,7 @@ FAULTS: Final = (
     Fault(
         name="scancel",
         act=_cancel,
-        launchers=("slurm", "sbatch"),
+        launchers=("slurm", "salloc"),
         told="failed was ended",
         is_followed=False,
     ),

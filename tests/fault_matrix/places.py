@@ -23,7 +23,7 @@ LAUNCHERS: Final = {
     "local": "local",
     "ssh": "ssh",
     "slurm": "Slurm",
-    "sbatch": "sbatch",
+    "salloc": "salloc",
     "mpirun": "mpirun",
     "kubernetes": "Kubernetes",
 }
@@ -33,8 +33,9 @@ MARKS: Final = {
     "ssh": (pytest.mark.ssh,),
     "network": (pytest.mark.network,),
     "slurm": (pytest.mark.slurm,),
+    "salloc": (pytest.mark.slurm,),
     "sbatch": (pytest.mark.slurm,),
-    "kubernetes": (pytest.mark.kubernetes,),
+    "kubernetes": (),
     "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
 }
 """What tests need for each kind of place."""
@@ -67,7 +68,7 @@ class Place(Struct, frozen=True, kw_only=True):
     cancel: Callable[[], object] | None = None
     """Ends the job that the session is part of."""
     jobs: Callable[[], object] = list
-    """What the session has submitted and is not over."""
+    """The jobs that the session holds."""
     queues: bool = False
     """A session may have to wait for the scheduler, even where nothing is left."""
     head_only: bool = False
@@ -106,12 +107,12 @@ def in_slurm(slurm: Slurm) -> Iterator[Place]:
         )
 
 
-def by_sbatch(slurm: Slurm) -> Place:
-    """Two nodes that Slurm gives to a job that the session submits."""
+def held_by(launcher: str, slurm: Slurm) -> Place:
+    """Two nodes of a job that the session holds."""
     return Place(
-        launcher="sbatch",
+        launcher=launcher,
         hosts=slurm.names[:2],
-        environment={**slurm.environment, "DLPERF_LAUNCHER": "sbatch"},
+        environment={**slurm.environment, "DLPERF_LAUNCHER": launcher},
         elsewhere=slurm.processes,
         cancel=lambda: slurm.run("scancel", *slurm.jobs()),
         jobs=slurm.jobs,
@@ -120,7 +121,7 @@ def by_sbatch(slurm: Slurm) -> Place:
 
 
 def by_kubernetes(cluster: Kubernetes) -> Place:
-    """Two pods of a job that the session submits."""
+    """Two pods that the session holds."""
     image = "--dlperf-set *.container.image=trainer:1"
     return Place(
         launcher="kubernetes",
@@ -131,7 +132,7 @@ def by_kubernetes(cluster: Kubernetes) -> Place:
             "PYTEST_ADDOPTS": image,
         },
         elsewhere=cluster.processes,
-        jobs=lambda: list(cluster.objects),
+        jobs=lambda: list(cluster.jobs),
         queues=True,
     )
 
@@ -171,8 +172,8 @@ def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterato
     elif kind == "slurm":
         with in_slurm(request.getfixturevalue("slurm")) as here:
             yield here
-    elif kind == "sbatch":
-        yield by_sbatch(request.getfixturevalue("slurm"))
+    elif kind in {"salloc", "sbatch"}:
+        yield held_by(kind, request.getfixturevalue("slurm"))
     elif kind == "kubernetes":
         yield by_kubernetes(request.getfixturevalue("kubernetes"))
     else:

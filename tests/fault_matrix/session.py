@@ -30,12 +30,10 @@ from fault_matrix.places import Place
 from pytest_dlperf.node import processes
 
 NODES: Final = 2
-CLIENTS: Final = ("ssh", "srun", "mpirun")
+CLIENTS: Final = ("ssh", "srun", "mpirun", "salloc", "kubectl")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
-_MEMBER: Final = " -I -S "
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
-_OF_PYTEST: Final = (XDIST_WORKER, "/launch/watchdog.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd", "containerd-shim")
 _LOOK_S: Final = 0.2
 _QUIET_S: Final = 0.5
@@ -65,10 +63,10 @@ processes._SIGNATURE = {signature}
 """
 
 _IMPATIENT: Final = """\
-from pytest_dlperf.launch import channel, connected_gang, run, supervisor_client
+from pytest_dlperf.launch import channel, gang, run, supervisor_client
 supervisor_client.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
 channel.HEARTBEAT_TIMEOUT_S = 2.5
-connected_gang.QUEUE_LIMIT_S = 5.0
+gang.QUEUE_LIMIT_S = 5.0
 """
 
 _OPTIONS: Final = tuple(
@@ -221,11 +219,6 @@ class Session:
         above = ancestors_of(self.pid("agent", rank))
         return [one.pid for one in above if _SENT in one.command][:1]
 
-    def member(self, rank: int) -> list[int]:
-        """The program of ours that stands for the connection on a node of a submitted job."""
-        above = ancestors_of(self.pid("agent", rank))
-        return [one.pid for one in above if _MEMBER in one.command and _SENT not in one.command][:1]
-
     @property
     def noted(self) -> list[int]:
         """Pytest, what it has started, and what is around the trainer."""
@@ -238,7 +231,7 @@ class Session:
         return ""
 
     def clients(self, *names: str) -> list[Process]:
-        """What leads from here to the nodes, by ssh or srun, and what leads on from there."""
+        """What leads from here to the nodes or holds them, and what leads on from there."""
         ours = self._noted or descendants_of(self.process.pid)
         return [one for one in ours if _program(one) in (names or CLIENTS)]
 
@@ -303,7 +296,7 @@ class Session:
             one
             for one in found.values()
             if one.pid != self.process.pid
-            and not (lives and any(text in one.command for text in _OF_PYTEST))
+            and not (lives and XDIST_WORKER in one.command)
             and _program(one) not in _DAEMONS
         ]
 

@@ -1,0 +1,235 @@
+"""Allocations: hosts that a queue gives for a case, and what gives them back.
+
+Whatever becomes of pytest, a process on this machine gives the hosts back at the end of its input.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from abc import abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from msgspec import Struct
+
+from pytest_dlperf.launch.channel import leave_to_no_fork
+from pytest_dlperf.launch.launchers import Engine, Launcher
+from pytest_dlperf.launch.leases import wait_timeout_error
+from pytest_dlperf.launch.remote_call import last_words
+from pytest_dlperf.model.errors import BrokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_dlperf.launch.hosts import Host
+
+T = TypeVar("T")
+
+CALL_LIMIT_S: Final = 30.0
+"""A queue's command may take so long to answer."""
+END_LIMIT_S: Final = 5.0
+"""A process that holds hosts may take so long to end after its input."""
+_FIRST_SAID_S: Final = 3.0
+_SAID_AGAIN_S: Final = 30.0
+_POLL_S: Final = 0.1
+_LONGEST_POLL_S: Final = 5.0
+
+# What was under way when pytest ended may take effect a moment later.
+_CANCELS: Final = """\
+cat
+tries=0
+until "$@" || [ $tries -ge 60 ]; do tries=$((tries + 1)); sleep 5; done
+sleep 2
+exec "$@"
+"""
+
+
+class HostRequest(Struct, frozen=True, kw_only=True):
+    """What a case asks of a queue.
+
+    ``purpose`` is for people. ``devices_per_node`` are accelerators if the case ``needs_devices``.
+    The hosts are held for ``limit_s`` seconds, and waited for no longer than ``wait_limit_s``.
+    They are those of these names, if ``hosts`` has any. ``options`` are what users set for the
+    queue, by the names that it ``takes``; programs run in the ``image``, if one is named.
+    """
+
+    purpose: str
+    nodes: int
+    devices_per_node: int
+    needs_devices: bool
+    limit_s: float
+    wait_limit_s: float
+    hosts: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = {}
+    image: str | None = None
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    """Hosts that are held for ``limit_s`` seconds, and the launcher that reaches them.
+
+    ``handle`` is the queue's own.
+    """
+
+    hosts: tuple[Host, ...]
+    launcher: Launcher
+    limit_s: float
+    handle: Any = None
+
+
+class Allocator(Engine):
+    """A queue that gives hosts for a case; plugins add more (``pytest_dlperf_allocators``)."""
+
+    @property
+    @abstractmethod
+    def launcher(self) -> Launcher:
+        """The launcher that reaches its hosts, before there are any."""
+
+    @abstractmethod
+    def describe(self, request: HostRequest) -> str:
+        """Show what would be asked for, as text."""
+
+    @abstractmethod
+    def acquire(self, request: HostRequest, say: Callable[[str], None]) -> Allocation:
+        """Wait for hosts; ``say`` tells the user why.
+
+        The hosts are given back if this process ends, however it does.
+
+        Raises:
+            BrokenError: The queue refuses the request, or the hosts did not come in time.
+        """
+
+    @abstractmethod
+    def release(self, allocation: Allocation) -> None:
+        """Give the hosts back, also those that were taken away.
+
+        Raises:
+            BrokenError: The queue does not take them; what gives them back goes on to try.
+        """
+
+    def loss(self, allocation: Allocation) -> str | None:
+        """Say why hosts were taken away, or what else the queue knows of a run that has failed."""
+        del allocation
+        return None
+
+
+def wait_for_hosts(look: Callable[[], T | str], limit_s: float, say: Callable[[str], None]) -> T:
+    """Look until hosts are there; a text says why they are not."""
+    begun, told, say_at = time.monotonic(), "", _FIRST_SAID_S
+    while isinstance(found := look(), str):
+        waited_s = time.monotonic() - begun
+        if waited_s > limit_s:
+            raise wait_timeout_error(limit_s, found)
+        if waited_s > say_at and found != told:
+            say(f"waiting: {found} (for {limit_s:g} s at most)")
+            told, say_at = found, waited_s + _SAID_AGAIN_S
+        time.sleep(min(max(_POLL_S, waited_s / 20), _LONGEST_POLL_S))
+    return found
+
+
+@final
+class Holder:
+    """A process of this machine that gives hosts back at the end of its input."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it, apart from signals to pytest."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the queue's
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+        leave_to_no_fork(self._process)
+
+    @classmethod
+    def cancelling(cls, command: Sequence[str]) -> Holder:
+        """Start one that runs a command then, again until it has worked."""
+        return cls(["sh", "-c", _CANCELS, "sh", *command])
+
+    @property
+    def problem(self) -> str | None:
+        """The last words of a process that has ended by itself."""
+        if self._process.poll() is None:
+            return None
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        return last_words(lines) or f"status {self._process.returncode}"
+
+    def submit(self, command: Sequence[str], stdin: str = "") -> None:
+        """Run the command that asks for hosts; where it is refused, nothing is to be given back."""
+        try:
+            output_of(command, stdin=stdin)
+        except BrokenError as error:
+            if not isinstance(error, SilentQueueError):
+                self.kill()
+            self.close()
+            raise
+
+    def ends_with_input(self) -> bool:
+        """End its input with a line, and say whether it has ended in order after that."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(b"\n")
+        self._end_input()
+        try:
+            return self._process.wait(END_LIMIT_S) >= 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def kill(self) -> None:
+        """End it at once: there is nothing to give back any more."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Leave it to itself, with its input ended."""
+        self._end_input()
+        self._errors.close()
+        if self._process.poll() is None:
+            self._process.returncode = 0  # it lives on, and Python shall not warn of that
+
+    def _end_input(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+class SilentQueueError(BrokenError):
+    """A queue does not answer: it may have done what it was asked for."""
+
+
+def output_of(command: Sequence[str], *, stdin: str = "") -> str:
+    """Return what a command of a queue prints.
+
+    Raises:
+        SilentQueueError: It does not answer.
+        BrokenError: It cannot be started, or has failed.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the queue's
+            command,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=CALL_LIMIT_S,
+            start_new_session=True,
+            # With it, sbatch would answer at the end of the job only.
+            env={name: value for name, value in os.environ.items() if name != "SBATCH_WAIT"},
+        )
+    except OSError as error:
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise SilentQueueError(f"{command[0]} did not answer within {CALL_LIMIT_S:g} s") from error
+    if done.returncode != 0:
+        said = last_words((done.stderr or done.stdout).splitlines())
+        raise BrokenError(f"{command[0]}: {said or f'status {done.returncode}'}")
+    return done.stdout

@@ -1,1 +1,0 @@
-"""Runs in a Kubernetes cluster: jobs by the official client, their pods and logs."""
