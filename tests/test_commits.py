@@ -15,6 +15,7 @@ from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from trainers import checkout
 
+from pytest_dlperf.culprit.journal import FoundCommit
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
 from pytest_dlperf.night.explanation_words import commit_texts
@@ -144,6 +145,38 @@ def test_each_forge_has_its_own_page_of_a_comparison(remote: str, page: str) -> 
     repository = repository_at(remote, {})
     assert repository is not None
     assert (repository.compare("aaa", "bbb") or "").endswith(f"/{page}")
+
+
+# --------------------------------------------------------------------------- found by a hunt
+
+
+def test_a_commit_that_was_found_is_lost_once_it_is_reverted_or_on_another_branch(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "code"
+    first = checkout(folder)
+    culprit = committed(folder, "Slow down")
+    found = FoundCommit(repository=str(folder), name=culprit)
+    assert not found.is_lost()
+    revert = committed(folder, f"Revert it\n\nThis reverts commit {culprit}.")
+    assert found.is_lost()
+    assert (found.is_in(f"{culprit}+changes"), found.is_in(first)) == (True, False)
+    committed(folder, f"Do it all the same\n\nThis reverts commit {revert}.")
+    assert not found.is_lost()
+    back = ["git", "-C", str(folder), "checkout", "-q", first]
+    subprocess.run(back, check=True)
+    assert found.is_lost()
+
+
+def test_what_a_clone_does_not_know_is_not_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    checkout(folder)
+    culprit = committed(folder, "Slow down")
+    committed(folder, "Go on")
+    words = ["git", "clone", "-q", "--depth", "1", f"file://{folder}", str(tmp_path / "shallow")]
+    subprocess.run(words, check=True)
+    for name in ("shallow", "gone"):
+        assert not FoundCommit(repository=str(tmp_path / name), name=culprit).is_lost()
 
 
 # --------------------------------------------------------------------------- told

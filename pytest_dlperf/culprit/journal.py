@@ -88,7 +88,8 @@ class FoundCommit(Struct, frozen=True, kw_only=True):
         if not git(folder, "merge-base", self.name, commit).startswith(self.name):
             return False
         reverted = ("--fixed-strings", f"--grep=This reverts commit {self.name}")
-        reverts = git(folder, "log", "--format=%H", *reverted, f"{self.name}..{commit}", "--")
+        short = ("--abbrev=12", "--format=%h")
+        reverts = git(folder, "log", *short, *reverted, f"{self.name}..{commit}", "--")
         return not any(replace(self, name=one).is_in(commit) for one in reverts.split())
 
 

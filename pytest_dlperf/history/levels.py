@@ -22,7 +22,7 @@ class SessionPoint(NamedTuple):
     """A session of the history, tonight's, or one that the baseline names.
 
     ``day`` is in tonight's time zone. ``measurement_id`` is ``None`` where the history does not
-    have the session.
+    have the session. ``is_green``: it was judged, and passed.
     """
 
     day: date

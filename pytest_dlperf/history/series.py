@@ -69,8 +69,8 @@ class Night(NamedTuple):
     is how many runs have a number, ``broken`` how many have not. ``accepted`` is the number that
     was accepted then; the other fields of that name say when, why, by whom and at which commit.
     ``verdict_word`` is as the database has it, ``None`` where nothing was judged.
-    ``fingerprint`` is the id of its fingerprint, ``logs_digest`` that of the logs that it was read
-    from, ``None`` where it was launched.
+    ``fingerprint`` is the id of its fingerprint, ``logs_digest`` the SHA-256 of the logs that it
+    was read from, ``None`` where it was launched.
     """
 
     started: Time
