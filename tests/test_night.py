@@ -119,7 +119,7 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
         "spent": "11 runs, 3 min",
     }
     found = FoundCulprit("3f2a91c, 99 % sure, 11 runs", facts)
-    innocent = CommitRange(checkout="suite", first="a" * 12, last="b" * 12, count=7)
+    innocent = CommitRange(checkout="bench", first="a" * 12, last="b" * 12, count=7)
     why = replace(SINCE_TUESDAY, found=found, commits=(innocent,))
     case = moved_case(case_id(1), -9.9, why)
     results = make.session(case, moved_case(case_id(2), -9.8))
@@ -143,7 +143,7 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
     for text in (first, notice.text.partition(case_id(2))[0]):
         assert "spent" not in text
         assert "came with the loss" not in text
-        assert "commits of suite" not in text
+        assert "commits of bench" not in text
     assert "came with the loss" in second
     assert "- commit 3f2a91c: `Fuse <b> (A. @all, " in markdown_page(night_of(results))
     assert [str(line) for line in CaseText(case, make.STARTED).found] == told
