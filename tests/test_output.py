@@ -54,8 +54,8 @@ def test_lines_apart_have_times_of_their_own_and_chatter_is_merged(
     for _ in range(200):
         os.write(relay.entrance, b"x\n")
         turn(relay)
-    assert relay.has_news(hurry=True)
-    news = relay.news()["arrivals"]
+    assert relay.has_arrivals(hurry=True)
+    news = relay.pending_arrivals()["arrivals"]
     assert [each.end for each in news[:3]] == [4, 8, 14]
     assert [each.time for each in news] == sorted(each.time for each in news)
     assert all(b.begin > a.time for a, b in itertools.pairwise(news[:3]))

@@ -373,7 +373,7 @@ class Gang:
                     self._note(client, _not_swept(reason))
                 for report in reports:
                     if report.final is not None and report.final.left:
-                        self._note(client, remains.unended(report.final.left))
+                        self._note(client, remains.describe_survivors(report.final.left))
                     if report.at_end:
                         self._note(client, report.at_end)
 

@@ -23,7 +23,7 @@ from pytest_dlperf.launch.node_progress import (
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes
-from pytest_dlperf.node.remains import unended
+from pytest_dlperf.node.remains import describe_survivors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -328,7 +328,7 @@ class SupervisorClient:
             )
         problems += [f"at the end of the run, {problem}" for problem in self._at_end]
         left = () if self.final is None else self.final.left
-        return [*problems, unended(left)] if left else problems
+        return [*problems, describe_survivors(left)] if left else problems
 
 
 def _start_details(

@@ -115,7 +115,9 @@ class LaunchMeasurer:
         system = self.systems[case.system]
         check_estimator(system, self.cluster.estimator)
         below = self.session_dir / COMPANIONS
-        with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
+        with self._as_measurement_errors(
+            f". Judge existing logs with --dlperf-logs {case.system}=DIR"
+        ):
             folder, only = None, self.change.hosts if self.change else ()
             if companion_of is not None:
                 folder, taken_on = below / companion_of.case_id, companion_of.fingerprint
@@ -155,7 +157,7 @@ class LaunchMeasurer:
         system = self.systems[case.system]
         check_estimator(system, self.cluster.estimator)
         below = self.session_dir / CONTROL_ARM
-        with self._translated():
+        with self._as_measurement_errors():
             candidate = self._launch_of(system, case, folder=below / "candidate")
             accepted = self._launch_of(system, case, before=control, folder=below / "control")
             if candidate.variables == accepted.variables:
@@ -174,7 +176,7 @@ class LaunchMeasurer:
             )
 
     @contextmanager
-    def _translated(self, hint: str = "") -> Iterator[None]:
+    def _as_measurement_errors(self, hint: str = "") -> Iterator[None]:
         """Raise what all measurers do; the ``hint`` goes to a case that cannot be measured here."""
         try:
             yield
@@ -201,21 +203,21 @@ class LaunchMeasurer:
 
     def facts(self, case: Case, digests: Digests) -> LaunchFacts:
         """Write down how a case would be launched, without a look at any host."""
-        with self._translated():
+        with self._as_measurement_errors():
             launch = self._launch_of(self.systems[case.system], case, look=False)
         return launch_facts(launch, self.fleet.engine, digests)
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
         """Plan the first run of a case, without a look at any host."""
         system = self.systems[case.system]
-        with self._translated():
+        with self._as_measurement_errors():
             launch = self._launch_of(system, case, look=False)
             nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch or SCRATCH)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def dry_run_text(self, case: Case) -> str:
         """Show what a queue would be asked for; without one, nothing."""
-        with self._translated():
+        with self._as_measurement_errors():
             launch = self._launch_of(self.systems[case.system], case, look=False)
             limit_s = _likely_s(launch, self.repeats(case))
             return self.fleet.dry_run_text(case, launch.needed, limit_s)

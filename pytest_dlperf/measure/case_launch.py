@@ -225,7 +225,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
 
     def commands(self, nodes: Sequence[Node], *, run: int, log: Path) -> tuple[NodeCommand, ...]:
         """Plan a run on these nodes."""
-        box, kind = self.container, self.spec.devices.kind
+        container, kind = self.container, self.spec.devices.kind
         planned = plan_run(
             self.spec,
             case=self.case,
@@ -233,7 +233,9 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
             settling_steps=self.system.log_format.settling_steps,
             system_directory=self.system.file.parent,
             run=run,
-            nodes=nodes if box is None else [node_in_container(box, node, kind) for node in nodes],
+            nodes=nodes
+            if container is None
+            else [node_in_container(container, node, kind) for node in nodes],
             variables=self.variables,
             python=self.python,
             log=log,
@@ -241,7 +243,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         if self.change is not None:
             starts_here = START in self._folders_not_named
             planned = tuple(self.change.of_command(one, starts_here=starts_here) for one in planned)
-        if box is None:
+        if container is None:
             return planned
         paths = (
             *self._paths(VariableKind.FOLDER).values(),
@@ -251,7 +253,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         if self.spec.uses("run_directory", self.case):
             always += (str(run_dir(log.absolute())),)
         return tuple(
-            contained(box, command, node, always=always, unless_said=paths, kind=kind)
+            contained(container, command, node, always=always, unless_said=paths, kind=kind)
             for command, node in zip(planned, nodes, strict=False)
         )
 

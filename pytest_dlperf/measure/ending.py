@@ -94,27 +94,27 @@ def _exit_text(exit_code: int | None) -> str:
         return f"signal {-exit_code}"
 
 
-def with_last_line(read: Run, asked_at: int | None = None) -> Run:
+def with_last_line(read: Run, sigterm_offset: int | None = None) -> Run:
     """Add what the log ends with where no step was found: that says most, unless a line is named.
 
-    Behind byte ``asked_at`` stands only what the trainer said of being ended.
+    Behind byte ``sigterm_offset`` stands only what the trainer said of being ended.
     """
     reason = read.reason
     if read.log is None:
         return read
     names_a_line = _NAMES_A_LINE.search(reason or "") is not None
     if read.status is RunStatus.INVALID and not read.steps and not names_a_line:
-        for line in last_lines(Path(read.log), 1, end=asked_at):
+        for line in last_lines(Path(read.log), 1, end=sigterm_offset):
             reason = f"{read.reason}; the log ends with {line!r}"
     return replace(read, log=readable(read.log), reason=reason)
 
 
-def last_words(log: Path, asked_at: int | None, count: int = LINES_SHOWN) -> list[str]:
+def last_words(log: Path, sigterm_offset: int | None, count: int = LINES_SHOWN) -> list[str]:
     """Read the last lines of a log, and of how it ended apart what it said when it was asked to."""
     lines = partial(last_lines, log)
-    if asked_at is None or not (after := lines(count // 2, begin=asked_at)):
+    if sigterm_offset is None or not (after := lines(count // 2, begin=sigterm_offset)):
         return lines(count)
-    before = lines(count - len(after) - 1, end=asked_at)
+    before = lines(count - len(after) - 1, end=sigterm_offset)
     return [*before, "(what follows was printed after pytest-dlperf had sent SIGTERM)", *after]
 
 

@@ -40,7 +40,7 @@ def holder_of(name: str) -> str:
     inode = _inode_of(name)
     if inode is None:
         return "nobody can say who"
-    # A holder is asked once: it hears nobody, and so only so many can ask it.
+    # Ask once: a holder accepts no connection, and its listen backlog is finite.
     if inode not in _known:
         _known[inode] = _by_connection(name) or "nobody can say who"
     return _known[inode]

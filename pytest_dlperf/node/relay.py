@@ -1,6 +1,6 @@
 """Passes on what a program prints, within milliseconds, and keeps when it came.
 
-The lines of files that it writes beside that (``Followed``) go the same way, between its own.
+The lines of files that it writes beside that (``FileTail``) go the same way, between its own.
 
 The reader of the output may be slow. Nothing here waits for it: the program does, as with any pipe,
 once some output is held back.
@@ -18,7 +18,7 @@ import time
 from collections import namedtuple
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.node.followed import Followed
+from pytest_dlperf.node.file_tail import FileTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ class Relay:
         self._target = target
         self._is_file = stat.S_ISREG(os.fstat(target).st_mode)
         self._write = _writer(target)
-        self._followed = None if file is None else Followed(os.fsdecode(file))
+        self._tail = None if file is None else FileTail(os.fsdecode(file))
         self._looked_at = time.monotonic()
         self._held = bytearray()
         self._in_line = False
@@ -121,8 +121,8 @@ class Relay:
             due = min(due, self._retry_at - now)
         if self._open and self._take_at > now:
             due = min(due, self._take_at - now)
-        if self._followed is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
-            due = min(due, self._followed.wait_s)
+        if self._tail is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
+            due = min(due, self._tail.wait_s)
         return max(due, 0.0)
 
     def take(self) -> None:
@@ -146,8 +146,8 @@ class Relay:
 
     def look(self) -> None:
         """Take what is new in the files beside the output."""
-        if self._followed is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
-            self._take_lines(self._followed.take())
+        if self._tail is not None and not self._whole_file and len(self._held) < _HELD_BYTES:
+            self._take_lines(self._tail.take())
 
     def _take_lines(self, lines: bytes) -> None:
         now = time.monotonic()
@@ -200,7 +200,7 @@ class Relay:
                 Arrival(late.end, late.time, late.time - early.begin) for early, late in pairs
             ]
 
-    def has_news(self, *, hurry: bool) -> bool:
+    def has_arrivals(self, *, hurry: bool) -> bool:
         """Say whether to tell of arrivals: some times a second at most, unless in a hurry."""
         now = time.monotonic()
         if not self._arrivals or (now < self._tell_at and not hurry):
@@ -208,7 +208,7 @@ class Relay:
         self._tell_at = now + _TELL_S
         return True
 
-    def news(self) -> "dict[str, Any]":
+    def pending_arrivals(self) -> "dict[str, Any]":
         """Give the next arrivals to tell of, and why some of the output is lost, if it is."""
         told = self._arrivals[:_ENTRIES_TOLD]
         del self._arrivals[:_ENTRIES_TOLD]
@@ -218,17 +218,17 @@ class Relay:
             "lost": self._lost,
         }
 
-    def mark(self) -> int:
+    def bytes_produced(self) -> int:
         """Count all bytes that have been printed by now."""
-        if self._followed is not None and self._whole_file:
+        if self._tail is not None and self._whole_file:
             # Lines of the output first, so that none is cut in two.
             for _ in range(_PIPE_BYTES // _HELD_BYTES + 1):
                 if self._open:
                     self.take()
-            self._take_lines(self._followed.whole())
-            self._followed = None
-        while self._followed is not None and len(self._held) < _HELD_IN_THE_END_BYTES:
-            lines = self._followed.take(hurry=True)
+            self._take_lines(self._tail.whole())
+            self._tail = None
+        while self._tail is not None and len(self._held) < _HELD_IN_THE_END_BYTES:
+            lines = self._tail.take(hurry=True)
             self._take_lines(lines)
             if not lines:
                 break
@@ -237,9 +237,9 @@ class Relay:
         found = fcntl.ioctl(self._source, termios.FIONREAD, struct.pack("i", 0))
         return self._taken + int(struct.unpack("i", found)[0])
 
-    def has_passed(self, mark: int) -> bool:
-        """Say whether so many bytes were passed on; ``mark`` said how many there were."""
-        return self._taken - len(self._held) >= mark
+    def is_flushed(self, count: int) -> bool:
+        """Say whether so many bytes were passed on; ``bytes_produced`` counts them."""
+        return self._taken - len(self._held) >= count
 
 
 def _writer(target: int) -> "Callable[[bytearray], int]":

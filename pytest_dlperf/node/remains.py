@@ -43,8 +43,8 @@ _BELOW_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
 
 
-class Remains:
-    """What one node has of a run, as far as it is known by now."""
+class RunResources:
+    """What a run has on one node, as far as it is known by now: processes, folder, containers."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Remains:
         self.at_end = at_end
         """Commands, as lists of arguments, that are run when its processes are gone."""
         self.environment = environment or {}
-        """What is added to ours for these."""
+        """Variables of these commands, beside our own."""
 
     def end(
         self, *looks: "Callable[[], list[int]]", pause: "Callable[[float], object]" = time.sleep
@@ -121,7 +121,7 @@ def report(**message: object) -> None:
         os.write(1, b"\n" + line)
 
 
-def end_earlier(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
+def sweep_orphans(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
     """End what earlier runs of this user have left on this machine, of which no supervisor runs.
 
     Gives the processes that were found, and those that are left.
@@ -153,14 +153,14 @@ def end_earlier(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[
 def clean_up(order: "dict[str, Any]") -> None:
     """End all of a run on this node, its supervisor too."""
     marker = order.pop("marker")
-    remains = Remains(**order)
+    resources = RunResources(**order)
     left = set()  # type: set[int]
     for number, theirs in supervisors():
         if theirs == marker:
             left.update(_end_supervisor(number))
-    left.update(remains.end())
+    left.update(resources.end())
     report(final={"left": sorted(left)})
-    remains.remove_files()
+    resources.remove_files()
 
 
 def _end_supervisor(process: int, pause: "Callable[[float], object]" = time.sleep) -> "list[int]":
@@ -173,7 +173,7 @@ def _end_supervisor(process: int, pause: "Callable[[float], object]" = time.slee
     return left + end_all(itself, _BELOW_LIMIT_S, pause)
 
 
-def unended(numbers: "Sequence[int]") -> str:
+def describe_survivors(numbers: "Sequence[int]") -> str:
     """Say for people which processes could not be ended, and what to do."""
     return (
         f"{numbered(numbers)} could not be ended: another user's, or stuck in the kernel; look "

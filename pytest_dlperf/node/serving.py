@@ -47,8 +47,8 @@ class Server:
         """Start it in a session of its own, so that all of it can be ended."""
         self._address, self._limit_s = order["address"], order["limit_s"]
         self._line = None if order["line"] is None else re.compile(order["line"].encode())
-        self._said = threading.Event()
-        self._lacks = "was not printed by it"
+        self._ready_line_seen = threading.Event()
+        self._not_ready_reason = "was not printed by it"
         self._started = time.monotonic()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -71,7 +71,8 @@ class Server:
             if time.monotonic() - self._started > self._limit_s:
                 wanted = self._address or self._line.pattern.decode()  # type: ignore[union-attr]
                 raise ServerError(
-                    f"the server was not ready within {self._limit_s:g} s: {wanted} {self._lacks}"
+                    f"the server was not ready within {self._limit_s:g} s: {wanted} "
+                    f"{self._not_ready_reason}"
                 )
             time.sleep(_LOOK_S)
         _tell(f"the server was ready after {time.monotonic() - self._started:.1f} s")
@@ -93,9 +94,9 @@ class Server:
 
     def _is_ready(self) -> bool:
         if self._address is None:
-            return self._said.is_set()
-        problem = why_silent(self._address)
-        self._lacks = problem or ""
+            return self._ready_line_seen.is_set()
+        problem = connection_problem(self._address)
+        self._not_ready_reason = problem or ""
         return problem is None
 
     def _print(self) -> None:
@@ -103,10 +104,10 @@ class Server:
         for line in self._process.stdout:
             _write(b"server: " + line)
             if self._line is not None and self._line.search(line.rstrip(b"\r\n")):
-                self._said.set()
+                self._ready_line_seen.set()
 
 
-def why_silent(address: str) -> "str | None":
+def connection_problem(address: str) -> "str | None":
     """Say how an address does not answer: http with a status below 400, host:port at all."""
     try:
         if "://" in address:

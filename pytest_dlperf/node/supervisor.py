@@ -1,8 +1,8 @@
 """Runs one program, and in the end leaves none of its descendants behind; itself a program.
 
 A launcher of distributed training starts its workers in sessions of their own, and they outlive it.
-On Linux the supervisor is therefore the reaper of all processes below it: whose parent ends becomes
-its child. So everything the program has started stays below the supervisor, whatever its session,
+On Linux the supervisor is therefore a subreaper: orphans below it are reparented to it. So
+everything the program has started stays below the supervisor, whatever its session,
 group or environment, unless a service of the machine has been asked to start it. As a second net,
 processes with the run's mark (``processes``) are looked for in the whole machine. What is left of a
 run whose supervisor is killed or stopped itself, others end (``remains``).
@@ -43,7 +43,13 @@ from pytest_dlperf.node.processes import (
     set_mark,
 )
 from pytest_dlperf.node.relay import Relay
-from pytest_dlperf.node.remains import Remains, as_bytes, end_earlier, report, unended
+from pytest_dlperf.node.remains import (
+    RunResources,
+    as_bytes,
+    describe_survivors,
+    report,
+    sweep_orphans,
+)
 
 if TYPE_CHECKING:
     import socket  # noqa: F401 - a comment says it
@@ -77,7 +83,7 @@ class Supervisor:
         become_reaper()
         self._timeout_s = timeout_s
         self._marker = marker
-        self._remains = Remains()
+        self._resources = RunResources()
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -109,7 +115,7 @@ class Supervisor:
             self._signal_program(signal.SIGKILL)
         # Without a child there is no descendant either: those of a child that ended are children.
         below = [partial(descendants, os.getpid())] if self._has_children else []
-        left = self._remains.end(*below, pause=self._pause)
+        left = self._resources.end(*below, pause=self._pause)
         if not left:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
         self._unlock()
@@ -180,17 +186,17 @@ class Supervisor:
     def _tell_arrivals(self, *, hurry: bool) -> None:
         """Report when output came, unless that would wait for the reader of reports."""
         relay = self._relay
-        while relay is not None and relay.has_news(hurry=hurry):
+        while relay is not None and relay.has_arrivals(hurry=hurry):
             if not select.select([], [1], [], 0)[1]:
                 return
-            report(**relay.news())
+            report(**relay.pending_arrivals())
 
     def _tell_end(self, limit_s: float = _DRAIN_LIMIT_S) -> None:
         """Report the end of the program once all that it has printed was passed on."""
         if self._untold_end is None or self._relay is None:
             return
-        mark, since = self._untold_end
-        if self._relay.has_passed(mark) or time.monotonic() - since >= limit_s:
+        produced, since = self._untold_end
+        if self._relay.is_flushed(produced) or time.monotonic() - since >= limit_s:
             self._untold_end = None
             self._tell_arrivals(hurry=True)
             report(ended=self._exit_code)
@@ -199,8 +205,8 @@ class Supervisor:
         """Pass on what was printed until now by whatever the program has started."""
         relay = self._relay
         if relay is not None:
-            mark = relay.mark()
-            self._wait(lambda: relay.has_passed(mark), time.monotonic() + _DRAIN_LIMIT_S)
+            produced = relay.bytes_produced()
+            self._wait(lambda: relay.is_flushed(produced), time.monotonic() + _DRAIN_LIMIT_S)
             self._tell_arrivals(hurry=True)
             self._tell_end(0.0)
 
@@ -251,12 +257,14 @@ class Supervisor:
                 report(cannot_prepare="another host of this run is the same machine; name it once")
                 return
             # One that was stopped has its locks still.
-            ended, left = end_earlier(self._pause)
+            ended, left = sweep_orphans(self._pause)
             if ended:
                 report(earlier=ended)
             if left:
                 self._unlock()
-                report(cannot_prepare=f"{unended(left)}; an earlier run has left them here")
+                report(
+                    cannot_prepare=f"{describe_survivors(left)}; an earlier run has left them here"
+                )
                 return
             taken = [name for name in order["device_locks"] if not self._lock(name)]
             if taken:
@@ -266,20 +274,20 @@ class Supervisor:
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock = made_folder(folder, order["files"])
             self._node_folder = os.fsencode(folder)
-            self._remains.folder = order["node_folder"]
+            self._resources.folder = order["node_folder"]
         except OSError as error:
             report(cannot_prepare=str(error))
             return
-        self._remains.sweep = order["sweep"]
+        self._resources.sweep = order["sweep"]
         report(prepared=True)
 
     def _release(self) -> None:
-        self._remains.remove_files()
+        self._resources.remove_files()
         if self._folder_lock is not None:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
-        self._remains.sweep = None
+        self._resources.sweep = None
 
     def _unlock(self) -> None:
         while self._held:
@@ -308,8 +316,8 @@ class Supervisor:
             shorten_temporary(environment, self._node_folder)
         added = order["environment"]
         environment.update({as_bytes(key): as_bytes(value) for key, value in added.items()})
-        self._remains.at_end = order["at_end"]
-        self._remains.environment = {k: v for k, v in added.items() if k != MARKER}
+        self._resources.at_end = order["at_end"]
+        self._resources.environment = {k: v for k, v in added.items() if k != MARKER}
         for name, (text, default) in order["in_front"].items():
             given = environment.get(as_bytes(name), as_bytes(default))
             environment[as_bytes(name)] = as_bytes(text) + b" " + given
@@ -357,8 +365,8 @@ class Supervisor:
             if self._program is not None and child == self._program.pid:
                 exited = os.WIFEXITED(status)
                 self._exit_code = os.WEXITSTATUS(status) if exited else -os.WTERMSIG(status)
-                mark = 0 if self._relay is None else self._relay.mark()
-                self._untold_end = mark, time.monotonic()
+                produced = 0 if self._relay is None else self._relay.bytes_produced()
+                self._untold_end = produced, time.monotonic()
 
     def _signal_program(self, number: int) -> None:
         """Signal the program's process group, whose number is its own until it is reaped."""

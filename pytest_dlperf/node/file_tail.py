@@ -18,7 +18,7 @@ _LONGEST_LINE = 1 << 20
 _MAX_BYTES = 1 << 25
 
 
-class Followed:
+class FileTail:
     """The files of a name, in which ``*`` stands for anything but a slash.
 
     What a file holds already is of an earlier run. One that has another first line, as a writer of

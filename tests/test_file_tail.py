@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from clusters.processes import LONG_S
 
-from pytest_dlperf.node import followed as followed_module
-from pytest_dlperf.node.followed import Followed
+from pytest_dlperf.node import file_tail
+from pytest_dlperf.node.file_tail import FileTail
 
 
-def new(followed: Followed) -> bytes:
+def new(tail: FileTail) -> bytes:
     """All that is new."""
     found = b""
-    while lines := followed.take(hurry=True):
+    while lines := tail.take(hurry=True):
         found += lines
     return found
 
@@ -27,100 +27,100 @@ def append(file: Path, text: bytes) -> None:
 
 def test_lines_are_given_once_and_when_they_have_ended(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    followed = Followed(str(file))
-    assert new(followed) == b""
+    tail = FileTail(str(file))
+    assert new(tail) == b""
     append(file, b'{"step": 1}\n{"step"')
-    assert new(followed) == b'{"step": 1}\n'
+    assert new(tail) == b'{"step": 1}\n'
     append(file, b": 2}")
-    assert new(followed) == b""
+    assert new(tail) == b""
     append(file, b"\n")
-    assert new(followed) == b'{"step": 2}\n'
-    assert new(followed) == b""
+    assert new(tail) == b'{"step": 2}\n'
+    assert new(tail) == b""
 
 
 def test_what_an_earlier_run_has_left_is_not_given(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b"old\n" * 100)
-    followed = Followed(str(file))
-    assert new(followed) == b""
+    tail = FileTail(str(file))
+    assert new(tail) == b""
     append(file, b"new\n")
-    assert new(followed) == b"new\n"
+    assert new(tail) == b"new\n"
 
 
 @pytest.mark.parametrize("lines", [1, 3, 1000])
 def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path: Path, lines: int) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b"old\n" * 3)
-    followed = Followed(str(file))
+    tail = FileTail(str(file))
     text = b"new\n" * lines
     file.write_bytes(text)
-    assert new(followed) == text
+    assert new(tail) == text
 
 
 def test_a_table_that_gets_a_further_column_goes_on_where_it_was(tmp_path: Path) -> None:
     """As Lightning's logger does: all rows are written again, below another header."""
     file = tmp_path / "metrics.csv"
-    followed = Followed(str(file))
+    tail = FileTail(str(file))
     append(file, b"step,loss\n1,0.5\n2,0.4\n")
-    assert new(followed) == b"step,loss\n1,0.5\n2,0.4\n"
+    assert new(tail) == b"step,loss\n1,0.5\n2,0.4\n"
     file.write_bytes(b"step,loss,rate\n1,0.5,\n")
-    assert followed.take(hurry=True) == b""
+    assert tail.take(hurry=True) == b""
     append(file, b"2,0.4,\n3,0.3,7\n")
-    assert new(followed) == b"step,loss,rate\n3,0.3,7\n"
+    assert new(tail) == b"step,loss,rate\n3,0.3,7\n"
     append(file, b"4,0.2,8\n")
-    assert new(followed) == b"4,0.2,8\n"
+    assert new(tail) == b"4,0.2,8\n"
 
 
 def test_a_shorter_file_is_another(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    followed = Followed(str(file))
+    tail = FileTail(str(file))
     append(file, b"1\n2\n3\n")
-    assert new(followed) == b"1\n2\n3\n"
+    assert new(tail) == b"1\n2\n3\n"
     file.write_bytes(b"a\nb\n")
-    assert followed.take(hurry=True) == b""
-    assert new(followed) == b"a\nb\n"
+    assert tail.take(hurry=True) == b""
+    assert new(tail) == b"a\nb\n"
 
 
 def test_all_files_of_a_name_are_followed_as_they_come(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_bytes(b"old\n")
-    followed = Followed(str(tmp_path / "*.csv"))
+    tail = FileTail(str(tmp_path / "*.csv"))
     append(tmp_path / "version_1.csv", b"a\n")
     append(tmp_path / "version_2.csv", b"b\n")
     append(tmp_path / "notes.txt", b"c\n")
-    assert new(followed) == b"a\nb\n"
+    assert new(tail) == b"a\nb\n"
     append(tmp_path / "version_1.csv", b"d\n")
-    assert new(followed) == b"d\n"
+    assert new(tail) == b"d\n"
 
 
 def test_only_a_star_is_a_wildcard(tmp_path: Path) -> None:
     folder = tmp_path / "run[1]?"
     folder.mkdir()
-    followed = Followed(str(folder / "log.*"))
+    tail = FileTail(str(folder / "log.*"))
     append(folder / "log.0", b"a\n")
-    assert new(followed) == b"a\n"
+    assert new(tail) == b"a\n"
 
 
 def test_lines_of_any_length_pass(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    followed = Followed(str(file))
+    tail = FileTail(str(file))
     text = b"x" * 300_000 + b"\n" + b"short\n" * 50_000
     file.write_bytes(text)
-    assert new(followed) == text
+    assert new(tail) == text
     append(file, b"y" * (1 << 20))
-    assert new(followed) == b"y" * (1 << 20)
+    assert new(tail) == b"y" * (1 << 20)
 
 
 def test_what_is_no_file_gives_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "pipe/below"):
-        assert new(Followed(str(tmp_path / name))) == b""
+        assert new(FileTail(str(tmp_path / name))) == b""
 
 
 def test_a_look_is_taken_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_module, "LOOK_S", LONG_S)
-    followed = Followed(str(tmp_path / "log"))
-    assert followed.take() == b""
+    monkeypatch.setattr(file_tail, "LOOK_S", LONG_S)
+    tail = FileTail(str(tmp_path / "log"))
+    assert tail.take() == b""
     append(tmp_path / "log", b"a\n")
-    assert followed.take() == b""
-    assert 0 < followed.wait_s <= LONG_S
+    assert tail.take() == b""
+    assert 0 < tail.wait_s <= LONG_S
