@@ -139,6 +139,7 @@ def test_the_table_of_verdicts_has_each_with_what_becomes_of_its_test() -> None:
     page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
     table = page.partition("| verdict |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\| .* \|$", table, re.MULTILINE)
+    of_cases = {"lost", "not judged", "not measured", "expected", "accepted", "recorded"}
     assert {name: colour.strip() for name, colour in rows} == {
         verdict.value: ""
         if verdict is Verdict.SKIPPED
@@ -148,6 +149,7 @@ def test_the_table_of_verdicts_has_each_with_what_becomes_of_its_test() -> None:
         if verdict.passes
         else "red"
         for verdict in Verdict
+        if verdict not in of_cases
     }
 
 
