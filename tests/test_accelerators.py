@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.config.launch_spec import Devices
+from pytest_dlperf.config.launch_keys import Devices
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts

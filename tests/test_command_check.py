@@ -76,7 +76,7 @@ def test_the_published_baselines_have_no_faults(suite: Suite, check: Command) ->
 
 def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite, check: Command) -> None:
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
-    entry = line_of(suite, PADDLE, "1n1g:") + 1
+    entry = line_of(suite, PADDLE, "1n1g:") + 2
 
     result = check()
 
@@ -119,7 +119,7 @@ def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(
     system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
     system.write_text("framework: [", encoding="utf-8")
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
-    entry = line_of(suite, PADDLE, "1n1g:") + 1
+    entry = line_of(suite, PADDLE, "1n1g:") + 2
 
     result = check()
 

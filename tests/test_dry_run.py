@@ -191,8 +191,8 @@ def pytest_dlperf_allocators(cluster):
     ("launch", "cluster", "options", "submitted"),
     [
         ("", "", (), "qsub -q workq"),
-        ("pbs: {queue: own}", "", (), "qsub -q own"),
-        ("pbs: {queue: own}", "'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
+        ("engines: {pbs: {queue: own}}", "", (), "qsub -q own"),
+        ("engines: {pbs: {queue: own}}", "'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
         ("", "'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
     ],
 )
@@ -216,7 +216,7 @@ def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
 
 
 def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite: Suite) -> None:
-    TinySystem(suite, launch=["pbs: {quue: gpu}"])
+    TinySystem(suite, launch=["engines: {pbs: {quue: gpu}}"])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
 
     result = suite.run("-k", "tiny", "--dlperf-dry-run", "--dlperf-set", "*.pbs.queu=gpu")
@@ -225,6 +225,6 @@ def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite: Suite) -
     result.stderr.fnmatch_lines(
         [
             "*--dlperf-set *.pbs.queu: *'pbs.queu'*did you mean 'pbs.queue'*: pbs.queue, slurm*",
-            "*.yaml:*: $.launch.pbs.quue: *'pbs.quue'*did you mean 'pbs.queue'*",
+            "*.yaml:*: $.launch.engines.pbs.quue: *'pbs.quue'*did you mean 'pbs.queue'*",
         ]
     )

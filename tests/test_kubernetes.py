@@ -138,7 +138,7 @@ def test_a_manifest_has_what_the_cluster_file_says(tmp_path: Path) -> None:
     settings = Kubernetes(
         image="trainer:1",
         resources={"cpu": "8"},
-        volumes=(Volume(path="/data", claim="datasets"), Volume(path=SHM, memory="8Gi")),
+        volumes={"/data": Volume(claim="datasets"), SHM: Volume(memory="8Gi")},
         node_selector={"pool": "h100"},
         image_pull_secrets=("registry",),
         service_account="bench",

@@ -26,7 +26,8 @@ import pytest
 from clusters.processes import LONG_S, ancestors_of, is_running, wait_until
 from launches import THIS_MACHINE, run_commands, run_spec
 
-from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
+from pytest_dlperf.config.launch_keys import Devices
+from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.launch import launchers, supervisor_client
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.gang import RunOrder

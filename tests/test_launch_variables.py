@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.config.conditions import Condition
-from pytest_dlperf.config.launch_spec import (
-    ConditionalArguments,
-    LaunchSpec,
-    Variable,
-    VariableKind,
+from pytest_dlperf.config.launch_keys import ConditionalArguments, Variable, VariableKind
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import (
+    LaunchVariables,
+    check_assignments,
+    resolve,
+    unknown_engine_options,
 )
-from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
@@ -29,7 +30,7 @@ SPEC: Final = LaunchSpec(
         "{python}",
         "{checkout}/train.py",
         "--shards={shards}",
-        ConditionalArguments(arguments=("{dali}",), when=Condition(options=("dali",))),
+        ConditionalArguments(arguments=("{dali}",), when=Condition(option=("dali",))),
     ),
     variables={
         "checkout": Variable(meaning="the trainer's folder", kind=VariableKind.FOLDER),
@@ -180,7 +181,7 @@ def test_a_relative_path_is_refused_with_its_place() -> None:
         str(told_before)
         == str(caught.value)
         == (
-            "--dlperf-set paddle-resnet50.checkout: 'models' is not the absolute path of a folder; "
+            "--dlperf-set paddle-resnet50.checkout: it is not the absolute path of a folder; "
             "paddle-resnet50.checkout is: the trainer's folder"
         )
     )
@@ -206,6 +207,24 @@ def test_a_message_never_holds_what_may_be_a_password() -> None:
     assert "hunter2" not in str(problem)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pause_s", "working_directory", "checkout", "unknown", "container.runtime", "slurm.srn",
+        "container.mounts", "env.A B", "extra_args", "pbs.queue",
+    ],
+)  # fmt: skip
+def test_no_message_has_a_value_that_was_set(name: str) -> None:
+    try:
+        given = said(f"{SYSTEM}.{name}=hunter2 '")
+        message = "\n".join(map(str, check_assignments({SYSTEM: SPEC}, [given])))
+        message += "\n".join(map(str, unknown_engine_options([given], ["slurm.srun"])))
+    except ValueError as error:
+        message = str(error)
+    assert name.partition(".")[0] in message
+    assert "hunter2" not in message
+
+
 def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
     specs = {SYSTEM: SPEC, "plain-line": LaunchSpec(command=("x",)), "only-logs": None}
     right = [said(f"{SYSTEM}.shards=1", "*.dali=/x"), said("plain-line.env.A=1")]
@@ -225,8 +244,3 @@ def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
 def test_the_variables_that_a_case_needs_are_known() -> None:
     assert "dali" not in SPEC.variables_of(CASE)
     assert {"checkout", "dali"} <= set(SPEC.variables_of(WITH_DALI))
-
-
-def test_variables_in_a_system_file_have_another_name_than_elsewhere() -> None:
-    with pytest.raises(ValueError, match="has variables under 'environment', not 'env'"):
-        Assignment(system="*", name="env", key="FACTOR", value=("0.9",), place="net.yaml:3")

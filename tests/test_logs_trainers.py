@@ -436,10 +436,10 @@ def test_a_mistake_in_the_catalogue_has_its_line(tmp_path: Path) -> None:
     head = "- name: x\n  literals: [x]\n"
     number = f"{head}  pattern: x\n  numbers:\n  - pattern: y\n    meaning: z\n    instead: z\n"
     for text, line, message in (
-        (head, 1, "$[0]: Object missing required field `pattern`"),
-        (f"{head}  patern: x\n  pattern: x\n", 1, "contains unknown field `patern`"),
-        (number.replace("instead: z", "instead: 1"), 7, "$[0].numbers[0].instead: Expected `str`"),
-        (f"{number}    covers: all\n", 8, "[0].covers: Invalid enum value 'all'"),
+        (head, 1, "$[0]: the key 'pattern' is missing"),
+        (f"{head}  patern: x\n  pattern: x\n", 3, "unknown key 'patern'; allowed: name, "),
+        (number.replace("instead: z", "instead: [1]"), 7, "[0].instead: found a list; allowed"),
+        (f"{number}    covers: all\n", 8, "[0].covers: found 'all'; allowed: last_step, "),
     ):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(YamlError) as raised:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.config.assignments import parse_assignment
-from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
+from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS

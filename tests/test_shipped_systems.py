@@ -15,7 +15,7 @@ from suites import Suite
 from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
 from pytest_dlperf.config.extends import comment_of, shipped_systems
-from pytest_dlperf.config.launch_spec import VariableKind
+from pytest_dlperf.config.launch_keys import VariableKind
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import RunStatus

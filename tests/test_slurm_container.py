@@ -95,7 +95,7 @@ def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "office").mkdir()
     (tmp_path / "office" / "cluster.yaml").write_text(
         "estimator: steady\nvars:\n  '*':\n    container: {runtime: podmann, image: x}\n"
-        "    slurm: {srn: [-l]}\n"
+        "control: {vars: {'*': {slurm: {srn: [-l]}}}}\n"
     )
     with pytest.raises(YamlError) as caught:
         find_cluster(tmp_path, "office")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.config.conditions import Choice, Condition, parse_count
-from pytest_dlperf.config.launch_spec import (
+from pytest_dlperf.config.conditions import Choice, Condition
+from pytest_dlperf.config.launch_keys import (
     ConditionalArguments,
     Devices,
-    LaunchSpec,
     StartOn,
     Variable,
     VariableKind,
 )
+from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.keyed import JsonRecord
@@ -85,36 +85,32 @@ def test_the_shipped_files_are_sound() -> None:
             "unit: images/s\n",
             "unit: images/s\nrepeat: 3\n",
             (
-                "4: $.repeat: unknown key 'repeat'; allowed: framework, model, unit, log, window, "
-                "cases, flops_per_token, flops_per_sample, metrics, repeats, tolerance_percent, "
+                "4: $.repeat: unknown key 'repeat'; allowed: flops_per_token, flops_per_sample, "
+                "framework, model, unit, log, window, cases, metrics, repeats, tolerance_percent, "
                 "marks, launch, needs, companions, resource, extends; did you mean 'repeats'?"
             ),
         ),
         (
             "  format: paddle_resnet\n",
             "  format: paddle_resent\n",
-            "6: $.log.format: found 'paddle_resent', text; allowed: ",
+            "6: $.log.format: found 'paddle_resent'; allowed: ",
         ),
         (
             "[1n1g, 4n8g]",
             "[1n1g, 4x8]",
-            (
-                "13: $.cases[0].topologies[1]: '4x8' is not a topology; write nodes and "
-                "devices per node as in '4n8g'"
-            ),
+            ("13: $.cases[0].topologies[1]: found '4x8'; allowed: a topology such as 4n8g"),
         ),
         (
             "batch_per_device: 128",
             "batch_per_device: 0",
-            ("12: $.cases[0].batch_per_device: found '0', a number; allowed: an integer ≥ 1"),
+            ("12: $.cases[0].batch_per_device: found '0'; allowed: integer ≥ 1 and ≤ 1,000"),
         ),
         (
             "model: resnet50",
             "model: ResNet-50",
             (
-                "2: $.model: model 'ResNet-50' is not valid; allowed are lower-case "
-                "letters, digits and underscores, a letter first (a hyphen stands only between the "
-                "parts of an id)"
+                "2: $.model: found 'ResNet-50'; allowed: a name of lower-case letters, digits and "
+                "underscores, a letter first"
             ),
         ),
         (
@@ -133,10 +129,7 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "precision: fp32",
             "precision: 32",
-            (
-                "11: $.cases[0].precision: found '32', a number; allowed: a precision such as fp32 "
-                "(quote it to make it text)"
-            ),
+            ("11: $.cases[0].precision: found '32'; allowed: a precision such as fp32, or a list"),
         ),
     ],
 )
@@ -159,7 +152,6 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         "$",
         "$.window.warmup_steps",
         "$.cases[0].topologies[1]",
-        "$.cases[1].options[0]",
     ]
 
 
@@ -167,7 +159,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("", "1: $: the file is empty"),
-        ("- 1\n- 2\n", "1: $: found a list; allowed: a mapping with framework"),
+        ("- 1\n- 2\n", "1: $: found a list; allowed: mapping"),
         ("framework: [paddle\nmodel: x\n", "2: $: not YAML: "),
         ("a: 1\n---\nb: 2\n", "2: $: not YAML: "),
         ("framework: !!python/object:os.system x\n", "1: $"),
@@ -292,7 +284,7 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: P
          ("13: $.cases[0].topologies[0]: speedups cannot be taken over 1n1g: the layout tp2_pp4 "
          "takes 8 devices for a replica, which does not divide the 1 there are; name another "
          "reference topology, as in 'reference: 1n8g', or 'reference: none'")),
-        ("reference: none", "reference: never", "20: $.cases[1].reference: 'never' is not a topo"),
+        ("reference: none", "reference: never", "20: $.cases[1].reference: found 'never'; allow"),
         ("global_batch: 256", "global_batch: 256\n    batch_per_replica: 4",
          ("8: $.cases[0]: a case has one of batch_per_device (batch_per_replica with 'parallel') "
          "and global_batch; found batch_per_replica and global_batch")),
@@ -339,8 +331,8 @@ def test_lists_name_a_case_for_each_combination(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("128", "[128, many]", "12: $.cases[0].batch_per_device[1]: found 'many', text; allowed: "),
-        ("fp32", "[fp32, FP8]", "11: $.cases[0].precision[1]: precision 'FP8' is not valid"),
+        ("128", "[128, many]", "12: $.cases[0].batch_per_device[1]: found 'many'; allowed: "),
+        ("fp32", "[fp32, FP8]", "11: $.cases[0].precision[1]: found 'FP8'; allowed: a precision"),
         ("128", "[8, 8]", "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named tw"),
     ],
 )
@@ -422,10 +414,10 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         },
         values={
             "threads": (
-                Choice(value="10", when=Condition(options=("dali",), precisions=("fp16", "fp32"))),
+                Choice(value="10", when=Condition(option="dali", precision=("fp16", "fp32"))),
                 Choice(
                     value="{shards}",
-                    when=Condition(world_size=(parse_count("2"), parse_count("4"))),
+                    when=Condition(world_size=("2", "4")),
                 ),
                 Choice(value="8"),
             )
@@ -436,9 +428,9 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             ConditionalArguments(
                 arguments=("-H", "{host_slots}"),
                 when=Condition(
-                    nodes=(parse_count("2+"),),
-                    without_options=("dali",),
-                    without_precisions=("fp16",),
+                    nodes="2+",
+                    without_option="dali",
+                    without_precision="fp16",
                 ),
             ),
             "{extra_arguments}",
@@ -446,7 +438,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         ),
         environment={
             "THREADS": "{threads}",
-            "FAST": (Choice(value="1", when=Condition(devices_per_node=(parse_count("1"),))),),
+            "FAST": (Choice(value="1", when=Condition(devices_per_node="1")),),
         },
         working_directory="{data}",
         time_limit_s=100.0,
@@ -465,8 +457,8 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             "kind: folder",
             "kind: foldr",
             (
-                "14: $.launch.variables.data.kind: found 'foldr', text; allowed: folder, file, "
-                "text; did you mean 'folder'?"
+                "14: $.launch.variables.data.kind: found text; allowed: file, folder, text; did "
+                "you mean 'folder'?"
             ),
         ),
         (
@@ -477,7 +469,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         (
             "    data: {meaning",
             "    A b: {meaning: x}\n    data: {meaning",
-            "14: $.launch.variables.A b: 'A b' is not a name; write lower-case letters",
+            "14: $.launch.variables.A b: 'A b' is not a name of lower-case letters",
         ),
         (
             "    FAST:",
@@ -531,8 +523,8 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             '- "{data}"',
             "- {data}",
             (
-                "29: $.launch.command[4]: found a mapping; allowed: text or a number (in quotes, "
-                "if the braces belong to it)"
+                "29: $.launch.command[4].data: found nothing; a text in braces stands in quotes, "
+                'as in "{data}"'
             ),
         ),
         (
@@ -565,8 +557,6 @@ def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(
     "changes",
     [
         {
-            "variables.data.kind": ("kind: folder", "kind: foldr"),
-            "values.threads[2].valu": ("{value: 8}", "{value: 8, valu: 8}"),
             "pause_s": ("pause_s: 0", "pause_s: -1"),
         },
         {
@@ -622,13 +612,21 @@ FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
 @pytest.mark.parametrize(
     ("given", "line", "said"),
     [
-        ("json: {step: step, second: time}", "7: $.log.format.json.second", "those are step"),
+        (
+            "json: {step: step, second: time}",
+            "7: $.log.format.json.second",
+            "is not a group of a record: step",
+        ),
         ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
-        ("{json: {step: s}, covers: moving_mean}", "7: $.log.format.covers", "a time stamp"),
+        (
+            "{json: {step: s}, covers: moving_mean}",
+            "7: $.log.format.covers",
+            "last_step, since_last",
+        ),
         ("{json: {step: s}, covers: last}", "7: $.log.format.covers", "since_start"),
         ("{json: {step: s}, step: count}", "7: $.log.format", "counted only without step"),
-        ("{json: {}, step: {every: 0}}", "7: $.log.format.step.every", "an integer"),
-        ("{record: x, step: all}", "7: $.log.format.step", "count, or a mapping with 'every'"),
+        ("{json: {}, step: {every: 0}}", "7: $.log.format.step.every", "integer ≥ 1"),
+        ("{record: x, step: all}", "7: $.log.format.step", "count or mapping"),
     ],
 )
 def test_mistakes_of_a_format(tmp_path: Path, given: str, line: str, said: str) -> None:

@@ -207,7 +207,9 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     return LaunchMeasurer(
         fleet,
         systems,
-        Cluster(name="mine", directory=suite.path / "baselines" / "mine", peak_tflops=peak_tflops),
+        Cluster(
+            name="mine", directory=suite.path / "baselines" / "mine", peak_tflops=dict(peak_tflops)
+        ),
         assignments=(assignments,),
         session_dir=suite.path / "night",
         repeats=repeats,

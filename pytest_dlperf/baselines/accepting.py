@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
+from pytest_dlperf.baselines.reading import significant
+from pytest_dlperf.baselines.recording import Change, ChangeKind
 from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict

@@ -6,8 +6,13 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.reading import Definition, defined_as, read_contents
-from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
+from pytest_dlperf.baselines.reading import (
+    Definition,
+    defined_as,
+    follows,
+    read_contents,
+    significant,
+)
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
@@ -26,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
 
 _NAMES_SHOWN: Final = 5
-# Slack for a number exactly between two digits.
-_ROUNDING_SLACK: Final = 1.0001
 
 
 def check_cluster(
@@ -180,23 +183,19 @@ def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, b
 def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
     values = [*baseline.runs.values(), *baseline.strays.values()]
     decimals = baseline.estimator.decimals_of(baseline.metric)
-    of = "runs and strays" if baseline.strays else "runs"
-    if baseline.runs:
-        figures = [("number", baseline.accepted, "median", statistics.median(values))]
-        if baseline.mean is not None:
-            figures.append(("mean", baseline.mean, "mean", statistics.mean(values)))
-        for name, number, statistic, exact in figures:
-            if not _follows(number, exact, number + max(values), decimals=decimals):
-                shown = f"{significant(exact)}" if decimals is None else f"{exact:.{decimals}f}"
-                yield (
-                    f"the {name} {number!r} does not follow from its runs: the {statistic} of "
-                    f"{len(values)} {of} is {shown}"
-                )
+    if baseline.runs and baseline.mean is not None:
+        exact = statistics.mean(values)
+        if not follows(baseline.mean, exact, baseline.mean + max(values), decimals=decimals):
+            of = "runs and strays" if baseline.strays else "runs"
+            yield (
+                f"the mean {baseline.mean!r} does not follow from its runs: the mean of "
+                f"{len(values)} {of} is {significant(exact)}"
+            )
     # The ratio was taken of a number of the same session.
     if whole is None or baseline.over is None or not _is_one_session(whole, baseline):
         return
     exact = whole.accepted / baseline.over
-    if not _follows(baseline.accepted, exact, 3 * exact, decimals=decimals):
+    if not follows(baseline.accepted, exact, 3 * exact, decimals=decimals):
         yield (
             f"the number {baseline.accepted!r} does not follow from what it is a ratio of: "
             f"{whole.metric} {whole.accepted:g} over {baseline.over:g} is {significant(exact)}"
@@ -213,15 +212,6 @@ def _edited(baseline: Baseline) -> str:
 
 def _is_one_session(one: Baseline, other: Baseline) -> bool:
     return (one.acceptance and one.acceptance.at) == (other.acceptance and other.acceptance.at)
-
-
-def _follows(number: float, exact: float, sizes: float, *, decimals: int | None) -> bool:
-    # ``sizes`` is the sum of all rounded numbers that add to the error, this one included, in its
-    # unit: each is off by half of its last digit at most.
-    rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
-    if decimals is not None:
-        rounding += 0.5 * 10.0**-decimals
-    return abs(number - exact) <= rounding * _ROUNDING_SLACK
 
 
 def _dates(baseline: Baseline) -> Iterator[str]:

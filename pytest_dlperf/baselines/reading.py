@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
-from pytest_dlperf.config.cluster import ESTIMATOR, FACTS, MACHINE, MACHINE_HELP, Cluster
-from pytest_dlperf.files.shapes import (
-    ByKind,
-    Key,
-    ListOf,
-    MapOf,
-    Number,
-    Record,
+from pytest_dlperf.config.cluster import ESTIMATOR_HELP, MACHINE_HELP, Cluster, Facts, Machine
+from pytest_dlperf.config.parts import (
+    Part,
+    Percent,
     Scalar,
+    SomeOf,
     Text,
-    one_of,
+    TopologyText,
+    doc,
 )
-from pytest_dlperf.files.yamlfile import load, nearest
+from pytest_dlperf.files.yamlfile import YamlFile, nearest
+from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import (
     AXIS_VALUE_PATTERN,
     NAME_PATTERN,
     PRECISION_PATTERN,
-    TOPOLOGY_PATTERN,
-    Topology,
+    SINGLE_DEVICE,
 )
-from pytest_dlperf.model.measurement import LaunchFacts
+from pytest_dlperf.model.measurement import Estimator, LaunchFacts
 from pytest_dlperf.model.metric import MEMBER, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
@@ -38,9 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_dlperf.files.yamlfile import YamlValue
-    from pytest_dlperf.model.measurement import Estimator
     from pytest_dlperf.model.metric import Metric
+
+SIGNIFICANT_DIGITS: Final = 6
+"""Digits that a number keeps in a file."""
+# Slack for a number exactly between two digits.
+_ROUNDING_SLACK: Final = 1.0001
 
 CaseKey = tuple[str, str]
 """Variant (``fp32-b128``) and topology (``4n8g``)."""
@@ -116,213 +117,289 @@ def load_baselines(cluster: Cluster, system: str) -> Baselines:
     return read_contents(file, system).baselines(cluster.machine) if file.exists() else {}
 
 
+# ------------------------------------------------------------------------------ the keys
+
+_Number = Annotated[float, Meta(gt=0, le=1e300, title="a finite number above 0")]
+_RunNumber = Annotated[int, Meta(ge=1, title="a run number")]
+_Runs = dict[_RunNumber, _Number]
+_Time = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+        r"(\.[0-9]{3}|\.[0-9]{6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+        title="a time with its zone, such as 2026-11-21T03:00:00+00:00",
+    ),
+]
+_MetricName = Annotated[
+    str,
+    Meta(pattern=rf"^(?!(?:{'|'.join(SHARED)})$){NAME_PATTERN}$", title="a metric's name"),
+]
+_Variant = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?"
+        rf"|{AXIS_VALUE_PATTERN}(-{AXIS_VALUE_PATTERN})*)$",
+        title="the name of a case; the form is <precision>-(b|gb)<batch>[-s<sequence length>]"
+        "[-<layout>][-<option>[+<option>]], of a probe <value of an axis>[-…], or all",
+    ),
+]
+
+
+class Dated(Part, frozen=True, kw_only=True):
+    """What belongs to a session."""
+
+    at: Annotated[_Time, doc("When the session began.")]
+
+    def __post_init__(self) -> None:
+        """Raise a ``ValueError`` for a day or an hour that does not exist."""
+        parse_time(self.at)
+
+
+class Session(Dated, frozen=True, kw_only=True):
+    """A later session that passed."""
+
+    runs: Annotated[SomeOf[_Number], doc("The runs' numbers in their order, in the metric's unit.")]
+
+
+class LaunchKeys(Part, frozen=True, kw_only=True):
+    """How the accepted number was launched."""
+
+    launcher: Annotated[Scalar, doc("Name of the launcher or queue.")]
+    command: Annotated[
+        Scalar,
+        doc(
+            "The command line of node 0, quoted as in a shell; {names} stand for what each run has "
+            "of its own."
+        ),
+    ]
+    environment: Annotated[Facts, doc("Variables that the launch set.")] = {}
+    working_directory: Annotated[
+        Scalar | None, doc("Where the command started; default: the launcher's own.")
+    ] = None
+    options: Annotated[
+        Facts, doc("Options of the launcher, the queue or the container, by name.")
+    ] = {}
+
+    def __post_init__(self) -> None:
+        """Raise a ``ValueError`` for a command whose words cannot be told apart."""
+        shlex.split(self.command)
+
+    @property
+    def facts(self) -> LaunchFacts:
+        """The same, with the words of the command."""
+        said = asdict(self)
+        return LaunchFacts(arguments=tuple(shlex.split(said.pop("command"))), **said)
+
+
+class AcceptanceKeys(Dated, frozen=True, kw_only=True):
+    """Where a number comes from."""
+
+    by: Annotated[Scalar | None, doc("Who accepted it.")] = None
+    commit: Annotated[Scalar | None, doc("Commit of the folder that the suite lay in.")] = None
+    reason: Annotated[Scalar | None, doc("Why it was accepted (--dlperf-reason).")] = None
+    hosts: Annotated[SomeOf[Scalar], doc("Where it was measured, node 0 first.")] = ()
+    software: Annotated[Facts, doc("Versions by name.")] = {}
+    commits: Annotated[
+        Facts, doc("Commits of the checkouts that the trainer ran from, by folder.")
+    ] = {}
+    launch: Annotated[LaunchKeys | None, doc("How it was launched, secrets masked.")] = None
+
+
+class SharedKeys(Struct, frozen=True, kw_only=True):
+    """What an entry says for its metrics, or a metric for itself."""
+
+    acceptance: Annotated[AcceptanceKeys | None, doc("Where the number comes from.")] = None
+    machine: Annotated[Machine | None, doc(MACHINE_HELP)] = None
+
+
+class EntryKeys(SharedKeys, frozen=True, kw_only=True):
+    """A case: its metrics, and what they share."""
+
+
+class MetricKeys(SharedKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The baseline of a metric."""
+
+    accepted: Annotated[
+        _Number,
+        doc("The accepted number: the median of the runs (and strays), in the metric's unit."),
+    ]
+    mean: Annotated[_Number | None, doc("Mean of the runs (and strays), for the reader.")] = None
+    over: Annotated[
+        _Number | None,
+        doc("What a ratio was taken over: the reference topology's number."),
+    ] = None
+    reference: Annotated[TopologyText, doc("The topology that a ratio was taken over.")] = "1n1g"
+    runs: Annotated[_Runs, doc("The runs that the number rests on, by run number.")] = {}
+    strays: Annotated[
+        _Runs, doc("Numbers in the published median that are not runs of this case.")
+    ] = {}
+    sessions: Annotated[
+        tuple[Session, ...] | None,
+        doc(
+            "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, "
+            "the oldest first, one on each line."
+        ),
+    ] = ()
+    tolerance_percent: Annotated[
+        Percent | None,
+        doc(
+            "By how much the case may be worse than the number, where that is not the metric's "
+            "own tolerance."
+        ),
+    ] = None
+    note: Annotated[Text | None, doc("What a reader of the number should know.")] = None
+
+
+MetricValue = _Number | MetricKeys
+
+
+class DefinitionKeys(Part, frozen=True, kw_only=True):
+    """Unit and direction of a metric."""
+
+    unit: Annotated[Text, doc("That of the metric's numbers, where it has one.")] = ""
+    better: Annotated[Better, doc("The direction in which it improves.")]
+
+
+class BaselinesFile(Part, frozen=True, kw_only=True):
+    """Accepted numbers by variant (as in fp32-b128), topology (<N>n<D>g) and metric."""
+
+    system: Annotated[Text, doc("The system's id, the file's name too.")]
+    metrics: Annotated[
+        dict[_MetricName, DefinitionKeys] | None,
+        doc("Unit and direction of every metric that an entry has; those of the system."),
+    ]
+    estimator: Annotated[Estimator, doc(ESTIMATOR_HELP)]
+    provenance: Annotated[
+        dict[str, Scalar | Facts],
+        doc("Where the numbers come from: free text by name, and versions in 'software'."),
+    ] = {}
+    # Deleting entries by hand leaves empty mappings.
+    entries: Annotated[
+        dict[_Variant, dict[TopologyText, EntryKeys | None] | None] | None,
+        doc("The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g)."),
+    ]
+
+
+# --------------------------------------------------------------------------------- reading
+
+
 def read_contents(file: Path, system: str, *, text: str | None = None) -> Contents:
     """Read a system's file, or its new text.
 
     Raises:
         YamlError: The file has mistakes.
     """
-    return load(file, partial(_read, system=system), text=text)
-
-
-def _read(root: YamlValue, system: str) -> Contents | None:
-    head = BASELINES.read(root)
-    if head is None:
-        return None
-    if head["system"] != system:
-        root.at("system").fault(f"found {head['system']!r}; the file's name says {system!r}")
-    entries = {
-        (variant, topology): entry
-        for variant, group in head["entries"].items()
-        for topology, entry in group.items()
+    read = YamlFile(file, text)
+    said = read.read(BaselinesFile, may_be_empty=True)
+    if said.system != system:
+        read.fault(("system",), f"found {said.system!r}; the file's name says {system!r}")
+    metrics = {
+        name: Definition(
+            unit=one.unit, better=one.better, place=f"{file}:{read.key_line(('metrics', name))}"
+        )
+        for name, one in (said.metrics or {}).items()
     }
-    known = head["metrics"]
-    for (variant, topology), entry in entries.items():
-        for name in (one for one in entry.metrics if defined_as(one) not in known):
-            root.at(f"entries.{variant}.{topology}.{name}").fault(
-                f"{name!r} is not a metric of 'metrics' ({', '.join(known) or 'which is empty'}), "
-                f"nor one of {', '.join(SHARED)}{nearest(name, [*known, *SHARED])}"
+    numbers: dict[str, dict[str, dict[str, Any]]] = {
+        variant: {
+            topology: {name: one for name, one in (entry or {}).items() if name not in SHARED}
+            for topology, entry in (group or {}).items()
+        }
+        for variant, group in (read.value["entries"] or {}).items()
+    }
+    kind = dict[str, dict[str, dict[str, MetricValue]]]
+    values = read.read(kind, ("entries",), numbers, may_be_empty=True)
+    contents = Contents(estimator=said.estimator, metrics=metrics, entries={})
+    entries = {
+        (variant, topology): _entry(read, contents, (variant, topology), found, entry)
+        for variant, group in (said.entries or {}).items()
+        for topology, entry in (group or {}).items()
+        for found in [values[variant][topology]]
+    }
+    read.check()
+    return replace(contents, entries=entries)
+
+
+def _entry(
+    file: YamlFile,
+    contents: Contents,
+    key: CaseKey,
+    found: Mapping[str, float | MetricKeys],
+    shared: EntryKeys | None,
+) -> Entry:
+    place, metrics = ("entries", *key), contents.metrics
+    if not found:
+        file.fault(place, "the entry has no metric: name one, or delete the entry")
+    values = {}
+    for name, one in found.items():
+        if defined_as(name) not in metrics:
+            file.fault(
+                (*place, name),
+                f"{name!r} is not a metric of 'metrics' ({', '.join(metrics) or 'which is empty'}),"
+                f" nor one of {', '.join(SHARED)}{nearest(name, [*metrics, *SHARED])}",
             )
-    return Contents(estimator=head["estimator"], metrics=known, entries=entries)
+        said = one if isinstance(one, MetricKeys) else MetricKeys(accepted=one)
+        values[name] = {
+            **_shared(said),
+            **_own(said),
+            "place": f"{file.file}:{file.key_line((*place, name))}",
+        }
+        if message := _cut(name, said, contents.estimator):
+            file.fault((*place, name, "accepted"), message)
+    return Entry(values, _shared(shared or EntryKeys()))
 
 
-# ---------------------------------------------------------------------------- shapes
+def _own(said: MetricKeys) -> dict[str, Any]:
+    """Return what a metric says for itself alone, as far as it says it."""
+    own = {
+        name: getattr(said, name)
+        for name in MetricKeys.__struct_fields__
+        if name not in SHARED and getattr(said, name) not in (None, {}, (), str(SINGLE_DEVICE))
+    }
+    if said.sessions:
+        own["sessions"] = tuple(AcceptedSession(**asdict(one)) for one in said.sessions)
+    return own
 
 
-def _time(text: str) -> str:
-    parse_time(text)
-    return text
+def _shared(said: SharedKeys) -> dict[str, Any]:
+    """Return what metrics may share, as far as it is said."""
+    shared: dict[str, Any] = {}
+    if (accepted := said.acceptance) is not None:
+        launch = None if accepted.launch is None else accepted.launch.facts
+        shared["acceptance"] = Acceptance(**{**asdict(accepted), "launch": launch})
+    if said.machine is not None:
+        shared["machine"] = said.machine.facts
+    return shared
 
 
-def _by_number(runs: Mapping[str, float]) -> dict[int, float]:
-    return {int(run): number for run, number in runs.items()}
-
-
-def _arguments(command: str) -> tuple[str, ...]:
-    return tuple(shlex.split(command))
-
-
-def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
-    return {**values, "place": f"{place.file}:{place.key_line}"}
-
-
-def _entry(values: dict[str, Any], place: YamlValue) -> Entry | None:
-    metrics = {name: value for name, value in values.items() if name not in SHARED}
-    if not metrics:
-        place.fault("the entry has no metric: name one, or delete the entry")
+def _cut(metric: str, said: MetricKeys, estimator: Estimator) -> str | None:
+    """Say that a number is not the median of its runs: it was edited, or cut off."""
+    values = [*said.runs.values(), *said.strays.values()]
+    if not said.runs:
         return None
-    return Entry(metrics, {name: value for name, value in values.items() if name in SHARED})
+    exact = statistics.median(values)
+    decimals = estimator.decimals_of(metric)
+    if follows(said.accepted, exact, said.accepted + max(values), decimals=decimals):
+        return None
+    shown = f"{significant(exact)}" if decimals is None else f"{exact:.{decimals}f}"
+    of = "runs and strays" if said.strays else "runs"
+    return (
+        f"the number {said.accepted!r} does not follow from its runs: the median of {len(values)} "
+        f"{of} is {shown}"
+    )
 
 
-_NUMBER = Number()
-_TIME = Text(
-    "a time with its zone, such as 2026-11-21T03:00:00+00:00",
-    pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
-    r"(\.[0-9]{3}|\.[0-9]{6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
-).parsed(_time)
-_RUNS = MapOf(
-    _NUMBER,
-    "a mapping of run numbers to numbers",
-    names="[1-9][0-9]*",
-    refused="is not a run number",
-).parsed(_by_number)
+def significant(value: float) -> float:
+    """Round a number as a baseline file keeps it."""
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
-_SESSION: Final = Record(
-    AcceptedSession,
-    Key("at", _TIME, "When the session began.", required=True),
-    Key(
-        "runs",
-        ListOf(_NUMBER, "a list of numbers"),
-        "The runs' numbers in their order, in the metric's unit.",
-        required=True,
-    ),
-)
 
-_LAUNCH: Final = Record(
-    LaunchFacts,
-    Key("launcher", Scalar(), "Name of the launcher or queue.", required=True),
-    Key(
-        "command",
-        Scalar("a command line").parsed(_arguments),
-        "The command line of node 0, quoted as in a shell; {names} stand for what each run has of "
-        "its own.",
-        argument="arguments",
-        required=True,
-    ),
-    Key("environment", FACTS, "Variables that the launch set."),
-    Key("working_directory", Scalar(), "Where the command started; default: the launcher's own."),
-    Key("options", FACTS, "Options of the launcher, the queue or the container, by name."),
-)
+def follows(number: float, exact: float, sizes: float, *, decimals: int | None) -> bool:
+    """Whether a number in a file may be the rounded one of an exact result.
 
-_ACCEPTANCE: Final = Record(
-    Acceptance,
-    Key("at", _TIME, "When the session began that measured it.", required=True),
-    Key("by", Scalar(), "Who accepted it."),
-    Key("commit", Scalar(), "Commit of the folder that the suite lay in."),
-    Key("reason", Scalar(), "Why it was accepted (--dlperf-reason)."),
-    Key("hosts", ListOf(Scalar(), "a list of hosts"), "Where it was measured, node 0 first."),
-    Key("software", FACTS, "Versions by name."),
-    Key("commits", FACTS, "Commits of the checkouts that the trainer ran from, by folder."),
-    Key("launch", _LAUNCH, "How it was launched, secrets masked."),
-)
-
-_SHARED_KEYS: Final = (
-    Key("acceptance", _ACCEPTANCE, "Where the number comes from."),
-    Key("machine", MACHINE, MACHINE_HELP),
-)
-
-_METRIC: Final = ByKind(
-    scalar=_NUMBER.parsed(lambda number: dict[str, Any](accepted=number)),
-    mapping=Record(
-        dict[str, Any],
-        Key(
-            "accepted",
-            _NUMBER,
-            "The accepted number: the median of the runs (and strays), in the metric's unit.",
-            required=True,
-        ),
-        Key("mean", _NUMBER, "Mean of the runs (and strays), for the reader."),
-        Key("over", _NUMBER, "What a ratio was taken over: the reference topology's number."),
-        Key(
-            "reference",
-            Text("a topology such as 1n8g").parsed(
-                lambda text: str(Topology.parse(text)), pattern=f"^{TOPOLOGY_PATTERN}$"
-            ),
-            "The topology that a ratio was taken over; default: 1n1g.",
-        ),
-        Key("runs", _RUNS, "The runs that the number rests on, by run number."),
-        Key("strays", _RUNS, "Numbers in the published median that are not runs of this case."),
-        Key(
-            "sessions",
-            ListOf(_SESSION, "a list of sessions", may_be_empty=True),
-            "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, "
-            "the oldest first, one on each line.",
-        ),
-        Key(
-            "tolerance_percent",
-            Number(below=100, unit="percent"),
-            "By how much the case may be worse than the number, where that is not the metric's "
-            "own tolerance.",
-        ),
-        Key("note", Text(), "What a reader of the number should know."),
-        *_SHARED_KEYS,
-    ),
-).placed(_with_place)
-
-_ENTRY: Final = Record(
-    dict[str, Any],
-    *_SHARED_KEYS,
-    allowed="a mapping of metrics to numbers",
-    others=_METRIC,
-).placed(_entry)
-
-_DEFINITION: Final = Record(
-    dict[str, Any],
-    Key("unit", Text("a unit"), "That of the metric's numbers, where it has one."),
-    Key("better", one_of(Better), "The direction in which it improves.", required=True),
-).placed(lambda values, place: Definition(**_with_place(values, place)))
-
-BASELINES: Final = Record(
-    dict[str, Any],
-    Key("system", Text("a system's name"), "The system's id, the file's name too.", required=True),
-    Key(
-        "metrics",
-        MapOf(
-            _DEFINITION,
-            "a mapping of metrics",
-            names=rf"(?!(?:{'|'.join(SHARED)})$){NAME_PATTERN}",
-            refused="is not a metric's name",
-            may_be_empty=True,
-        ),
-        "Unit and direction of every metric that an entry has; those of the system.",
-        required=True,
-    ),
-    Key("estimator", ESTIMATOR.shape, ESTIMATOR.description, required=True),
-    Key(
-        "provenance",
-        Record(dict[str, Any], Key("software", FACTS, "Versions by name."), others=Scalar()),
-        "Where the numbers come from: free text by name, and versions in 'software'.",
-    ),
-    Key(
-        "entries",
-        MapOf(
-            MapOf(
-                _ENTRY,
-                "a mapping of topologies such as 4n8g",
-                names=TOPOLOGY_PATTERN,
-                refused="is not a topology; write nodes and devices per node as in '4n8g'",
-                may_be_empty=True,
-            ),
-            "a mapping of cases",
-            names=rf"{PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?"
-            rf"|{AXIS_VALUE_PATTERN}(-{AXIS_VALUE_PATTERN})*",
-            refused="names no case; the form is <precision>-(b|gb)<batch>[-s<sequence length>]"
-            "[-<layout>][-<option>[+<option>]], of a probe <value of an axis>[-…], or all",
-            # Deleting entries by hand leaves empty mappings.
-            may_be_empty=True,
-        ),
-        "The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g).",
-        required=True,
-    ),
-)
-"""The shape of a baseline file."""
+    ``sizes`` is the sum of all rounded numbers that add to the error, this one included, in its
+    unit: each is off by half of its last digit at most.
+    """
+    rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
+    if decimals is not None:
+        rounding += 0.5 * 10.0**-decimals
+    return abs(number - exact) <= rounding * _ROUNDING_SLACK

@@ -17,7 +17,13 @@ from pytest_dlperf.baselines.document import (
     changed_values,
     entry_of,
 )
-from pytest_dlperf.baselines.reading import Definition, Entry, defined_as, read_contents
+from pytest_dlperf.baselines.reading import (
+    Definition,
+    Entry,
+    defined_as,
+    read_contents,
+    significant,
+)
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import SCHEMA_FOLDER, write_whole
@@ -41,8 +47,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Estimator
     from pytest_dlperf.model.metric import Metric
 
-SIGNIFICANT_DIGITS: Final = 6
-"""Digits of a recorded number, far finer than the noise of any training."""
 
 MAX_LOCK_WAIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
@@ -125,11 +129,6 @@ def record(
         if done:
             file.write(wanted)
     return RecordOutcome(done=tuple(done), refused=tuple(refused))
-
-
-def significant(value: float) -> float:
-    """Round a number as a baseline file keeps it."""
-    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
 class BaselineFile:

@@ -1,4 +1,4 @@
-"""JSON Schemas for editors, made from the shapes that read the same files.
+"""JSON Schemas for editors, made from the structs that read the same files.
 
 They are written beside the baselines, for editors need a path that is the same on all machines.
 """
@@ -9,51 +9,33 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.reading import BASELINES
-from pytest_dlperf.config.cluster import Cluster, cluster_keys
-from pytest_dlperf.config.launch_shapes import LAUNCH
-from pytest_dlperf.config.system_shape import system_shape
-from pytest_dlperf.files.shapes import Record
+from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
+from pytest_dlperf.config.cluster import ClusterFile
+from pytest_dlperf.config.extends import EXTENDS
+from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.writing import write_whole
+from pytest_dlperf.files.yamlschema import loosened, schema_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A system without names of formats: plugins add some.
-SHAPES: Final[dict[str, Record[Any]]] = {
-    "baselines": BASELINES,
-    "cluster": Record(Cluster, *cluster_keys()),
-    "system": system_shape({}, LAUNCH),
-}
+_KINDS: Final = {"baselines": BaselinesFile, "cluster": ClusterFile, "system": SystemFile}
 """What stands at the root of a file, by its kind."""
-_HEADS: Final = {
-    "baselines": (
-        "Baselines of one system on one cluster (pytest-dlperf)",
-        "Accepted numbers by variant (as in fp32-b128), topology (<N>n<D>g) and metric.",
-    ),
-    "cluster": (
-        "A cluster (pytest-dlperf)",
-        "One set of machines whose numbers are comparable.",
-    ),
-    "system": (
-        "A system (pytest-dlperf)",
-        "One trainer: how it is started, what its logs look like, and its cases.",
-    ),
-}
-"""Title and description."""
 
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Describe the files that people write as JSON Schema, draft 2020-12, by their kind."""
+    found = {kind: schema_of(root) for kind, root in _KINDS.items()}
+    metrics = schema_of(MetricValue)
+    own = found["baselines"]["$defs"]
+    own |= metrics.pop("$defs")
+    own["EntryKeys"]["additionalProperties"] = metrics
+    # A file that extends another one lacks what that says.
+    found["system"] = loosened(found["system"], EXTENDS)
     return {
-        kind: {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": title,
-            "description": description,
-            **SHAPES[kind].json_schema(),
-        }
-        for kind, (title, description) in _HEADS.items()
+        kind: {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        for kind, schema in found.items()
     }
 
 
@@ -65,7 +47,7 @@ def schema_text(kind: str) -> str:
 
 def write_schemas(folder: Path) -> None:
     """Write those that are missing in a folder, or of another version."""
-    for kind in SHAPES:
+    for kind in _KINDS:
         file, wanted = folder / f"{kind}.json", schema_text(kind)
         try:
             stands = file.read_text(encoding="utf-8") == wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from msgspec import Struct
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, text_argument
 from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.yamlschema import Rules
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ _FILES: Final = {
     "baselines": "baselines/<cluster>/<system>.yaml",
 }
 _INDENT: Final = "    "
-_TYPES: Final = {
-    "array": "list",
-    "boolean": "true or false",
-    "integer": "integer",
-    "number": "number",
-    "object": "mapping",
-    "string": "text",
-}
-_SCALAR: Final = ["string", "number", "boolean"]
-_BOUNDS: Final = {
-    "minimum": "≥",
-    "exclusiveMinimum": ">",
-    "maximum": "≤",
-    "exclusiveMaximum": "<",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,48 +89,41 @@ def schema_keys(schema: dict[str, Any]) -> Iterator[SchemaKey]:
     Keys below a mapping that stands in several places are those of the first place; ``value`` of
     the others names it.
     """
-    seen: set[str] = set()
+    rules = Rules(schema.get("else", schema), schema["$defs"])
     places: dict[str, str] = {}
+    seen: set[str] = set()
 
     def walked(rule: dict[str, Any], path: str) -> Iterator[SchemaKey]:
-        for inner in (*rule.get("anyOf", ()), *filter(None, [rule.get("items")])):
-            yield from walked(inner, path)
-        for name, said in rule.get("properties", {}).items():
-            place = f"{path}.{name}".lstrip(".")
-            if place in seen:
-                continue
-            seen.add(place)
-            first = places.setdefault(_below(said) or place, place)
-            required = ", required" if name in rule.get("required", ()) else ""
-            like = "" if first == place else f" like {first}"
-            value = f"{_value(said)}{like}{required}"
-            yield SchemaKey(path=place, value=value, meaning=said["description"])
-            if first == place:
-                yield from walked(said, place)
-        if isinstance(rule.get("additionalProperties"), dict):
-            place = f"{path}.<name>".lstrip(".")
-            if places.setdefault(_below(rule["additionalProperties"]) or place, place) == place:
-                yield from walked(rule["additionalProperties"], place)
+        for one in rules.choices(rule):
+            required = one.get("required", ())
+            for name, said in one.get("properties", {}).items():
+                place = f"{path}.{name}".lstrip(".")
+                if place in seen:
+                    continue
+                seen.add(place)
+                first = places.setdefault(rules.mapping_of(said) or place, place)
+                value = rules.allowed(said)
+                if default := _shown(said.get("default")):
+                    value += f", default: {default}"
+                like = "" if first == place else f" like {first}"
+                needed = ", required" if name in required else ""
+                yield SchemaKey(
+                    path=place, value=f"{value}{like}{needed}", meaning=said["description"]
+                )
+                if first == place:
+                    yield from walked(said, place)
+            if isinstance(one.get("additionalProperties"), dict):
+                others = one["additionalProperties"]
+                place = f"{path}.<name>".lstrip(".")
+                if places.setdefault(rules.mapping_of(others) or place, place) == place:
+                    yield from walked(others, place)
+            if "items" in one:
+                yield from walked(one["items"], path)
 
-    yield from walked(schema.get("else", schema), "")
+    yield from walked(rules.root, "")
 
 
-def _below(rule: dict[str, Any]) -> str:
-    """Write a rule without its description; nothing if no key stands below it."""
-    text = json.dumps({name: said for name, said in rule.items() if name != "description"})
-    return text if '"properties"' in text else ""
-
-
-def _value(rule: dict[str, Any]) -> str:
-    if "anyOf" in rule:
-        return " or ".join(dict.fromkeys(filter(None, map(_value, rule["anyOf"]))))
-    if "enum" in rule:
-        return ", ".join(str(word) for word in rule["enum"] if word is not None)
-    found = rule.get("type", [])
-    types = [found] if isinstance(found, str) else found
-    if types == _SCALAR:
-        return "text"
-    bounds = " and ".join(f"{sign} {rule[name]}" for name, sign in _BOUNDS.items() if name in rule)
-    inner = _value(rule["items"]) if isinstance(rule.get("items"), dict) else ""
-    words = " or ".join(_TYPES[name] for name in types if name != "null")
-    return f"{words}{f' of {inner}' if inner else ''} {bounds}".strip()
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, int | float) else str(default or "")

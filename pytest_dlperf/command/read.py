@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     heads = [_head(Path(log)) for log in options.logs]
     project = read_project(options)
     formats = project.formats
-    systems, problems = read_systems(project.system_files, formats, lazily=True)
+    systems, problems = read_systems(project.system_files, formats)
     wanted = _case(options.case, systems)
     file = None if options.write is None else Path(options.write)
     style = Style(sys.stdout)

@@ -9,34 +9,33 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from pytest_dlperf.config.parts import Arguments, Scalar, VariableName, doc
 from pytest_dlperf.config.slurm_container import (
-    ARGUMENTS_SHAPE,
     CONTAINER,
-    CONTAINER_HELP,
     ENVIRONMENT,
-    SLURM,
-    SLURM_HELP,
+    ContainerKeys,
+    SlurmKeys,
     checked_part,
     is_list,
-    parts_shape,
     split_arguments,
 )
-from pytest_dlperf.files.shapes import ByKind, Key, MapOf, Record, Scalar, Shape
-from pytest_dlperf.files.yamlfile import Problem
+from pytest_dlperf.files.yamlfile import Problem, dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from pytest_dlperf.files.yamlfile import YamlValue
-
-    _Placed = tuple[str | tuple[str, ...], YamlValue]
+    from pytest_dlperf.config.slurm_container import Value
+    from pytest_dlperf.files.yamlfile import YamlFile
 
 ALL_SYSTEMS: Final = "*"
+MAX_PAUSE_S: Final = 10**6
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _ASSIGNMENT = re.compile(
     r"(?P<system>[^.=]+)\.(?P<name>[^.=]+)(?:\.(?P<key>[^=]*))?=(?P<text>.*)", re.DOTALL
 )
@@ -61,13 +60,13 @@ class Assignment(Struct, frozen=True, kw_only=True):
         """Raise a ``ValueError`` for a value that no launch could use."""
         checked_part(self.name, self.key, self.value)
         if isinstance(self.value, tuple) != _is_list(self.name, self.key):
-            if self.name == ENVIRONMENT:  # a mapping of options, as an engine's
-                raise ValueError("a system file has variables under 'environment', not 'env'")
             raise ValueError(f"{self.name} is one text, not a list")
-        if self.name == ENVIRONMENT and (not self.key or "=" in self.key):
+        if self.name == ENVIRONMENT and not _VARIABLE.fullmatch(self.key):
             raise ValueError(
                 f"{self.key!r} is not the name of an environment variable; write env.NAME=value"
             )
+        if any("\0" in text for text in self.texts):
+            raise ValueError("the value holds a NUL, which no program can be given")
         if self.name == "pause_s":
             parse_pause(self.text)
         if self.name == "python" and not self.value:
@@ -135,83 +134,73 @@ def parse_pause(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError("pause_s must be a number of seconds ≥ 0")
+    if not 0 <= seconds <= MAX_PAUSE_S:
+        raise ValueError(f"pause_s must be a number of seconds ≥ 0 and ≤ {MAX_PAUSE_S}")
     return seconds
 
 
-# ------------------------------------------------------------------------- in cluster.yaml
+# ---------------------------------------------------------------------------------- in files
 
 
-def _placed(value: str | tuple[str, ...], place: YamlValue) -> _Placed:
-    return value, place
+_Pause = Annotated[float, Meta(ge=0, le=MAX_PAUSE_S)]
 
 
-def _one_value(name: str = "") -> Shape[_Placed]:
-    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_placed)
+class Vars(Struct, frozen=True, kw_only=True):
+    """What ``vars`` sets for the launches of a system, beside its variables."""
 
-
-def assignments(given: Mapping[str, Mapping[str, Any]]) -> tuple[Assignment, ...]:
-    """Make assignments of what was read, by system, name and, where there is one, key."""
-    found = (
-        _assignment(system, name, key, one)
-        for system, names in given.items()
-        for name, value in names.items()
-        for key, one in (value if isinstance(value, dict) else {"": value}).items()
+    env: Annotated[dict[VariableName, Scalar], doc("Environment variables of the trainer.")] = {}
+    extra_args: Annotated[
+        Arguments,
+        doc("Arguments behind those of the system: a list, or text that is split as by a shell."),
+    ] = ()
+    python: Annotated[Scalar | None, doc("The trainer's Python.")] = None
+    working_directory: Annotated[
+        Scalar | None, doc("The folder that a trainer starts in whose system names none.")
+    ] = None
+    pause_s: Annotated[_Pause | None, doc("Seconds between two runs.")] = None
+    slurm: Annotated[SlurmKeys, doc("Options of Slurm's commands.")] = SlurmKeys()
+    container: Annotated[ContainerKeys, doc("The container that the trainer runs in.")] = (
+        ContainerKeys()
     )
-    return tuple(assignment for assignment in found if assignment is not None)
 
 
-def _assignment(system: str, name: str, key: str, given: _Placed) -> Assignment | None:
-    value, place = given
-    said_at = f"{place.file}:{place.line}"
-    try:
-        return Assignment(
-            system=system, name=name, key=key, value=value, place=said_at, key_path=place.path
-        )
-    except ValueError as error:
-        place.fault(str(error))
-        return None
-
-
-AROUND_COMMANDS: Final = (
-    Key(SLURM, parts_shape(SLURM), SLURM_HELP),
-    Key(CONTAINER, parts_shape(CONTAINER), CONTAINER_HELP),
-)
-"""What is set for that which a trainer's command is started by, read for ``assignments``."""
-ENGINE_OPTIONS: Final = MapOf(ARGUMENTS_SHAPE.placed(_placed), "a mapping of an engine's options")
-"""The same for launchers and queues that plugins add, below their names."""
-
-VARS: Final = MapOf(
-    Record(
-        dict[str, Any],
-        Key(
-            "env",
-            MapOf(
-                _one_value(),
-                "a mapping of names to values",
-                names="[^=]+",
-                refused="is not the name of an environment variable, which holds no '='",
-            ),
-            "Environment variables of the trainer.",
-        ),
-        Key(
-            "extra_args",
-            ARGUMENTS_SHAPE.placed(_placed),
-            "Arguments behind those of the system: a list, or text that is split as by a shell.",
-        ),
-        Key("python", _one_value("python"), "The trainer's Python."),
-        Key(
-            "working_directory",
-            _one_value("working_directory"),
-            "The folder that a trainer starts in whose system names none.",
-        ),
-        Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
-        *AROUND_COMMANDS,
-        allowed="a mapping of names to values",
-        others=ByKind(scalar=_one_value(), mapping=ENGINE_OPTIONS),
-    ),
-    "a mapping of system ids, or '*', to what is set",
-).parsed(assignments)
+VarsBySystem = dict[str, Vars]
 """What is set for launches, by system id or ``*``. Which systems and variables there are is not
 known here: see ``check_assignments``."""
+
+
+def assignments_of(file: YamlFile, path: tuple[str, ...]) -> tuple[Assignment, ...]:
+    """Make the assignments of ``vars``, by system; mistakes are reported."""
+    found = file.read(dict[str, dict[str, Arguments | dict[str, Arguments]]], path)
+    return tuple(
+        assignment
+        for system in found
+        for assignment in assignments_at(file, (*path, system), system, found[system])
+    )
+
+
+def assignments_at(
+    file: YamlFile,
+    path: tuple[str, ...],
+    system: str,
+    given: Mapping[str, Value | Mapping[str, Value]],
+) -> Iterator[Assignment]:
+    """Make the assignments of one system, by name and, where there is one, key."""
+    for name, said in given.items():
+        for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
+            place = (*path, name, key) if key else (*path, name)
+            try:
+                yield Assignment(
+                    system=system,
+                    name=name,
+                    key=key,
+                    value=_split(name, key, value),
+                    place=f"{file.file_of(place)}:{file.line(place)}",
+                    key_path=dotted(place),
+                )
+            except ValueError as error:
+                file.fault(place, str(error))
+
+
+def _split(name: str, key: str, value: Value) -> Value:
+    return split_arguments(value) if isinstance(value, str) and _is_list(name, key) else value

@@ -2,90 +2,109 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from pytest_dlperf.files.shapes import (
-    Integer,
-    Key,
-    ListOf,
-    MapOf,
-    Number,
+from pytest_dlperf.config.parts import (
+    TOPOLOGY,
+    Name,
     OneOrMore,
-    Record,
+    Operations,
+    Part,
+    Positive,
+    Precision,
     Scalar,
-    Shape,
-    Text,
+    SomeOf,
+    TopologyText,
+    doc,
+    many,
 )
-from pytest_dlperf.model.case import (
-    NAME_PATTERN,
-    PRECISION_PATTERN,
-    SINGLE_DEVICE,
-    TOPOLOGY_PATTERN,
-    Case,
-    Topology,
-    check_axis,
-    check_name,
-    check_precision,
-)
-from pytest_dlperf.model.work import ONE_DEVICE, WAYS, Layout, Work, counts_tokens
+from pytest_dlperf.model.case import Case, Topology, check_axis, check_name
+from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.files.yamlfile import YamlFile
 
 NO_REFERENCE: Final = "none"
 
 
-class Flops(Struct, frozen=True, kw_only=True):
+class Flops(Part, frozen=True, kw_only=True):
     """Floating-point operations that a training needs, for a token or for a sample."""
 
-    flops_per_token: float | None = None
-    flops_per_sample: float | None = None
+    flops_per_token: Annotated[
+        Operations | None,
+        doc("Operations that training on one token takes, forward and backward; for mfu."),
+    ] = None
+    flops_per_sample: Annotated[Operations | None, doc("The same for one sample.")] = None
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The keys that are set."""
-        return tuple(one for one in Flops.__struct_fields__ if getattr(self, one) is not None)
+    def flops(self) -> dict[str, float]:
+        """Those of the two keys that are set."""
+        said = {key: getattr(self, key) for key in Flops.__struct_fields__}
+        return {key: number for key, number in said.items() if number is not None}
 
 
 class Entry(Flops, frozen=True, kw_only=True):
-    """One entry of ``cases``; ``CASES`` says what each value is.
+    """One entry of ``cases``: a case for each combination of listed values."""
 
-    Of values that are lists there is a case for each combination. ``reference`` is empty where
-    speedups are taken over none.
-    """
-
-    precision: tuple[str, ...] = ()
-    axes: Mapping[str, tuple[str, ...]] = {}
-    topologies: tuple[Topology, ...]
-    options: tuple[str, ...] = ()
-    batch_per_device: tuple[int, ...] = ()
-    batch_per_replica: tuple[int, ...] = ()
-    global_batch: tuple[int, ...] = ()
-    sequence_length: tuple[int, ...] = ()
-    parallel: tuple[Layout, ...] = ()
-    reference: tuple[Topology, ...] = (SINGLE_DEVICE,)
+    precision: Annotated[
+        OneOrMore[Precision],
+        doc(
+            "Precision of the training, as in fp32. Of lists here, and as batch, length or layout, "
+            "each combination is a case."
+        ),
+    ] = ()
+    axes: Annotated[
+        dict[str, OneOrMore[Scalar]],
+        doc("What the cases of a probe differ by: one for each combination of values."),
+    ] = {}
+    batch_per_device: Annotated[
+        OneOrMore[Positive], doc("Samples that one device takes in a step.")
+    ] = ()
+    batch_per_replica: Annotated[
+        OneOrMore[Positive],
+        doc("Its name with 'parallel': samples of one data-parallel replica in a step."),
+    ] = ()
+    global_batch: Annotated[
+        OneOrMore[Positive], doc("Samples of the whole run in a step, instead of those.")
+    ] = ()
+    sequence_length: Annotated[OneOrMore[Positive], doc("Tokens of one sample.")] = ()
+    parallel: Annotated[
+        OneOrMore[Layout],
+        doc("How one model is spread over devices; default: each device has all of it."),
+    ] = ()
+    topologies: Annotated[
+        SomeOf[TopologyText], doc("Nodes and devices per node of each case, as in 4n8g.")
+    ]
+    reference: Annotated[
+        str,
+        Meta(pattern=f"^({TOPOLOGY}|{NO_REFERENCE})$", title="a topology such as 1n8g, or none"),
+        doc("The topology that speedups are taken over, or none."),
+    ] = "1n1g"
+    options: Annotated[SomeOf[Name], doc("What else changes the speed.")] = ()
 
     @property
     def batches(self) -> dict[str, tuple[int, ...]]:
         """The batch sizes that are set, by key; one of the three is right."""
         keys = ("batch_per_device", "batch_per_replica", "global_batch")
-        return {key: batches for key in keys if (batches := getattr(self, key))}
+        return {key: batches for key in keys if (batches := many(getattr(self, key)))}
 
     def variants(self) -> Iterator[Variant]:
         """Yield what its cases are of, each at all topologies."""
         if not self.batches:
-            for values in product(*self.axes.values()):
+            for values in product(*map(many, self.axes.values())):
                 yield Variant(axes=dict(zip(self.axes, values, strict=True)))
             return
         [batches] = self.batches.values()
         for precision, batch, length, layout in product(
-            self.precision, batches, self.sequence_length or (None,), self.parallel or (ONE_DEVICE,)
+            many(self.precision),
+            batches,
+            many(self.sequence_length) or (None,),
+            many(self.parallel) or (ONE_DEVICE,),
         ):
             work = Work(
                 batch=batch,
@@ -95,37 +114,50 @@ class Entry(Flops, frozen=True, kw_only=True):
             )
             yield Variant(precision=precision, work=work)
 
-    def probe_problems(self) -> Iterator[tuple[str, str]]:
-        """List what it says that a probe does not have, by key."""
+    def probe_problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """List what it says that a probe does not have, by key path."""
+        for name, values in self.axes.items():
+            for value in many(values):
+                try:
+                    check_axis(name, value)
+                except ValueError as error:
+                    yield ("axes", name), str(error)
         given = [
             name
             for name in ("precision", "sequence_length", "parallel", "options")
             if getattr(self, name)
         ]
-        for key in (*given, *self.batches, *self.names):
+        for key in (*given, *self.batches, *self.flops):
             message = (
                 f"{key!r} is of trainings; this system has no 'window' and no 'unit', so it is a "
                 f"probe, which has 'axes: {{{key}: […]}}' for what differs between its cases"
             )
-            yield key, message
+            yield (key,), message
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """List contradictions between its values, by key."""
+    def problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """List contradictions between its values, by key path."""
         if self.axes:
-            yield "axes", "is of probes, which have neither 'window' nor 'unit'; use 'options'"
+            yield ("axes",), "is of probes, which have neither 'window' nor 'unit'; use 'options'"
+        for number, option in enumerate(self.options):
+            try:
+                check_name("option", option)
+            except ValueError as error:
+                yield ("options", number), str(error)
+            if self.options.index(option) != number:
+                yield ("options", number), f"the option {option!r} is named twice"
         if not self.precision:
-            yield "", "the key 'precision' is missing"
+            yield (), "the key 'precision' is missing"
         batches = list(self.batches)
         if len(batches) != 1:
             found = " and ".join(batches) or "none of them"
             allowed = "batch_per_device (batch_per_replica with 'parallel') and global_batch"
-            yield "", f"a case has one of {allowed}; found {found}"
+            yield (), f"a case has one of {allowed}; found {found}"
         if self.parallel and self.batch_per_device:
-            one, *others = self.batch_per_device
+            one, *others = many(self.batch_per_device)
             said = f"[{one}, {', '.join(map(str, others))}]" if others else one
             instead = f"batch_per_replica: {said}, or all of it as global_batch"
             message = f"with 'parallel' a replica takes more than one device; write {instead}"
-            yield "batch_per_device", message
+            yield ("batch_per_device",), message
 
 
 class Variant(Struct, frozen=True, kw_only=True):
@@ -136,184 +168,83 @@ class Variant(Struct, frozen=True, kw_only=True):
     axes: Mapping[str, str] = {}
 
 
-def _reference(text: str) -> tuple[Topology, ...]:
-    return () if text == NO_REFERENCE else (Topology.parse(text),)
-
-
-def _once(options: tuple[str, ...]) -> tuple[str, ...]:
-    for option in set(options):
-        if options.count(option) > 1:
-            raise ValueError(f"the option {option!r} is named twice")
-    return tuple(sorted(options))
-
-
-def _axes(axes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    for name, values in axes.items():
-        for value in values:
-            check_axis(name, value)
-    return axes
-
-
-def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
-    """Return the shape of a name that stands in ids."""
-    return Text(allowed).parsed(partial(check_name, axis), pattern=f"^{NAME_PATTERN}$")
-
-
-PRECISION: Final = Text("a precision such as fp32").parsed(
-    check_precision, pattern=f"^{PRECISION_PATTERN}$"
-)
-_FLOPS: Final = Number(unit="floating-point operations")
-FLOPS_KEYS: Final = (
-    Key(
-        "flops_per_token",
-        _FLOPS,
-        "Operations that training on one token takes, forward and backward; for mfu.",
-    ),
-    Key("flops_per_sample", _FLOPS, "The same for one sample."),
-)
-"""What MFU is reckoned from: for all cases of a system, or for those of one entry."""
-
-CASES: Final = ListOf(
-    Record(
-        Entry,
-        Key(
-            "precision",
-            OneOrMore(PRECISION),
-            "Precision of the training, as in fp32. Of lists here, and as batch, length or layout, "
-            "each combination is a case.",
-        ),
-        Key(
-            "axes",
-            MapOf(
-                OneOrMore(Scalar()),
-                "a mapping of names to lists of values",
-            ).parsed(_axes),
-            "What the cases of a probe differ by: one for each combination of values.",
-        ),
-        Key("batch_per_device", OneOrMore(Integer(1)), "Samples that one device takes in a step."),
-        Key(
-            "batch_per_replica",
-            OneOrMore(Integer(1)),
-            "Its name with 'parallel': samples of one data-parallel replica in a step.",
-        ),
-        Key(
-            "global_batch",
-            OneOrMore(Integer(1)),
-            "Samples of the whole run in a step, instead of those.",
-        ),
-        Key("sequence_length", OneOrMore(Integer(1)), "Tokens of one sample."),
-        Key(
-            "parallel",
-            OneOrMore(
-                Record(
-                    Layout,
-                    *(Key(way, Integer(1), f"Number of {what}.") for way, what in WAYS.items()),
-                )
-            ),
-            "How one model is spread over devices; default: each device has all of it.",
-        ),
-        Key(
-            "topologies",
-            ListOf(
-                Text("a topology such as 4n8g").parsed(
-                    Topology.parse, pattern=f"^{TOPOLOGY_PATTERN}$"
-                ),
-                "a list of topologies such as 4n8g",
-            ),
-            "Nodes and devices per node of each case, as in 4n8g.",
-            required=True,
-        ),
-        Key(
-            "reference",
-            Text("a topology such as 1n8g, or none").parsed(
-                _reference, pattern=f"^({TOPOLOGY_PATTERN}|{NO_REFERENCE})$"
-            ),
-            "The topology that speedups are taken over, or none; default: 1n1g.",
-        ),
-        Key(
-            "options",
-            ListOf(
-                name_shape("option", "an option such as xla"),
-                "a list of options such as xla",
-            ).parsed(_once),
-            "What else changes the speed.",
-        ),
-        *FLOPS_KEYS,
-    ),
-    "a list of cases",
-)
-
-
-def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all by name
-    place: YamlValue,
+def named_cases(  # noqa: C901, PLR0913 - a system says so much about its cases; all by name
+    file: YamlFile,
     entries: Sequence[Entry],
     *,
     framework: str,
     model: str,
     unit: str | None,
     flops: Flops,
-) -> dict[Case, str] | None:
-    """Make the cases that entries name, each with its path; ``None`` after a mistake.
+) -> tuple[Case, ...]:
+    """Make the cases that entries name, but for those of which a mistake is reported.
 
     ``unit`` is what throughput counts, ``None`` for a probe; ``flops`` hold where an entry says
     none.
     """
-    faults = place.faults
+    wrong: set[int] = set()
+
+    def fault(index: int, path: tuple[str | int, ...], message: str) -> None:
+        file.fault(("cases", index, *path), message)
+        wrong.add(index)
+
     for index, entry in enumerate(entries):
-        for key, message in entry.probe_problems() if unit is None else entry.problems():
-            place.at(f"[{index}].{key}" if key else f"[{index}]").fault(message)
+        for path, message in entry.probe_problems() if unit is None else entry.problems():
+            fault(index, path, message)
         if entry.axes.keys() != entries[0].axes.keys():
-            place.at(f"[{index}]").fault(
+            fault(
+                index,
+                (),
                 f"it has the axes {', '.join(entry.axes) or 'none'}, the first one "
-                f"{', '.join(entries[0].axes) or 'none'}; all cases of a system have the same"
+                f"{', '.join(entries[0].axes) or 'none'}; all cases of a system have the same",
             )
-    if place.faults != faults:
-        return None
-    cases: dict[Case, str] = {}
+    cases: dict[Case, tuple[str | int, ...]] = {}
     for index, entry in enumerate(entries):
-        needed = entry if entry.names else flops
+        needed = entry.flops or flops.flops
         problem = None if unit is None else _token_problem(entry, unit, needed)
         if problem:
-            place.at(f"[{index}]").fault(problem)
+            fault(index, (), problem)
+        if index in wrong:
             continue
-        reference = None if unit is None or not entry.reference else entry.reference[0]
+        is_scaled = unit is not None and entry.reference != NO_REFERENCE
+        reference = Topology.parse(entry.reference) if is_scaled else None
         for (number, topology), variant in product(enumerate(entry.topologies), entry.variants()):
-            path = f"[{index}].topologies[{number}]"
+            path = ("cases", index, "topologies", number)
             try:
                 case = Case(
                     framework=framework,
                     model=model,
                     precision=variant.precision,
                     work=variant.work,
-                    options=entry.options,
+                    options=tuple(sorted(entry.options)),
                     free_axes=variant.axes,
-                    topology=topology,
+                    topology=Topology.parse(topology),
                     reference_topology=reference,
                     flops_per_sample=_flops_per_sample(variant, needed),
                 )
             except ValueError as error:
-                place.at(path).fault(str(error))
+                file.fault(path, str(error))
                 continue
             first = cases.setdefault(case, path)
             if first is not path:
-                line = place.at(first).line
-                place.at(path).fault(f"{case.id} is named twice; first on line {line}")
-    return cases if place.faults == faults else None
+                line = file.line(first)
+                file.fault(path, f"{case.id} is named twice; first on line {line}")
+    return tuple(cases)
 
 
-def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
-    if len(flops.names) > 1:
-        return f"{' and '.join(flops.names)} say the same; give one"
+def _token_problem(entry: Entry, unit: str, flops: Mapping[str, float]) -> str | None:
+    if len(flops) > 1:
+        return f"{' and '.join(flops)} say the same; give one"
     if not entry.sequence_length:
         counts = [f"throughput in {unit}"] if counts_tokens(unit) else []
-        counts += [name for name in flops.names if name == "flops_per_token"]
+        counts += [name for name in flops if name == "flops_per_token"]
         if counts:
             return f"{counts[0]} needs 'sequence_length' here: how many tokens a sample is"
     return None
 
 
-def _flops_per_sample(variant: Variant, flops: Flops) -> float | None:
+def _flops_per_sample(variant: Variant, flops: Mapping[str, float]) -> float | None:
     length = variant.work.sequence_length if variant.work is not None else None
-    if flops.flops_per_token is not None and length is not None:
-        return flops.flops_per_token * length
-    return flops.flops_per_sample
+    if "flops_per_token" in flops and length is not None:
+        return flops["flops_per_token"] * length
+    return flops.get("flops_per_sample")

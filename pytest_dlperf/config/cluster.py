@@ -6,43 +6,132 @@ The peaks of its devices come from that file, or from a table of those that vend
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 - read by msgspec
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct, convert, field
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
-from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
+from pytest_dlperf.config.assignments import Assignment, Vars, assignments_of
+from pytest_dlperf.config.kubernetes import Kubernetes
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.files.shapes import (
-    Integer,
-    Key,
-    ListOf,
-    MapOf,
-    Number,
-    Record,
-    Scalar,
-    Text,
-    YesNo,
-    one_of,
-)
-from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
-from pytest_dlperf.model.case import PRECISION_PATTERN
+from pytest_dlperf.config.parts import Part, Precision, Scalar, SomeOf, Text, doc
+from pytest_dlperf.files.yamlfile import YamlFile, load, nearest
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from pytest_dlperf.config.assignments import Assignment
-
 CLUSTER_FILE: Final = "cluster.yaml"
 _PEAKS: Final = Path(__file__).with_name("peaks.yaml")
+
+Facts = dict[str, Scalar]
+"""Facts by name: any scalars, as they are written."""
+Peak = Annotated[float, Meta(gt=0, le=10**9)]
 
 
 class UnknownClusterError(UsageError):
     """No such cluster; the message lists those that there are."""
+
+
+class Machine(Part, frozen=True, kw_only=True):
+    """What numbers were measured on, with the keys of ``Fingerprint.machine``."""
+
+    device: Annotated[Scalar | None, doc(f"{MACHINE_FACTS['device'].capitalize()}.")] = None
+    devices_per_node: Annotated[
+        Scalar | None, doc(f"{MACHINE_FACTS['devices_per_node'].capitalize()}.")
+    ] = None
+    interconnect: Annotated[
+        Scalar | None, doc(f"{MACHINE_FACTS['interconnect'].capitalize()}.")
+    ] = None
+    network: Annotated[Scalar | None, doc(f"{MACHINE_FACTS['network'].capitalize()}.")] = None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The facts that are known."""
+        return {name: fact for name, fact in asdict(self).items() if fact is not None}
+
+
+MACHINE_HELP: Final = (
+    "What the numbers were measured on, the device as its tool prints it. It must match, as far "
+    "as both sides know it, or nothing is compared."
+)
+ESTIMATOR_HELP: Final = (
+    "How throughput is computed from a log. Numbers of different estimators are never compared."
+)
+
+
+class _Machines(Part, frozen=True, kw_only=True):
+    """What a cluster's file says of its machines."""
+
+    estimator: Annotated[Estimator, doc(ESTIMATOR_HELP)] = Estimator.STEADY
+    description: Annotated[Text | None, doc("What it is, for the reader.")] = None
+    systems: Annotated[SomeOf[Text] | None, doc("The systems that it runs; default: all.")] = None
+    devices_per_node: Annotated[
+        _DeviceCount | None, doc("Devices of hosts that are given without a number.")
+    ] = None
+    share_hosts: Annotated[
+        bool,
+        doc(
+            "Whether several runs share a host, each with its own devices, and slow each other "
+            "down."
+        ),
+    ] = False
+    python: Annotated[
+        _Interpreter | None,
+        doc("The Python on the nodes, 3.6 or newer, that supervises a run; default: python3."),
+    ] = None
+    scratch: Annotated[
+        _Folder | None,
+        doc(
+            "The folder on every node in which runs make their own; default: /tmp. Choose a large "
+            "local disk if trainers leave checkpoints, or /tmp lies in memory."
+        ),
+    ] = None
+    kubernetes: Annotated[
+        Kubernetes, doc("Where --dlperf-launcher kubernetes submits runs, and how.")
+    ] = Kubernetes()
+    peak_tflops: Annotated[
+        dict[Precision, Peak],
+        doc("Peak of one device in TFLOP/s, by precision, for mfu; default: published ones."),
+    ] = {}
+    hardware: Annotated[Facts, doc("Free facts for the reader, by name.")] = {}
+    software: Annotated[Facts, doc("Versions for the reader, by name.")] = {}
+
+
+_DeviceCount = Annotated[int, Meta(ge=1, le=10_000)]
+_Interpreter = Annotated[str, Meta(pattern=r"[^0-9.\s]", title="a Python interpreter")]
+_Folder = Annotated[str, Meta(pattern="^/", title="the absolute path of a folder")]
+
+
+class ControlKeys(Part, frozen=True, kw_only=True):
+    """What a cluster's file says of the accepted software."""
+
+    vars: Annotated[
+        dict[str, Vars],
+        doc(
+            "What makes a launch one of the accepted software; it goes before all that is set "
+            "otherwise."
+        ),
+    ]
+    description: Annotated[Text | None, doc("What the accepted software is.")] = None
+
+
+class ClusterFile(_Machines, frozen=True, kw_only=True):
+    """One set of machines whose numbers are comparable."""
+
+    vars: Annotated[
+        dict[str, Vars],
+        doc("What is set for launches: by system id, or '*' for every system."),
+    ] = {}
+    control: Annotated[
+        ControlKeys | None,
+        doc("The accepted software, to be run beside what is tested after a case has regressed."),
+    ] = None
+    machine: Annotated[Machine, doc(MACHINE_HELP)] = Machine()
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -55,126 +144,18 @@ class Control(Struct, frozen=True, kw_only=True):
     description: str | None = None
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class Cluster(_Machines, frozen=True, kw_only=True):
     """One set of machines whose numbers are comparable.
 
-    ``cluster_keys`` says what each value is. ``systems`` is ``None`` for all; ``machine`` has the
-    keys of ``Fingerprint.machine``, and holds for baselines that do not say it themselves.
+    ``systems`` is ``None`` for all; ``machine`` has the keys of ``Fingerprint.machine``, and holds
+    for baselines that do not say it themselves.
     """
 
     name: str
     directory: Path
-    estimator: Estimator = Estimator.STEADY
-    systems: tuple[str, ...] | None = None
-    description: str | None = None
     assignments: tuple[Assignment, ...] = ()
-    devices_per_node: int | None = None
-    share_hosts: bool = False
-    python: str | None = None
-    scratch: str | None = None
     control: Control | None = None
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     machine: Mapping[str, str] = {}
-    peak_tflops: Mapping[str, float] = {}
-    hardware: Mapping[str, str] = {}
-    software: Mapping[str, str] = {}
-
-
-# ------------------------------------------------------------------------------ in a file
-
-
-FACTS: Final = MapOf(Scalar())
-"""Facts by name: any scalars, as they are written."""
-
-MACHINE: Final = Record(
-    dict[str, str],
-    *(
-        Key(name, Scalar(), f"{meaning[0].upper()}{meaning[1:]}.")
-        for name, meaning in MACHINE_FACTS.items()
-    ),
-)
-"""What numbers were measured on, with the keys of ``Fingerprint.machine``."""
-
-MACHINE_HELP: Final = (
-    "What the numbers were measured on, the device as its tool prints it. It must match, as far "
-    "as both sides know it, or nothing is compared."
-)
-ESTIMATOR: Final = Key(
-    "estimator",
-    one_of(Estimator),
-    "How throughput is computed from a log; default for a cluster: steady. Numbers of different "
-    "estimators are never compared.",
-)
-
-
-@cache
-def cluster_keys() -> tuple[Key, ...]:
-    """Return the keys of ``cluster.yaml``; they are not needed where no such file is read."""
-    from pytest_dlperf.config.assignments import VARS
-
-    return (
-        ESTIMATOR,
-        Key("description", Text(), "What it is, for the reader."),
-        Key(
-            "systems",
-            ListOf(Text("a system's name"), "a list of systems"),
-            "The systems that it runs; default: all.",
-        ),
-        Key(
-            "vars",
-            VARS,
-            "What is set for launches: by system id, or '*' for every system.",
-            argument="assignments",
-        ),
-        Key(
-            "control",
-            Record(
-                Control,
-                Key(
-                    "vars",
-                    VARS,
-                    "What makes a launch one of the accepted software; it goes before all that "
-                    "is set otherwise.",
-                    required=True,
-                    argument="assignments",
-                ),
-                Key("description", Text(), "What the accepted software is."),
-            ),
-            "The accepted software, to be run beside what is tested after a case has regressed.",
-        ),
-        Key("devices_per_node", Integer(1), "Devices of hosts that are given without a number."),
-        Key(
-            "share_hosts",
-            YesNo(),
-            "Whether several runs share a host, each with its own devices, and slow each other "
-            "down; default: false.",
-        ),
-        Key(
-            "python",
-            Text("a Python interpreter"),
-            "The Python on the nodes, 3.6 or newer, that supervises a run; default: python3.",
-        ),
-        Key(
-            "scratch",
-            Text("the absolute path of a folder", pattern="^/"),
-            "The folder on every node in which runs make their own; default: /tmp. Choose a large "
-            "local disk if trainers leave checkpoints, or /tmp lies in memory.",
-        ),
-        Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
-        Key("machine", MACHINE, MACHINE_HELP),
-        Key(
-            "peak_tflops",
-            MapOf(
-                Number(unit="TFLOP/s"),
-                "a mapping of precisions to numbers",
-                names=PRECISION_PATTERN,
-                refused="is not a precision such as bf16",
-            ),
-            "Peak of one device in TFLOP/s, by precision, for mfu; default: published ones.",
-        ),
-        Key("hardware", FACTS, "Free facts for the reader, by name."),
-        Key("software", FACTS, "Versions for the reader, by name."),
-    )
 
 
 def find_cluster(baselines_directory: Path, name: str) -> Cluster:
@@ -195,8 +176,28 @@ def find_cluster(baselines_directory: Path, name: str) -> Cluster:
     file = baselines_directory / name / CLUSTER_FILE
     if not file.exists():
         return Cluster(name=name, directory=file.parent)
-    build = partial(Cluster, name=name, directory=file.parent)
-    return load(file, Record(build, *cluster_keys()).read)
+    return _read_cluster(YamlFile(file, private=("vars", "control")), name)
+
+
+def _read_cluster(file: YamlFile, name: str) -> Cluster:
+    said = file.read(ClusterFile)
+    control = None
+    if said.control is not None:
+        control = Control(
+            assignments=assignments_of(file, ("control", "vars")),
+            description=said.control.description,
+        )
+    assignments = assignments_of(file, ("vars",)) if said.vars else ()
+    file.check()
+    machines = {key: getattr(said, key) for key in _Machines.__struct_fields__}
+    return Cluster(
+        name=name,
+        directory=file.file.parent,
+        assignments=assignments,
+        control=control,
+        machine=said.machine.facts,
+        **machines,
+    )
 
 
 def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[str]:
@@ -230,4 +231,4 @@ def published_peak(device: str | None, precision: str) -> float | None:
 
 @cache
 def _peaks() -> tuple[_Peak, ...]:
-    return convert(load(_PEAKS, YamlValue.plain), tuple[_Peak, ...], strict=False)
+    return load(_PEAKS, tuple[_Peak, ...])

@@ -2,139 +2,93 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta
 
-from pytest_dlperf.config.cases import PRECISION
-from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape, Text
+from pytest_dlperf.config.parts import OneOrMore, Part, Precision, Scalar, Text, doc, many
 from pytest_dlperf.model.work import WAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pytest_dlperf.model.case import Case
 
-T = TypeVar("T")
+Count = Annotated[
+    Scalar,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,8}\+?$",
+        title="a count such as 2, or 2+ for at least so many",
+    ),
+]
 
-_COUNT_PATTERN: Final = r"^[1-9][0-9]{0,8}\+?$"
 
-Counts = tuple[range, ...]
-"""Numbers that a condition accepts; empty for all."""
-
-
-class Condition(Struct, frozen=True, kw_only=True):
+class Condition(Part, frozen=True, kw_only=True):
     """Condition on a case: all that is given must hold; nothing given holds for all."""
 
-    precisions: tuple[str, ...] = ()
-    without_precisions: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    without_options: tuple[str, ...] = ()
-    nodes: Counts = ()
-    devices_per_node: Counts = ()
-    world_size: Counts = ()
-    sequence_length: Counts = ()
-    tp: Counts = ()
-    pp: Counts = ()
-    cp: Counts = ()
-    ep: Counts = ()
-    axes: Mapping[str, tuple[str, ...]] = {}
+    precision: Annotated[OneOrMore[Precision], doc("The case has one of these.")] = ()
+    without_precision: Annotated[OneOrMore[Precision], doc("The case has none of these.")] = ()
+    option: Annotated[OneOrMore[Text], doc("The case has all of these.")] = ()
+    without_option: Annotated[OneOrMore[Text], doc("The case has none of these.")] = ()
+    nodes: Annotated[
+        OneOrMore[Count], doc("Number of nodes: 2, [2, 4], or 2+ for at least two.")
+    ] = ()
+    devices_per_node: Annotated[OneOrMore[Count], doc("Number of devices per node.")] = ()
+    world_size: Annotated[OneOrMore[Count], doc("Number of devices in the whole run.")] = ()
+    sequence_length: Annotated[OneOrMore[Count], doc("Tokens of one sample.")] = ()
+    tp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['tp']}.")] = ()
+    pp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['pp']}.")] = ()
+    cp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['cp']}.")] = ()
+    ep: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['ep']}.")] = ()
+    axes: Annotated[
+        dict[str, OneOrMore[Scalar]], doc("The case has one of these values of each axis.")
+    ] = {}
 
     def holds(self, case: Case) -> bool:
         """Whether the condition holds for a case."""
         topology = case.topology
         return self is ALWAYS or (
-            (not self.precisions or case.precision in self.precisions)
-            and case.precision not in self.without_precisions
-            and set(self.options) <= set(case.options)
-            and set(self.without_options).isdisjoint(case.options)
+            (not self.precision or case.precision in many(self.precision))
+            and case.precision not in many(self.without_precision)
+            and set(many(self.option)) <= set(case.options)
+            and set(many(self.without_option)).isdisjoint(case.options)
             and _is_among(topology.nodes, self.nodes)
             and _is_among(topology.devices_per_node, self.devices_per_node)
             and _is_among(topology.world_size, self.world_size)
             and _is_among(case.sequence_length or 0, self.sequence_length)
-            and all(case.free_axes.get(name) in values for name, values in self.axes.items())
+            and all(case.free_axes.get(name) in many(said) for name, said in self.axes.items())
             and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
         )
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that it speaks of."""
+        return (*many(self.option), *many(self.without_option))
 
-def parse_count(text: str) -> range:
+
+@cache
+def _numbers(text: str) -> range:
     """Read ``4``, or ``2+`` for at least so many."""
-    if not re.fullmatch(_COUNT_PATTERN, text):
-        raise ValueError(
-            f"{text!r} is not a count; write an integer ≥ 1, or one with a plus behind it, "
-            "as in '2+', for at least so many"
-        )
     number = int(text.removesuffix("+"))
     return range(number, sys.maxsize if text.endswith("+") else number + 1)
 
 
-def _is_among(count: int, accepted: Counts) -> bool:
-    return not accepted or any(count in numbers for numbers in accepted)
+def _is_among(count: int, accepted: OneOrMore[Count]) -> bool:
+    return not accepted or any(count in _numbers(text) for text in many(accepted))
 
 
 ALWAYS: Final = Condition()
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class Choice(Part, frozen=True, kw_only=True):
     """One of several values; the first whose condition holds is taken."""
 
-    value: str
-    when: Condition = ALWAYS
+    value: Annotated[Scalar, doc("The value, in which {placeholders} may stand.")]
+    when: Annotated[Condition, doc("The cases that it is for: all given keys must hold.")] = ALWAYS
 
 
 def chosen(choices: Iterable[Choice], case: Case) -> str | None:
     """Return the value of the first choice that is for this case."""
     return next((choice.value for choice in choices if choice.when.holds(case)), None)
-
-
-# ------------------------------------------------------------------------------ in a file
-
-
-def _one_or_more(item: Shape[T], many: str) -> Shape[tuple[T, ...]]:
-    return ByKind(scalar=item.parsed(lambda one: (one,)), sequence=ListOf(item, many))
-
-
-_PRECISIONS = _one_or_more(PRECISION, "a name or a list of names")
-_OPTIONS = _one_or_more(Text("an option such as xla"), "a name or a list of names")
-_COUNTED = _one_or_more(
-    Scalar("a count such as 2, or 2+ for at least so many").parsed(
-        parse_count, pattern=_COUNT_PATTERN
-    ),
-    "a list of counts",
-)
-
-CONDITION: Final = Record(
-    Condition,
-    Key("precision", _PRECISIONS, "The case has one of these.", argument="precisions"),
-    Key(
-        "without_precision",
-        _PRECISIONS,
-        "The case has none of these.",
-        argument="without_precisions",
-    ),
-    Key("option", _OPTIONS, "The case has all of these.", argument="options"),
-    Key("without_option", _OPTIONS, "The case has none of these.", argument="without_options"),
-    Key("nodes", _COUNTED, "Number of nodes: 2, [2, 4], or 2+ for at least two."),
-    Key("devices_per_node", _COUNTED, "Number of devices per node."),
-    Key("world_size", _COUNTED, "Number of devices in the whole run."),
-    Key("sequence_length", _COUNTED, "Tokens of one sample."),
-    *(Key(way, _COUNTED, f"Number of {counted}.") for way, counted in WAYS.items()),
-    Key(
-        "axes",
-        MapOf(_one_or_more(Scalar(), "a value or a list of values"), "a mapping of axes to values"),
-        "The case has one of these values of each axis.",
-    ),
-)
-
-WHEN: Final = "The cases that it is for: all given keys must hold."
-
-CHOICES: Final = ListOf(
-    Record(
-        Choice,
-        Key("value", Scalar(), "The value, in which {placeholders} may stand.", required=True),
-        Key("when", CONDITION, WHEN),
-    ),
-    "a list of choices, each with 'value'",
-)

@@ -11,18 +11,15 @@ from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from pytest_dlperf.files.shapes import Text
-from pytest_dlperf.files.yamlfile import nearest
-
-if TYPE_CHECKING:
-    from pytest_dlperf.files.yamlfile import YamlValue
+from pytest_dlperf.files.yamlfile import YamlFile, nearest
 
 SHIPPED: Final = Path(__file__).parent.parent / "systems"
 """The folder of the systems that ship."""
 EXTENDS: Final = "extends"
-BASE: Final = Text("a system that ships, or a file of one")
+PRIVATE: Final = ("launch",)
+"""Keys of a system file below which no value is quoted: it may be a secret."""
 
 
 def shipped_systems() -> dict[str, Path]:
@@ -47,70 +44,47 @@ def comment_of(name: str) -> tuple[str, str]:
     return prose, dedent(f"  {example}\n")
 
 
-def extended(root: YamlValue) -> YamlValue | None:
-    """Put a system file over those that it extends; ``None`` after a mistake of ``extends``."""
-    seen = [root.file.resolve()]
-    layers = [root]
-    while (place := _extends(layers[-1])) is not None:
-        name = BASE.read(place)
-        file = None if name is None else _base(name, place)
-        if file is None:
-            return None
-        if file.resolve() in seen:
-            place.fault(f"{name!r} extends this file in turn")
-            return None
-        seen.append(file.resolve())
-        layers.append(place.parse(file))
-        if layers[-1].kind != "mapping":
-            layers[-1].fault_found("a mapping, as every system file is one")
-            return None
+def extended(own: YamlFile) -> YamlFile:
+    """Lay a system file over those that it extends.
+
+    Raises:
+        YamlError: One of them cannot be found or read, or extends another in turn.
+    """
+    seen = [own.file.resolve()]
+    layers = [own]
+    while (base := _base(layers[-1])) is not None:
+        if base.resolve() in seen:
+            layers[-1].fault((EXTENDS,), f"{layers[-1].value[EXTENDS]!r} extends this file in turn")
+            layers[-1].check()
+        seen.append(base.resolve())
+        layers.append(YamlFile(base, private=PRIVATE))
+        if not isinstance(layers[-1].value, dict):
+            layers[-1].read(dict)
     whole = layers.pop()
     while layers:
-        whole = layers.pop().based_on(whole)
+        over = layers.pop()
+        over.lay_over(whole)
+        whole = over
     return whole
 
 
-def _extends(root: YamlValue) -> YamlValue | None:
-    place = root.at(EXTENDS)
-    return None if place.path == root.path else place
-
-
-def _base(name: str, place: YamlValue) -> Path | None:
-    """Find the file that is meant; ``None`` after a mistake."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        file = Path(normpath(place.file.parent / name))
-        if file.is_file():
-            return file
-        place.fault(f"there is no file {file}")
+def _base(file: YamlFile) -> Path | None:
+    """Find the file that a system file extends, if any."""
+    if not isinstance(file.value, dict) or file.value.get(EXTENDS) is None:
         return None
+    name = file.read(str, (EXTENDS,))
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        base = Path(normpath(file.file.parent / name))
+        if base.is_file():
+            return base
+        file.fault((EXTENDS,), f"there is no file {base}")
+        file.check()
     shipped = shipped_systems()
     if name not in shipped:
-        place.fault(
+        file.fault(
+            (EXTENDS,),
             f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is "
-            f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}"
+            f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}",
         )
-    return shipped.get(name)
-
-
-def partial_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Loosen a JSON Schema for files that extend one: any key may be absent, or taken away."""
-    loose = {key: value for key, value in schema.items() if key != "required"}
-    for key in ("properties", "additionalProperties", "items"):
-        inner = schema.get(key)
-        if key == "properties" and inner is not None:
-            loose[key] = {name: _or_nothing(partial_schema(said)) for name, said in inner.items()}
-        elif isinstance(inner, dict):
-            found = partial_schema(inner)
-            loose[key] = found if key == "items" else _or_nothing(found)
-    if "anyOf" in schema:
-        loose["anyOf"] = [partial_schema(one) for one in schema["anyOf"]]
-    return loose
-
-
-def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
-    kind = schema.get("type", [])
-    kinds = [kind] if isinstance(kind, str) else kind
-    nothing = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    return {**schema, **nothing, **({"type": [*dict.fromkeys((*kinds, "null"))]} if kinds else {})}
+        file.check()
+    return shipped[name]

@@ -5,81 +5,51 @@ Which names, labels and quantities there may be, the API server says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Annotated
 
-from msgspec import Struct
-
-from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Record, Scalar, Shape, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.files.yamlfile import YamlValue
+from pytest_dlperf.config.parts import Part, Scalar, SomeOf, Text, doc
 
 
-class Volume(Struct, frozen=True, kw_only=True):
-    """A path of pods: a claim, a folder of the node, or memory."""
+class Volume(Part, frozen=True, kw_only=True):
+    """What is at a path of pods: a claim, a folder of the node, or memory."""
 
-    path: str
-    claim: str | None = None
-    host_path: str | None = None
-    memory: str | None = None
+    claim: Annotated[Text | None, doc("The PersistentVolumeClaim of this name.")] = None
+    host_path: Annotated[Text | None, doc("This folder of the node.")] = None
+    memory: Annotated[Scalar | None, doc("Memory, up to so much: 16Gi.")] = None
 
+    def __post_init__(self) -> None:
+        """Refuse a volume of two kinds, or of none.
 
-class Kubernetes(Struct, frozen=True, kw_only=True):
-    """Where pods run, and what they get; ``KUBERNETES`` says what each value is."""
-
-    context: str | None = None
-    namespace: str | None = None
-    template: str | None = None
-    image: str | None = None
-    device: str = "nvidia.com/gpu"
-    resources: Mapping[str, str] = {}
-    volumes: tuple[Volume, ...] = ()
-    node_selector: Mapping[str, str] = {}
-    service_account: str | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    queue: str | None = None
+        Raises:
+            ValueError: It is one.
+        """
+        if [self.claim, self.host_path, self.memory].count(None) != 2:  # noqa: PLR2004 - one of three
+            raise ValueError("a volume is one of a claim, a host_path or memory")
 
 
-# ------------------------------------------------------------------------------ in a file
+class Kubernetes(Part, frozen=True, kw_only=True):
+    """Where pods run, and what they get."""
 
-_NAMED: Final[Shape[Any]] = MapOf(Scalar(), "a mapping of names to values")
-
-
-def _volumes(given: Mapping[str, Mapping[str, str]], place: YamlValue) -> tuple[Volume, ...]:
-    for path, source in given.items():
-        if len(source) != 1:
-            place.fault(f"{path} is one of a claim, a host_path or memory")
-    return tuple(Volume(path=path, **source) for path, source in given.items() if len(source) == 1)
-
-
-_VOLUMES: Final[Shape[tuple[Volume, ...]]] = MapOf(
-    Record(
-        dict[str, Any],
-        Key("claim", Text("a name"), "The PersistentVolumeClaim of this name."),
-        Key("host_path", Text("a path"), "This folder of the node."),
-        Key("memory", Scalar("an amount of memory"), "Memory, up to so much: 16Gi."),
-    ),
-    "a mapping of paths to what is there",
-).placed(_volumes)
-
-KUBERNETES: Final = Record(
-    Kubernetes,
-    Key("context", Text(), "The context of the kubeconfig; default: the current one."),
-    Key("namespace", Text(), "Where pods run; default: that of the context."),
-    Key(
-        "template",
-        Text("a file"),
-        "A manifest of a Job to begin with, beside cluster.yaml.",
-    ),
-    Key("image", Text(), "The image of the trainers; container.image of a system goes before it."),
-    Key("device", Text(), "The resource that a device is; default: nvidia.com/gpu."),
-    Key("resources", _NAMED, "What a node's pod asks for beside devices, as limits."),
-    Key("volumes", _VOLUMES, "What pods find where, by path."),
-    Key("node_selector", _NAMED, "Labels of the nodes that pods may run on."),
-    Key("service_account", Text(), "The service account of pods."),
-    Key("image_pull_secrets", ListOf(Text()), "Secrets by which images are pulled."),
-    Key("queue", Text(), "The local queue of Kueue that pods wait in."),
-)
-"""The keys below ``kubernetes`` in ``cluster.yaml``."""
+    context: Annotated[
+        Text | None, doc("The context of the kubeconfig; default: the current one.")
+    ] = None
+    namespace: Annotated[Text | None, doc("Where pods run; default: that of the context.")] = None
+    template: Annotated[
+        Text | None,
+        doc("A manifest of a Job to begin with, beside cluster.yaml."),
+    ] = None
+    image: Annotated[
+        Text | None,
+        doc("The image of the trainers; container.image of a system goes before it."),
+    ] = None
+    device: Annotated[Text, doc("The resource that a device is.")] = "nvidia.com/gpu"
+    resources: Annotated[
+        dict[str, Scalar], doc("What a node's pod asks for beside devices, as limits.")
+    ] = {}
+    volumes: Annotated[dict[str, Volume], doc("What pods find where, by path.")] = {}
+    node_selector: Annotated[
+        dict[str, Scalar], doc("Labels of the nodes that pods may run on.")
+    ] = {}
+    service_account: Annotated[Text | None, doc("The service account of pods.")] = None
+    image_pull_secrets: Annotated[SomeOf[Text], doc("Secrets by which images are pulled.")] = ()
+    queue: Annotated[Text | None, doc("The local queue of Kueue that pods wait in.")] = None

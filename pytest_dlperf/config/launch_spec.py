@@ -7,18 +7,16 @@ conditions on the case; what differs between runs and nodes stands as ``{field}`
 from __future__ import annotations
 
 import importlib.util
-from enum import Enum
+import os
+import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from pytest_dlperf.config.conditions import (
-    ALWAYS,
-    Choice,
-    Condition,
-    chosen,
-)
-from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
+from pytest_dlperf.config.assignments import ALL_SYSTEMS, assignments_at
+from pytest_dlperf.config.conditions import ALWAYS, Condition, chosen
+from pytest_dlperf.config.launch_keys import ConditionalArguments, Launch
+from pytest_dlperf.config.slurm_container import CONTAINER, EVERY_SYSTEM_TAKES, SLURM, parts_of
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -28,15 +26,20 @@ from pytest_dlperf.config.template import (
     names_in,
     template_problems,
 )
+from pytest_dlperf.files.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.files.yamlfile import YamlFile
     from pytest_dlperf.model.case import Case
 
-LOG_FILE: Final = "log.file"
-"""The key path of the part of a launch that stands outside of ``launch``."""
+    Path = tuple[str | int, ...]
+    """The keys that lead to a place of a system file."""
+
+_LOG_FILE: Final = ("log", "file")
+_COMMAND: Final = ("launch", "command")
 _RESERVED: Final = {
     *FIELDS,
     *EVERY_SYSTEM_TAKES,
@@ -44,145 +47,33 @@ _RESERVED: Final = {
 }
 
 
-class Devices(Enum):
-    """Devices that a trainer computes on."""
+class LaunchSpec(Launch, frozen=True, kw_only=True):
+    """How a trainer is started: what the file says, and what belongs to it beside ``launch``."""
 
-    GPU = "gpu"
-    """Accelerators, whichever kind a host has."""
-    CPU = "cpu"
-    """Any host has enough of them, unless it was declared with a number."""
-    NVIDIA = "nvidia"
-    AMD = "amd"
-    ASCEND = "ascend"
-    TPU = "tpu"
-    INTEL = "intel"
-    GAUDI = "gaudi"
-    NEURON = "neuron"
-
-    @property
-    def kind(self) -> str | None:
-        """The kind of accelerator, where only one will do."""
-        return None if self in (Devices.GPU, Devices.CPU) else self.value
-
-
-class StartOn(Enum):
-    """Nodes that a run's command is started on."""
-
-    EVERY_NODE = "every_node"
-    HEAD = "head"
-    """On node 0 alone: the command itself starts what runs on the others."""
-
-
-class Steps(Enum):
-    """Trainers whose steps a callback of ours prints."""
-
-    HUGGINGFACE = "huggingface"
-    LIGHTNING = "lightning"
-    ACCELERATE = "accelerate"
-    DEEPSPEED = "deepspeed"
-
-
-class VariableKind(Enum):
-    """Kind of thing that a variable's value names."""
-
-    FOLDER = "folder"
-    FILE = "file"
-    TEXT = "text"
-
-    @property
-    def is_path(self) -> bool:
-        """Whether the value is a path that has to exist on every node."""
-        return self is not VariableKind.TEXT
-
-
-class Variable(Struct, frozen=True, kw_only=True):
-    """Setting that the user has to give before the trainer can start, unless it has a default."""
-
-    meaning: str
-    kind: VariableKind = VariableKind.TEXT
-    default: str | None = None
-    public: bool = False
-
-    def problem(self, value: str) -> str | None:
-        """Return what is wrong with a value, if anything is.
-
-        The path of a folder or file is absolute, for nodes have no common folder to begin in.
-        """
-        if value and self.kind.is_path and not value.startswith("/"):
-            return f"{value!r} is not the absolute path of a {self.kind.value}"
-        return None
-
-
-class ConditionalArguments(Struct, frozen=True, kw_only=True):
-    """Arguments of a command that only some cases have."""
-
-    arguments: tuple[str, ...]
-    when: Condition
-
-
-class Server(Struct, frozen=True, kw_only=True):
-    """A server that runs beside the command on its node, and how to know that it is ready."""
-
-    command: tuple[str, ...]
-    ready_line: str | None = None
-    ready_address: str | None = None
-    ready_limit_s: float = 600.0
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """List what is wrong with it, by key path below ``launch``."""
-        if (self.ready_line is None) is (self.ready_address is None):
-            yield "server", "needs one of 'ready_line' and 'ready_address', and not both"
-
-
-class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """Recipe for starting a trainer, with placeholders for all that differs between runs.
-
-    ``LAUNCH`` says what each value is. A variable of ``environment`` none of whose choices fits is
-    not set; a ``working_directory`` of ``None`` is the folder that the tests were started in.
-    """
-
-    command: tuple[str | ConditionalArguments, ...]
-    more_arguments: tuple[str | ConditionalArguments, ...] = ()
-    environment: Mapping[str, str | tuple[Choice, ...]] = {}
-    working_directory: str | None = None
     log_file: str | None = None
     """A file that it writes its steps into, beside its output: ``log.file`` of the system."""
     axes: tuple[str, ...] = ()
     """The free axes of the cases, which may stand in templates."""
-    variables: Mapping[str, Variable] = {}
-    values: Mapping[str, tuple[Choice, ...]] = {}
-    devices: Devices = Devices.GPU
-    start_on: StartOn = StartOn.EVERY_NODE
-    steps: Steps | None = None
-    server: Server | None = None
-    requires_modules: tuple[str, ...] = ()
-    install_hint: str | None = None
-    time_limit_s: float = 1800.0
-    first_step_limit_s: float = 900.0
-    step_limit_s: float = 300.0
-    run_to_end: bool = False
-    retries: int = 0
-    pause_s: float = 0.0
     assignments: tuple[Assignment, ...] = ()
     """Options of engines that start runs, and the container, unless users set others."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """List all that is wrong with the entry, by key path as in ``command[1]``."""
+    def problems(self) -> Iterator[tuple[Path, str]]:
+        """List all that is wrong with the entry, by key path."""
         places = (ARGUMENTS, EXTRA_ARGUMENTS)
         if not any(self.command[:1]) or self.command[0] in places:
-            yield "command", "names no program; the first word is the program to start"
+            yield _COMMAND, "names no program; the first word is the program to start"
         for twice in (name for name in places if self.command.count(name) > 1):
-            yield "command", f"has {twice} twice; what it stands for goes to one place"
+            yield _COMMAND, f"has {twice} twice; what it stands for goes to one place"
         for kind, names in (("variables", self.variables), ("values", self.values)):
             for name in names:
                 if name in (*_RESERVED, *self.axes) or (
                     kind == "values" and name in self.variables
                 ):
                     message = f"has the name {name!r}, which has a meaning already; use another"
-                    yield f"{kind}.{name}", message
+                    yield ("launch", kind, name), message
         for name, variable in self.variables.items():
             if problem := variable.problem(variable.default or ""):
-                yield f"variables.{name}.default", problem
+                yield ("launch", "variables", name, "default"), problem
         yield from self.server.problems() if self.server is not None else ()
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
@@ -190,12 +81,12 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
                 *FIELDS,
                 *self.axes,
                 *self.variables,
-                *(() if path.startswith("values.") else self.values),
+                *(() if "values" in path else self.values),
             )
-            if not (text == EXTRA_ARGUMENTS and path.startswith("command")):
+            if not (text == EXTRA_ARGUMENTS and path[1] == "command"):
                 yield from ((path, message) for message in template_problems(text, known))
 
-    def case_problems(self, case: Case) -> Iterator[tuple[str, str]]:
+    def case_problems(self, case: Case) -> Iterator[tuple[Path, str]]:
         """List why this case cannot be planned, in an entry that is right by itself."""
         templates = list(self._templates_of(case))
         used = _names_in(templates)
@@ -203,13 +94,16 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         for name in self.values:
             if name in used and name not in values:
                 yield (
-                    f"values.{name}",
+                    ("launch", "values", name),
                     f"has no choice for {case.id}; a last one without 'when' is for all others",
                 )
-        if not next((text for path, text in templates if path == "command"), None):
-            yield "command", f"names no program for {case.id}"
+        if not next((text for path, text in templates if path == _COMMAND), None):
+            yield _COMMAND, f"names no program for {case.id}"
         fields = case_fields(case)
-        for path, text in (*templates, *((f"values.{name}", values[name]) for name in values)):
+        for path, text in (
+            *templates,
+            *((("launch", "values", name), values[name]) for name in values),
+        ):
             for name in names_in(text):
                 if fields.get(name, "") is None:
                     why = WHY_MISSING.get(name, "is a probe") if case.work else "is a probe"
@@ -241,46 +135,63 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         values = self._chosen_values(used, case).values()
         return name in used.union(*map(names_in, values))
 
-    def templates(self) -> Iterator[tuple[str, str, Condition]]:
+    def templates(self) -> Iterator[tuple[Path, str, Condition]]:
         """List all templates with their key paths, and which cases they are for."""
         yield from self._command_templates()
         for kind, named in (("environment", self.environment), ("values", self.values)):
             for name, value in named.items():
                 if isinstance(value, str):
-                    yield f"{kind}.{name}", value, ALWAYS
+                    yield ("launch", kind, name), value, ALWAYS
                     continue
                 for index, choice in enumerate(value):
-                    yield f"{kind}.{name}[{index}].value", choice.value, choice.when
+                    path = ("launch", kind, name, index, "value")
+                    yield path, choice.value, choice.when
         yield from ((path, text, ALWAYS) for path, text in self._paths())
 
-    def _paths(self) -> Iterator[tuple[str, str]]:
-        paths = {"working_directory": self.working_directory, LOG_FILE: self.log_file}
+    def conditions(self) -> Iterator[tuple[Path, Condition]]:
+        """List the conditions of the entry with their key paths."""
+        for kind, parts in (("command", self.command), ("arguments", self.more_arguments)):
+            for index, part in enumerate(parts):
+                if not isinstance(part, str):
+                    yield ("launch", kind, index, "when"), part.when
+        for kind, named in (("environment", self.environment), ("values", self.values)):
+            for name, value in named.items():
+                for index, choice in enumerate(() if isinstance(value, str) else value):
+                    yield ("launch", kind, name, index, "when"), choice.when
+
+    def _paths(self) -> Iterator[tuple[Path, str]]:
+        paths: dict[Path, str | None] = {
+            ("launch", "working_directory"): self.working_directory,
+            _LOG_FILE: self.log_file,
+        }
         if self.server is not None:
-            paths["server.ready_address"] = self.server.ready_address
+            paths["launch", "server", "ready_address"] = self.server.ready_address
             for index, text in enumerate(self.server.command):
-                paths[f"server.command[{index}]"] = text
+                paths["launch", "server", "command", index] = text
         return ((path, text) for path, text in paths.items() if text is not None)
 
-    def _command_templates(self) -> Iterator[tuple[str, str, Condition]]:
+    def _command_templates(self) -> Iterator[tuple[Path, str, Condition]]:
         for path, part in self._parts():
             if isinstance(part, str):
                 yield path, part, ALWAYS
             else:
                 for inner, argument in enumerate(part.arguments):
-                    yield f"{path}.arguments[{inner}]", argument, part.when
+                    yield (*path, "arguments", inner), argument, part.when
 
-    def _parts(self) -> Iterator[tuple[str, str | ConditionalArguments]]:
+    def _parts(self) -> Iterator[tuple[Path, str | ConditionalArguments]]:
         """List the parts of the command in their order, with their key paths.
 
         More arguments stand where ``{arguments}`` says so, else before the user's, or at the end.
         """
-        more = [(f"arguments[{index}]", part) for index, part in enumerate(self.more_arguments)]
+        more: list[tuple[Path, str | ConditionalArguments]] = [
+            (("launch", "arguments", index), part) for index, part in enumerate(self.more_arguments)
+        ]
         place = next((name for name in (ARGUMENTS, EXTRA_ARGUMENTS) if name in self.command), None)
         for index, part in enumerate(self.command):
             if part == place:
                 yield from more
             if part != ARGUMENTS:
-                yield f"command[{index}]", part
+                yield (*_COMMAND, index), part
         if place is None:
             yield from more
 
@@ -288,11 +199,11 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         """List required modules that the running interpreter lacks, without importing them."""
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
-    def _templates_of(self, case: Case) -> Iterator[tuple[str, str]]:
+    def _templates_of(self, case: Case) -> Iterator[tuple[Path, str]]:
         """List the templates that this case's plan uses by themselves, by key."""
-        yield from (("command", text) for text in self.arguments(case))
+        yield from ((_COMMAND, text) for text in self.arguments(case))
         for name, text in self.environment_of(case).items():
-            yield f"environment.{name}", text
+            yield ("launch", "environment", name), text
         yield from self._paths()
 
     def _chosen_values(self, used: Container[str], case: Case) -> dict[str, str]:
@@ -303,7 +214,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
         }
 
 
-def _names_in(templates: Iterable[tuple[str, str]]) -> frozenset[str]:
+def _names_in(templates: Iterable[tuple[Path, str]]) -> frozenset[str]:
     return frozenset().union(*(names_in(text) for _, text in templates))
 
 
@@ -312,3 +223,73 @@ def _is_importable(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
+
+
+# ------------------------------------------------------------------------------ in a file
+
+_DIGITS: Final = re.compile("[0-9]+")
+_OF_STEPS: Final = ("steps", "first_step_limit_s", "step_limit_s", "run_to_end")
+
+
+def launch_of(
+    file: YamlFile, keys: Launch, cases: Sequence[Case], log_file: str | None
+) -> LaunchSpec:
+    """Make a launch of what a system file says; report what is wrong with it and with its cases."""
+    variables = {
+        name: replace(one, default=_beside(file, name, one.default))
+        if one.default and one.kind.is_path
+        else one
+        for name, one in keys.variables.items()
+    }
+    around = {SLURM: parts_of(keys.slurm), CONTAINER: parts_of(keys.container)}
+    spec = LaunchSpec(
+        **{**asdict(keys), "variables": variables},
+        log_file=log_file,
+        axes=tuple(cases[0].free_axes) if cases else (),
+        assignments=(
+            *assignments_at(file, ("launch",), ALL_SYSTEMS, around),
+            *assignments_at(file, ("launch", "engines"), ALL_SYSTEMS, keys.engines),
+        ),
+    )
+    for key in file.value["launch"] if cases and cases[0].work is None else ():
+        if key in _OF_STEPS:
+            message = f"{key!r} is of trainings, which have steps; this is a probe"
+            file.fault(("launch", key), message)
+    problems = list(spec.problems())
+    if cases:
+        problems += _never_held(file, spec, cases)
+    if not problems:
+        # What speedups are taken over is launched as well, declared or not.
+        taken = (case for one in cases for case in (one, one.is_scaled and one.reference))
+        launched = dict.fromkeys(case for case in taken if case)
+        problems = [problem for case in launched for problem in spec.case_problems(case)]
+    for path, message in problems:
+        file.fault(path, message)
+    return spec
+
+
+def _beside(file: YamlFile, variable: str, path: str) -> str:
+    """Take a relative path from the folder of the file that says it."""
+    said_in = file.file_of(("launch", "variables", variable, "default"))
+    return os.path.normpath(said_in.absolute().parent / path)
+
+
+def _never_held(
+    file: YamlFile, spec: LaunchSpec, cases: Sequence[Case]
+) -> Iterator[tuple[Path, str]]:
+    """Find conditions on a misspelt option or an unknown axis.
+
+    A base has some for other cases, and so has a file whose cases were left out.
+    """
+    options = sorted({option for case in cases for option in case.options})
+    for path, condition in spec.conditions():
+        if file.file_of(path) != file.file:
+            continue
+        for option in condition.options:
+            others = [one for one in options if _DIGITS.sub("", one) != _DIGITS.sub("", option)]
+            if option not in options and (near := nearest(option, others)):
+                yield path, f"no case has the option {option!r}{near}"
+        for axis in condition.axes:
+            if axis not in spec.axes:
+                there_are = f"there are: {', '.join(spec.axes) or 'none'}"
+                yield path, f"no case has the axis {axis!r}{nearest(axis, spec.axes)}; {there_are}"

@@ -7,21 +7,19 @@ a weaker one's part, a list as a whole.
 from __future__ import annotations
 
 import shlex
-from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from pytest_dlperf.files.shapes import ByKind, Choice, Key, ListOf, Record, Scalar, Shape
+from pytest_dlperf.config.parts import Arguments, Part, Scalar, doc
 from pytest_dlperf.files.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_dlperf.files.yamlfile import YamlValue
-
-    Part = str | tuple[str, ...]
+    Value = str | tuple[str, ...]
 
 ENVIRONMENT: Final = "env"
 SLURM: Final = "slurm"
@@ -38,7 +36,7 @@ EVERY_SYSTEM_TAKES: Final = (
 """What the user can set for any system, beside the system's own variables."""
 
 
-class Runtime(Enum):
+class Runtime(StrEnum):
     """What starts containers on a node."""
 
     APPTAINER = "apptainer"
@@ -50,11 +48,38 @@ class Runtime(Enum):
     """No container, whatever a weaker one says."""
 
 
-class Vendor(Enum):
+class Vendor(StrEnum):
     """Makers of devices that a runtime can give to a container by itself."""
 
     NVIDIA = "nvidia"
     AMD = "amd"
+
+
+class SlurmKeys(Part, frozen=True, kw_only=True):
+    """Options of Slurm's commands: what a file says under ``slurm``."""
+
+    srun: Annotated[Arguments | None, doc("Options of the srun that starts a node's step.")] = None
+    job: Annotated[
+        Arguments | None, doc("Options of the salloc or sbatch that holds nodes for a case.")
+    ] = None
+
+
+class ContainerKeys(Part, frozen=True, kw_only=True):
+    """What a file says under ``container``."""
+
+    runtime: Annotated[
+        Runtime | None, doc("What starts the container on a node; none: no container.")
+    ] = None
+    image: Annotated[Scalar | None, doc("The image: a name, or a file on the nodes.")] = None
+    mounts: Annotated[
+        Arguments | None,
+        doc("Files and folders of the node, SOURCE[:TARGET][:ro]; default: those of the plan."),
+    ] = None
+    devices: Annotated[
+        Arguments | None,
+        doc("Devices: a maker of accelerators, a path below /dev, or the name of a device."),
+    ] = None
+    options: Annotated[Arguments | None, doc("Further options of the runtime.")] = None
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -89,6 +114,11 @@ class Container(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
+def parts_of(said: SlurmKeys | ContainerKeys) -> dict[str, Value]:
+    """Return the parts that a file says."""
+    return {name: value for name, value in asdict(said).items() if value is not None}
+
+
 def split_arguments(text: str) -> tuple[str, ...]:
     """Split arguments as a shell does, and do nothing else that a shell does."""
     try:
@@ -108,13 +138,13 @@ def pyxis_image(srun: Sequence[str]) -> str | None:
     return named
 
 
-def container(parts: Mapping[str, Part]) -> Container | None:
+def container(parts: Mapping[str, Value]) -> Container | None:
     """Make a value of the parts of ``container`` that hold; ``None`` where there is to be none.
 
     Raises:
         ValueError: It has no image.
     """
-    runtime = None if "runtime" not in parts else Runtime(parts["runtime"])
+    runtime = None if "runtime" not in parts else Runtime(str(parts["runtime"]))
     if not parts or runtime is Runtime.NONE:
         return None  # whatever else is set
     if "image" not in parts:
@@ -136,7 +166,7 @@ def is_list(name: str, key: str) -> bool:
     return bool(key) and name != ENVIRONMENT and not (name == CONTAINER and key in _WORDS)
 
 
-def checked_part(name: str, key: str, value: Part) -> Part:
+def checked_part(name: str, key: str, value: Value) -> Value:
     """Return a part; raise a ``ValueError`` if there is no such part, or it cannot be read.
 
     Those of engines that plugins add are the engine's to check.
@@ -159,7 +189,7 @@ def checked_part(name: str, key: str, value: Part) -> Part:
     return value
 
 
-def _list(part: Part) -> tuple[str, ...]:
+def _list(part: Value) -> tuple[str, ...]:
     return (part,) if isinstance(part, str) else part
 
 
@@ -167,56 +197,6 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and "," not in text
 
 
+_PARTS: Final = {SLURM: SlurmKeys.__struct_fields__, CONTAINER: ContainerKeys.__struct_fields__}
 _WORDS: Final = ("runtime", "image")
 """The parts that are single values."""
-
-
-# ------------------------------------------------------------------------------ in a file
-
-ARGUMENTS_SHAPE: Final[Shape[tuple[str, ...]]] = ByKind(
-    scalar=Scalar("a list of arguments, or text that is split as by a shell").parsed(
-        split_arguments
-    ),
-    sequence=ListOf(Scalar(), "a list of arguments", may_be_empty=True),
-)
-"""Arguments: a list, which may be empty, or a text that is split."""
-
-_RUNTIME_SHAPE: Final = Choice([runtime.value for runtime in Runtime])
-_PARTS: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
-    SLURM: {
-        "srun": (ARGUMENTS_SHAPE, "Options of the srun that starts a node's step."),
-        "job": (ARGUMENTS_SHAPE, "Options of the salloc or sbatch that holds nodes for a case."),
-    },
-    CONTAINER: {
-        "runtime": (_RUNTIME_SHAPE, "What starts the container on a node; none: no container."),
-        "image": (Scalar("the image's name or file"), "The image: a name, or a file on the nodes."),
-        "mounts": (
-            ARGUMENTS_SHAPE,
-            "Files and folders of the node, SOURCE[:TARGET][:ro]; default: those of the plan.",
-        ),
-        "devices": (
-            ARGUMENTS_SHAPE,
-            "Devices: a maker of accelerators, a path below /dev, or the name of a device.",
-        ),
-        "options": (ARGUMENTS_SHAPE, "Further options of the runtime."),
-    },
-}
-
-
-def parts_shape(name: str) -> Shape[dict[str, Any]]:
-    """Return the shape of the parts of a name, each with its place."""
-
-    def placed(key: str, part: Part, place: YamlValue) -> tuple[Part, YamlValue]:
-        return checked_part(name, key, part), place
-
-    return Record(
-        dict[str, Any],
-        *(
-            Key(key, shape.placed(partial(placed, key)), description)
-            for key, (shape, description) in _PARTS[name].items()
-        ),
-    )
-
-
-SLURM_HELP: Final = "Options of Slurm's commands, beside those of the launcher."
-CONTAINER_HELP: Final = "The container that the trainer runs in."

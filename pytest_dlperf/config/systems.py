@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cases import Flops, named_cases
-from pytest_dlperf.config.extends import EXTENDS, extended
-from pytest_dlperf.config.metrics import check_probe_metrics, metrics_of
-from pytest_dlperf.config.system_shape import (
-    DEFAULT_REPEATS,
-    DEFAULT_TOLERANCE_PERCENT,
-    system_shape,
+from pytest_dlperf.config.cases import named_cases
+from pytest_dlperf.config.extends import PRIVATE, extended
+from pytest_dlperf.config.launch_keys import StartOn
+from pytest_dlperf.config.launch_spec import launch_of
+from pytest_dlperf.config.metrics import declared_metrics, metrics_of
+from pytest_dlperf.config.system_file import SystemFile
+from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlFile, nearest, read_text
+from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
+from pytest_dlperf.formats.log_format import (
+    NO_STEPS,
+    LogFormat,
+    Ranks,
+    WhichNode,
+    custom_format,
 )
-from pytest_dlperf.files.shapes import Record, Shape
-from pytest_dlperf.files.yamlfile import (
-    Later,
-    Problem,
-    YamlError,
-    YamlValue,
-    load,
-    nearest,
-    read_text,
-)
-from pytest_dlperf.formats.facts import CASE_FACTS
-from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
 from pytest_dlperf.model.metric import MFU
+from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.config.system_file import Format
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
@@ -44,12 +40,22 @@ if TYPE_CHECKING:
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")
 """A number that a guess has written, and nothing has confirmed."""
+# A whole system that is skipped or expected to fail would be a green that means nothing.
+_TAKEN_MARKS: Final = (
+    "dlperf",
+    "filterwarnings",
+    "parametrize",
+    "skip",
+    "skipif",
+    "usefixtures",
+    "xfail",
+)
 
 
 class System(Struct, frozen=True, kw_only=True):
     """One trainer or probe: framework and model, how it is started and read, and its cases.
 
-    ``system_shape`` says what each value is. A probe is any program that prints numbers: its logs
+    ``SystemFile`` says what each value is. A probe is any program that prints numbers: its logs
     show no steps, none is measured, and it has no ``unit`` of throughput.
     """
 
@@ -62,10 +68,11 @@ class System(Struct, frozen=True, kw_only=True):
     """The nodes whose logs show the steps of a run."""
     window: Window = NO_WINDOW
     cases: tuple[Case, ...]
-    repeats: int = DEFAULT_REPEATS
-    tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
+    repeats: int = 5
+    tolerance_percent: float = 5.0
     marks: tuple[str, ...] = ()
-    later_launch: Later[LaunchSpec] | None = None
+    launch: LaunchSpec | None = None
+    """How the trainer is started; ``None`` for a system whose logs are only read."""
     metrics: tuple[Metric, ...]
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
     declared: tuple[DeclaredMetric, ...] = ()
@@ -97,15 +104,6 @@ class System(Struct, frozen=True, kw_only=True):
         """
         return doubts_in(read_text(self.file), self.file) if self.file.is_file() else ()
 
-    @property
-    def launch(self) -> LaunchSpec | None:
-        """How the trainer is started; ``None`` for a system whose logs are only read.
-
-        Raises:
-            YamlError: The entry has mistakes, and was left for later when the file was read.
-        """
-        return None if self.later_launch is None else self.later_launch()
-
 
 def doubts_in(text: str, file: Path) -> tuple[Problem, ...]:
     """List the numbers that the text of a system file marks with ``# ?``."""
@@ -132,33 +130,27 @@ def system_files(directories: Iterable[Path]) -> list[Path]:
     ]
 
 
-def load_systems(
-    files: Iterable[Path], formats: Mapping[str, LogFormat], *, lazily: bool = False
-) -> dict[str, System]:
+def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dict[str, System]:
     """Read all systems, by id, in the order of the files.
-
-    With ``lazily`` what they say about launching is read, and its mistakes are found, when it is
-    asked for.
 
     Raises:
         YamlError: With all mistakes of all files.
     """
-    systems, problems = read_systems(files, formats, lazily=lazily)
+    systems, problems = read_systems(files, formats)
     if problems:
         raise YamlError(problems)
     return systems
 
 
 def read_systems(
-    files: Iterable[Path], formats: Mapping[str, LogFormat], *, lazily: bool = False
+    files: Iterable[Path], formats: Mapping[str, LogFormat]
 ) -> tuple[dict[str, System], list[Problem]]:
     """Read the systems of all files that have no mistakes, and list the mistakes of the others."""
-    shape = system_shape(formats, _AnyPlace())
     systems: dict[str, System] = {}
     problems: list[Problem] = []
     for file in files:
         try:
-            system = load(file, partial(_read_system, shape=shape, lazily=lazily))
+            system = _read_system(YamlFile(file, private=PRIVATE), formats)
         except YamlError as error:
             problems += error.problems
             continue
@@ -217,146 +209,136 @@ def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> S
     Raises:
         YamlError: With its mistakes.
     """
-    shape = system_shape(formats, _AnyPlace())
-    return load(file, partial(_read_system, shape=shape, lazily=True), text=text)
+    return _read_system(YamlFile(file, text, private=PRIVATE), formats)
 
 
-class _AnyPlace(Shape[YamlValue]):
-    """Whatever stands there: the place itself, to be read later."""
-
-    allowed = "anything"
-
-    def read(self, value: YamlValue) -> YamlValue:
-        return value
-
-    def json_schema(self) -> dict[str, Any]:
-        return {}
-
-
-def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
-    root = extended(own)
-    if root is None:
-        return None
-    parts = shape.parts(root)
-    parts.pop(EXTENDS, None)
-    named: dict[Case, str] | None = None
-    is_probe = _is_probe(root)
-    flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
-    if {"framework", "model", "cases"} <= parts.keys() and (is_probe or "unit" in parts):
-        named = named_cases(
-            root.at("cases"),
-            parts["cases"],
-            framework=parts["framework"],
-            model=parts["model"],
-            unit=parts.get("unit"),
-            flops=flops,
-        )
-    cases = None if named is None else tuple(named)
-    launch = None
-    place = parts.pop("launch", None)
-    if place is not None:
-        log_file = (parts.get("log") or {}).get("file")
-        launch = Later(root, partial(_read_launch, cases=cases, log_file=log_file))
-        if not lazily:
-            launch.read_now()
-    if named is None or not (is_probe or {"unit", "log", "window"} <= parts.keys()):
-        return None
-    parts["cases"] = tuple(named)
-    return _system(root, parts, launch, is_probe=is_probe)
-
-
-def _system(
-    root: YamlValue,
-    parts: dict[str, Any],
-    launch: Later[LaunchSpec] | None,
-    *,
-    is_probe: bool,
-) -> System:
-    """Make the system of its parts, and tell what does not go together."""
-    log = {"name": parts["framework"], "format": NO_STEPS, **parts.pop("log", {})}
-    log_node = log.get("node", WhichNode.FIRST)
-    cases: tuple[Case, ...] = parts["cases"]
-    options = frozenset(option for case in cases for option in case.options)
-    entries = parts.get("metrics", {})
+def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
+    file = extended(own)
+    is_probe = _is_probe(file)
+    said = file.read(SystemFile)
+    node = WhichNode(said.log.node)
+    try:
+        check_unit(said.unit or "")
+    except ValueError as error:
+        file.fault(("unit",), str(error))
+    for number, mark in enumerate(said.marks):
+        if mark in _TAKEN_MARKS or not mark.isidentifier():
+            message = f"the marker {mark!r} cannot be a system's; use another name"
+            file.fault(("marks", number), message)
+    cases = named_cases(
+        file,
+        said.cases,
+        framework=said.framework,
+        model=said.model,
+        unit=said.unit,
+        flops=said,
+    )
+    log_format = _log_format(file, said.log.format, formats, is_probe=is_probe)
+    _check_facts(file, said.log.format, cases)
     has_flops = any(case.flops_per_sample is not None for case in cases)
-    if MFU in entries and not has_flops:
+    if MFU in said.metrics and cases and not has_flops:
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
-        root.at(f"metrics.{MFU}").fault(message)
-    if is_probe:
-        check_probe_metrics(entries, root)
-    elif log["format"].name == NO_STEPS.name:
-        root.at("log.format").fault("a record is one of 'record', 'json' and 'csv'")
-    _check_facts(root, cases)
-    for name in () if is_probe else entries:
-        if entries[name].keys() & {"json", "csv"}:
-            root.at(f"metrics.{name}").fault(
-                "'json' and 'csv' are of probes; a training's number is found by 'record'"
+        file.fault(("metrics", MFU), message)
+    declared = declared_metrics(file, said.metrics, is_probe=is_probe, node=node)
+    for name, each in declared.items() if log_format.renumbers else ():
+        if each.has_step:
+            file.fault(
+                ("metrics", name, "record"),
+                "the group 'step' does not number the steps here; without it, a number is "
+                "of the step on whose line it stands, or of the one before",
             )
-    parts["metrics"], parts["declared"] = metrics_of(
-        parts.get("unit"),
-        entries,
-        is_launched=launch is not None,
-        has_flops=has_flops,
-        log_node=log_node,
-    )
-    if log["format"].renumbers:
-        for each in parts["declared"]:
-            if each.has_step:
-                root.at(f"metrics.{each.metric.name}.record").fault(
-                    "the group 'step' does not number the steps here; without it, a number is "
-                    "of the step on whose line it stands, or of the one before"
-                )
+    launch = None if said.launch is None else launch_of(file, said.launch, cases, said.log.file)
+    file.check()
+    ranks = log_format.ranks
+    if launch is not None and launch.start_on is StartOn.HEAD and ranks is Ranks.LOCAL:
+        ranks = Ranks.ALL  # all print into the head's log
+    options = frozenset(option for case in cases for option in case.options)
+    builtin: Iterable[Metric] = ()
+    if said.unit is not None:
+        builtin = metrics_of(
+            said.unit, said.metrics, is_launched=launch is not None, has_flops=has_flops
+        )
     return System(
-        log_name=log["name"],
-        log_format=replace(log["format"], options=options, ranks=_ranks(root, log["format"])),
-        log_node=log_node,
-        later_launch=launch,
-        file=root.file,
-        **parts,
+        framework=said.framework,
+        model=said.model,
+        unit=said.unit or "",
+        log_name=said.log.name or said.framework,
+        log_format=replace(log_format, options=options, ranks=ranks),
+        log_node=node,
+        window=said.window or NO_WINDOW,
+        cases=cases,
+        repeats=said.repeats,
+        tolerance_percent=said.tolerance_percent,
+        marks=said.marks,
+        launch=launch,
+        metrics=(*builtin, *(each.metric for each in declared.values())),
+        declared=tuple(declared.values()),
+        needs=said.needs,
+        companions=said.companions,
+        resource=said.resource,
+        file=file.file,
     )
 
 
-def _is_probe(root: YamlValue) -> bool:
-    """Whether nothing of steps is there; where something is, say what a training lacks."""
-    form = root.at("log.format")
-    has_format = _has(root, "log.format") and [*_keys(form)] != ["facts"]
-    if not (has_format or any(_has(root, path) for path in ("unit", "window"))):
+def _is_probe(file: YamlFile) -> bool:
+    """Whether nothing of steps is there; where something is, report what a training lacks."""
+    said = file.value if isinstance(file.value, dict) else {}
+    log = said.get("log", {})
+    form = log.get("format") if isinstance(log, dict) else None
+    has_format = form is not None and not (isinstance(form, dict) and [*form] == ["facts"])
+    if not (has_format or "unit" in said or "window" in said):
         return True
-    for path in ("unit", "log", "log.name", "log.format", "window"):
-        above, _, key = path.rpartition(".")
-        if not _has(root, path) and (not above or root.at(above).kind == "mapping"):
-            root.at(above).fault(f"the key {key!r} is missing")
+    for key in ("unit", "log", "window"):
+        if key not in said:
+            file.fault((), f"the key {key!r} is missing")
+    for key in ("name", "format"):
+        if "log" in said and isinstance(log, dict) and key not in log:
+            file.fault(("log",), f"the key {key!r} is missing")
     return False
 
 
-def _check_facts(root: YamlValue, cases: Sequence[Case]) -> None:
+def _log_format(
+    file: YamlFile,
+    said: str | Format | None,
+    formats: Mapping[str, LogFormat],
+    *,
+    is_probe: bool,
+) -> LogFormat:
+    place = ("log", "format")
+    if isinstance(said, str) and said not in formats:
+        allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
+        file.fault(place, f"found {said!r}; allowed: {allowed}{nearest(said, formats)}")
+    if said is None or isinstance(said, str):
+        return formats.get(said or "", NO_STEPS)
+    facts, options = to_builtins((said.facts, said.options))
+    step = said.step
+    try:
+        if is_probe:
+            return replace(NO_STEPS, facts=declared_facts(facts, {}))
+        return custom_format(
+            file.file_of(place).stem,
+            record=said.record,
+            json=said.json,
+            csv=said.csv,
+            where=said.where,
+            first_step=said.first_step,
+            step_every=1 if step == "count" else None if step is None else step.every,
+            steps_in=said.steps_in,
+            ranks=said.ranks,
+            rate_scope=said.rate_scope,
+            covers=said.covers,
+            facts=facts,
+            options=options,
+        )
+    except ValueError as error:
+        file.fault(place, str(error))
+        return NO_STEPS
+
+
+def _check_facts(file: YamlFile, said: str | Format | None, cases: Sequence[Case]) -> None:
     axes = cases[0].free_axes if cases else {}
-    path = "log.format.facts"
-    for name in _keys(root.at(path)) if _has(root, path) else ():
+    for name in () if said is None or isinstance(said, str) else said.facts:
         if name not in CASE_FACTS and name not in axes:
             known = ", ".join((*axes, *CASE_FACTS))
-            root.at(path).fault(f"{name!r} is not a fact of a case; those are {known}")
-
-
-def _keys(place: YamlValue) -> Iterator[str]:
-    yield from (key for key, _ in place.entries()) if place.kind == "mapping" else ()
-
-
-def _has(root: YamlValue, path: str) -> bool:
-    return root.at(path).path == f"{root.path}.{path}"
-
-
-def _ranks(root: YamlValue, log_format: LogFormat) -> Ranks:
-    """Return which ranks print into a log: with ``start_on: head`` all print into the head's."""
-    start_on = root.at("launch.start_on")
-    on_head = start_on.kind == "scalar" and start_on.scalar == "head"
-    return Ranks.ALL if on_head and log_format.ranks is Ranks.LOCAL else log_format.ranks
-
-
-def _read_launch(
-    root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
-) -> LaunchSpec | None:
-    # Only now: listing cases needs none of it.
-    from pytest_dlperf.config.launch_shapes import read_launch
-
-    return read_launch(root, cases, log_file)
+            message = f"{name!r} is not a fact of a case; those are {known}"
+            file.fault(("log", "format", "facts", name), message)

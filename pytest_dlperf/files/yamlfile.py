@@ -1,4 +1,4 @@
-"""Reads hand-written YAML and reports every mistake with its file, line and key path.
+"""Reads hand-written YAML and tells every mistake with its file, line and key path.
 
 The only home of PyYAML, imported when the first file is read.
 """
@@ -7,33 +7,47 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    Step = str | int
+    """A key, or the number of an element."""
+
 T = TypeVar("T")
+
+MAX_BYTES: Final = 16 * 2**20
+"""More than a hand-written file has, and a recorded one of a thousand cases."""
+_MAX_VALUES: Final = 250_000
+_MAX_DEPTH: Final = 50
+_MAX_SHOWN: Final = 80
+"""Characters of a value, or a key, in a message."""
+_MAX_FAULTS: Final = 100
+"""Mistakes that are told of one file."""
 
 # All line ends of YAML 1.1; without the rare ones, the line numbers below them would be wrong.
 _LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
-_KINDS: Final = {
-    f"{_TAG}str": "text",
-    f"{_TAG}int": "a number",
-    f"{_TAG}float": "a number",
-    f"{_TAG}bool": "a yes-or-no",
-    f"{_TAG}null": "nothing",
-    f"{_TAG}timestamp": "a date",
-    f"{_TAG}map": "a mapping",
-    f"{_TAG}seq": "a list",
+_NULL: Final = f"{_TAG}null"
+_MERGE: Final = f"{_TAG}merge"
+_KINDS: Final = {"scalar": "text", "mapping": "a mapping", "sequence": "a list"}
+_KNOWN_TAGS: Final = {
+    f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")
 }
+_AT: Final = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`\Z")
+_STEP: Final = re.compile(r"\.(?P<key>\w+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<key>.*)`\Z", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(?P<key>.*)`\Z")
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -51,9 +65,6 @@ class Problem(Struct, frozen=True, kw_only=True):
         return f"{self.place}: {self.message}"
 
 
-_Faults = list[tuple[int, Problem]]  # with their lines
-
-
 class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
@@ -68,237 +79,357 @@ class YamlError(UsageError):
         return cls([Problem(place=f"{file}:{line}", message=f"{path}: {message}")])
 
 
-class YamlValue:
-    """A place in a YAML file, with its line and key path, at which mistakes are reported.
+class YamlFile:
+    """The plain values of a file, and its mistakes, each with its place.
 
-    Reading goes on after a mistake; ``load`` raises all mistakes of a file at its end.
+    Scalars are text as it is written; ``None`` stands where nothing is written. Reading goes on
+    after a mistake: ``check`` raises all of them.
     """
 
-    __slots__ = ("_faults", "_node", "file", "key_line", "path")
-
-    def __init__(
-        self, file: Path, node: Any, path: str, faults: _Faults, key_line: int = 1
-    ) -> None:
-        """Take a node of a parsed file; ``key_line`` is the line of its key."""
-        self.file = getattr(node, "origin", file)
-        self.path = path
-        self.key_line = key_line
-        self._node = node
-        self._faults = faults
-
-    @property
-    def line(self) -> int:
-        """Line number in the file, from 1."""
-        return int(self._node.start_mark.line) + 1
-
-    @property
-    def kind(self) -> str:
-        """``scalar``, ``sequence`` or ``mapping``."""
-        return str(self._node.id)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the value is missing."""
-        return self._node.id == "scalar" and self.is_tagged("null")
-
-    @property
-    def is_empty_list(self) -> bool:
-        """Whether the value is a list without elements."""
-        return self._node.id == "sequence" and not self._node.value
-
-    @property
-    def is_flow(self) -> bool:
-        """Whether a mapping or list is written in braces or brackets."""
-        return bool(getattr(self._node, "flow_style", False))
-
-    @property
-    def is_quoted(self) -> bool:
-        """Whether a scalar is written in quotes, or below a ``|`` or ``>``."""
-        return self._node.id == "scalar" and bool(self._node.style)
-
-    @property
-    def is_bare_placeholder(self) -> bool:
-        """Whether this is an unquoted ``{placeholder}``, which is a mapping to YAML."""
-        return (
-            self.is_flow
-            and self._node.id == "mapping"
-            and len(self._node.value) == 1
-            and self._node.value[0][1].tag == f"{_TAG}null"
-        )
-
-    @property
-    def scalar(self) -> str:
-        """A scalar as it is written, without its quotes."""
-        return str(self._node.value)
-
-    def is_tagged(self, tag: str) -> bool:
-        """Whether YAML reads the value as ``str``, ``int``, ``bool``, ``null``, …."""
-        return bool(self._node.tag == _TAG + tag)
-
-    @property
-    def faults(self) -> int:
-        """Number of mistakes reported so far in the whole file."""
-        return len(self._faults)
-
-    def fault(self, message: str) -> None:
-        """Report a mistake at this place, once however often it is found."""
-        place = f"{self.file}:{self.line}"
-        found = self.line, Problem(place=place, message=f"{self.path}: {message}")
-        if found not in self._faults:
-            self._faults.append(found)
-
-    def fault_found(self, allowed: str) -> None:
-        """Report that the value is not one of the allowed ones."""
-        self.fault(f"found {self._found()}; allowed: {allowed}")
-
-    def _found(self) -> str:
-        if self.is_empty_list:
-            return "an empty list"
-        kind = _KINDS.get(self._node.tag, f"the tag {self._node.tag}")
-        if self._node.id != "scalar":
-            return kind
-        return f"{self._node.value!r}, {kind}" if self._node.value else kind
-
-    def items(self) -> list[YamlValue]:
-        """Return the elements of a list."""
-        return [
-            YamlValue(self.file, node, f"{self.path}[{index}]", self._faults)
-            for index, node in enumerate(self._node.value)
-        ]
-
-    def entries(self) -> list[tuple[str, YamlValue]]:
-        """Return keys and values of a mapping; a duplicate key is a mistake."""
-        first_lines: dict[str, int] = {}
-        found = []
-        for key_node, value_node in self._node.value:
-            if key_node.id != "scalar":
-                YamlValue(self.file, key_node, self.path, self._faults).fault_found(
-                    "a plain word as the key"
-                )
-                continue
-            key = str(key_node.value)
-            line = int(key_node.start_mark.line) + 1
-            value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._faults, line)
-            if key in first_lines:
-                YamlValue(self.file, key_node, value.path, self._faults).fault(
-                    f"duplicate key; the first is on line {first_lines[key]}"
-                )
-                continue
-            first_lines[key] = line
-            found.append((key, value))
-        return found
-
-    def plain(self) -> Any:
-        """Return the value as builtins: ``int``, ``bool``, and text for all other scalars."""
-        return _plain(self._node)
-
-    def based_on(self, base: YamlValue) -> YamlValue:
-        """Merge this value over another file's.
-
-        Mappings merge key by key, other values are replaced, and an empty value deletes the key of
-        the base. Each value keeps its own file and line.
-        """
-        _keep_origin(base._node, base.file)
-        return YamlValue(self.file, _merged(self._node, base._node), self.path, self._faults)
-
-    def parse(self, file: Path) -> YamlValue:
-        """Parse another file and report its mistakes among this one's.
+    def __init__(self, file: Path, text: str | None = None, *, private: Iterable[str] = ()) -> None:
+        """Parse a file, or its new text; values below ``private`` keys stand in no message.
 
         Raises:
-            YamlError: It cannot be read or parsed.
+            YamlError: It cannot be read or is not YAML.
         """
-        return _parsed(file, self._faults)
+        self.file = file
+        self._private = frozenset(private)
+        self._faults: list[tuple[int, Problem]] = []
+        self._told: set[tuple[str, str]] = set()
+        self._keys: dict[int, dict[Step, tuple[Any, Any]]] = {}
+        self._count = 0
+        node = _with_loader("compose", file, read_text(file) if text is None else text)
+        if node is None:
+            raise YamlError.at(file, "the file is empty")
+        self._layers: list[tuple[Path, Any]] = [(file, node)]
+        self.value = self._plain(node, ())
 
-    def reporting_to(self, faults: _Faults) -> YamlValue:
-        """Return the same place with another list of mistakes."""
-        return YamlValue(self.file, self._node, self.path, faults, self.key_line)
+    def _plain(self, node: Any, path: tuple[Step, ...]) -> Any:
+        self._count += 1
+        if self._count > _MAX_VALUES or len(path) > _MAX_DEPTH:
+            raise YamlError.at(
+                self.file,
+                f"has more than {_MAX_VALUES:,} values, or {_MAX_DEPTH} levels; is an anchor "
+                "within itself?",
+                line=_line(node),
+            )
+        if node.tag not in _KNOWN_TAGS:
+            self._fault_at(node, path, f"found the tag {node.tag}; leave tags out")
+            return None
+        if node.id == "sequence":
+            return [self._plain(item, (*path, at)) for at, item in enumerate(node.value)]
+        if node.id == "scalar":
+            if "\0" in node.value:
+                self._fault_at(node, path, "holds a NUL, which no program can be given")
+            return None if node.tag == _NULL else node.value
+        self._check_keys(node, path)
+        found: dict[str, Any] = {}
+        for key, value in _pairs(node):
+            if key.id == "scalar" and key.value not in found:
+                found[key.value] = self._plain(value, (*path, key.value))
+        return found
 
-    def at(self, path: str) -> YamlValue:
-        """Find the place at a path below, as in ``a.b[2]``, or the nearest place above it."""
-        full = self.path + (path if path.startswith("[") else f".{path}")
-        inner = [
-            one
-            for one in self._children()
-            if f"{full}.".startswith((f"{one.path}.", f"{one.path}["))
-        ]
-        if not path or not inner:
-            return self
-        next_one = max(inner, key=lambda one: len(one.path))
-        return next_one.at(full[len(next_one.path) :].removeprefix("."))
+    def _check_keys(self, node: Any, path: tuple[Step, ...]) -> None:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.id != "scalar" or "\n" in key.value:
+                self._fault_at(key, path, f"found {_found(key)}; a key is a plain word")
+            elif key.value in lines and key.tag != _MERGE:
+                message = f"duplicate key; the first is on line {lines[key.value]}"
+                self._fault_at(key, (*path, key.value), message)
+            else:
+                lines[key.value] = _line(key)
 
-    def _children(self) -> list[YamlValue]:
-        if self.kind == "sequence":
-            return self.items()
-        pairs = self._node.value if self.kind == "mapping" else ()
-        return [
-            YamlValue(self.file, value, f"{self.path}.{key.value}", self._faults)
-            for key, value in pairs
-        ]
+    # ------------------------------------------------------------------------- places
+
+    def fault(self, path: Iterable[Step], message: str) -> None:
+        """Report a mistake at a place, or at the nearest one above it: the first one of each."""
+        path = tuple(path)
+        if len(self._told) < _MAX_FAULTS:
+            file, _, node = self._node(path)
+            self._fault_at(node, path, message, file)
+
+    def _fault_at(
+        self, node: Any, path: tuple[Step, ...], message: str, file: Path | None = None
+    ) -> None:
+        place, where = f"{file or self.file}:{_line(node)}", f"{dotted(path)}: "
+        if (place, where) not in self._told and len(self._told) < _MAX_FAULTS:
+            self._told.add((place, where))
+            self._faults.append((_line(node), Problem(place=place, message=f"{where}{message}")))
+
+    def file_of(self, path: Iterable[Step]) -> Path:
+        """Return the file that says what stands at a place."""
+        return self._node(path)[0]
+
+    def line(self, path: Iterable[Step]) -> int:
+        """Return the line of what stands at a place."""
+        return _line(self._node(path)[2])
+
+    def key_line(self, path: Iterable[Step]) -> int:
+        """Return the line of a key."""
+        return _line(self._node(path)[1])
+
+    def _node(self, path: Iterable[Step]) -> tuple[Path, Any, Any]:
+        """Find the file, the key and the value at a place, or at the nearest one above it."""
+        steps = tuple(path)
+        found = []
+        for file, root in self._layers:
+            depth, key, node = 0, root, root
+            while depth < len(steps) and (below := self._below(node, steps[depth])):
+                depth, (key, node) = depth + 1, below
+            found.append((depth, (file, key, node)))
+        return max(found, key=itemgetter(0))[1]
+
+    def _below(self, node: Any, step: Step) -> tuple[Any, Any] | None:
+        """Find a key and its value in a mapping, or an element of a list."""
+        if id(node) not in self._keys:
+            pairs: list[tuple[Step, tuple[Any, Any]]] = []
+            if node.id == "mapping":
+                pairs = [(pair[0].value, pair) for pair in _pairs(node) if pair[0].id == "scalar"]
+            elif node.id == "sequence":
+                pairs = [(number, (item, item)) for number, item in enumerate(node.value)]
+            self._keys[id(node)] = dict(reversed(pairs))  # the first of a duplicate counts
+        return self._keys[id(node)].get(step)
+
+    # ------------------------------------------------------------------------ layers
+
+    def lay_over(self, base: YamlFile) -> None:
+        """Lay this file over another one, whose mistakes become its own.
+
+        Mappings merge key by key, other values are replaced, and nothing behind a key takes away
+        that of the base.
+        """
+        self.value = _merged(self.value, base.value)
+        self._layers += base._layers
+        self._faults += base._faults
+
+    # ----------------------------------------------------------------------- reading
+
+    def check(self) -> None:
+        """Raise the mistakes that were found so far.
+
+        Raises:
+            YamlError: There are some.
+        """
+        if self._faults:
+            raise YamlError(problem for _, problem in sorted(self._faults, key=itemgetter(0)))
+
+    def read(
+        self,
+        kind: type[T],
+        path: tuple[Step, ...] = (),
+        value: Any = None,
+        *,
+        may_be_empty: bool = False,
+    ) -> T:
+        """Convert the file, or what stands at a place in it, or a ``value`` taken from there.
+
+        Raises:
+            YamlError: With the first mistake of each key.
+        """
+        value = self._at(path) if value is None else value
+        for place in () if may_be_empty else _nothing(value, path):
+            self.fault(place, self._said_nothing(place))
+        try:
+            found = msgspec.convert(value, kind, strict=False)
+        except msgspec.ValidationError as error:
+            self._tell_each(value, kind, path, error)
+        self.check()
+        return found
+
+    def _at(self, path: tuple[Step, ...]) -> Any:
+        value = self.value
+        for step in path:
+            value = value[step]
+        return value
+
+    def _tell_each(
+        self, value: Any, kind: Any, path: tuple[Step, ...], error: msgspec.ValidationError
+    ) -> None:
+        """Report the first mistake of each key."""
+        is_struct = isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Struct)
+        fields = {one.encode_name: one for one in msgspec.structs.fields(kind)} if is_struct else {}
+        before = len(self._faults)
+        for key in value if is_struct else ():
+            if key in fields:
+                try:
+                    msgspec.convert(value[key], fields[key].type, strict=False)
+                except msgspec.ValidationError as inner:
+                    self._tell(value[key], fields[key].type, (*path, key), inner)
+            elif kind.__struct_config__.forbid_unknown_fields:
+                self.unknown_key((*path, key), fields)
+        for key, one in fields.items():
+            if one.required and key not in value:
+                self.fault(path, f"the key {key!r} is missing")
+        if len(self._faults) == before:
+            self._tell(value, kind, path, error)
+
+    def _tell(
+        self, value: Any, kind: Any, path: tuple[Step, ...], error: msgspec.ValidationError
+    ) -> None:
+        """Report a mistake that msgspec has found."""
+        from pytest_dlperf.files.yamlschema import Rules, schema_of
+
+        message = _AT.sub("", str(error))
+        inner, is_name = _place_of(value, kind, str(error))
+        schema = schema_of(kind)
+        rules = Rules(schema, schema.get("$defs", {}))
+        place = (*path, *inner)
+        missing, unknown = _MISSING.match(message), _UNKNOWN.match(message)
+        if error.__cause__ is not None:  # what a struct says of its own values
+            self.fault(place, message)
+        elif missing:
+            self.fault(place, f"the key {missing['key']!r} is missing")
+        elif unknown:
+            self.unknown_key((*place, unknown["key"]), rules.keys_at(inner))
+        elif is_name:
+            allowed = rules.allowed(rules.names_at(inner[:-1]))
+            self.fault(place, f"{inner[-1]!r} is not {allowed}")
+        else:
+            file, _, node = self._node(place)
+            found = _KINDS[node.id] if self._private.intersection(path) else _found(node)
+            near = nearest(str(node.value), rules.words_at(inner)) if node.id == "scalar" else ""
+            allowed = rules.allowed(rules.at(inner))
+            self._fault_at(node, place, f"found {found}; allowed: {allowed}{near}", file)
+
+    def unknown_key(self, path: tuple[Step, ...], known: Iterable[str]) -> None:
+        """Report a key that is none of those that are known."""
+        if len(self._told) >= _MAX_FAULTS:
+            return
+        names = list(known)
+        key = short(str(path[-1]))
+        allowed = ", ".join(names)
+        self.fault(path, f"unknown key {key!r}; allowed: {allowed}{nearest(key, names)}")
+
+    def _said_nothing(self, place: tuple[Step, ...]) -> str:
+        above = self._node(place[:-1])[2]
+        if above.id == "mapping" and above.flow_style and len(above.value) == 1:
+            return f'found nothing; a text in braces stands in quotes, as in "{{{place[-1]}}}"'
+        return "found nothing; write a value, or take the key away"
 
 
-def _plain(node: Any) -> Any:
-    if node.id == "mapping":
-        return {key.value: _plain(value) for key, value in node.value}
-    if node.id == "sequence":
-        return [_plain(item) for item in node.value]
-    if node.tag == f"{_TAG}int":
-        return int(node.value)
-    return node.value == "true" if node.tag == f"{_TAG}bool" else node.value
+def load(file: Path, kind: type[T]) -> T:
+    """Read a whole file.
+
+    Raises:
+        YamlError: With its mistakes.
+    """
+    return YamlFile(file).read(kind)
 
 
-def _keep_origin(node: Any, file: Path) -> None:
-    """Mark the nodes with their file, as they will be merged into another's."""
-    if hasattr(node, "origin"):
-        return
-    node.origin = file
-    if node.id == "scalar":
-        return
-    for part in node.value:
-        for inner in part if isinstance(part, tuple) else (part,):
-            _keep_origin(inner, file)
+def dotted(path: Iterable[Step]) -> str:
+    """Write a key path, as in ``$.cases[0].options``."""
+    return "$" + "".join(
+        f"[{step}]" if isinstance(step, int) else f".{short(step)}" for step in path
+    )
 
 
-def _merged(own: Any, base: Any) -> Any:
-    if own.id != "mapping" or base.id != "mapping":
-        return own
-    keys = {_word(key) for key, _ in own.value}
-    inherited = {_word(key): value for key, value in base.value}
-    pairs = [(key, value) for key, value in base.value if _word(key) not in keys]
-    for key, value in own.value:
-        if _word(key) not in inherited:
-            pairs.append((key, value))
-        elif value.tag != f"{_TAG}null":
-            pairs.append((key, _merged(value, inherited[_word(key)])))
-    return _mapping(own, pairs)
-
-
-def _word(key: Any) -> object:
-    """Return a key as text, or its node if it is not a scalar: a mistake, reported later."""
-    return key.value if key.id == "scalar" else key
-
-
-def _mapping(like: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """Make a mapping at the place of another one."""
-    made = type(like)(like.tag, pairs, like.start_mark, like.end_mark, like.flow_style)
-    if hasattr(like, "origin"):
-        made.origin = like.origin
-    return made
+def short(text: str) -> str:
+    """Cut a text that would make a message unreadable."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean …?`` if a known word is close, else the empty text."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(short(word), list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None = None) -> T:
-    """Parse a file and read it with ``read``, which reports mistakes and then returns ``None``.
+# --------------------------------------------------------------------------------- nodes
 
-    Raises:
-        YamlError: The file cannot be read or parsed, or ``read`` reported mistakes.
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _found(node: Any) -> str:
+    """Say what stands at a place: short text as it is."""
+    if node.id == "scalar":
+        return repr(short(node.value)) if node.value else "nothing"
+    return _KINDS[node.id] if node.value else f"{_KINDS[node.id].replace('a ', 'an empty ')}"
+
+
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    """List the keys and values of a mapping, its own before those that it merges (``<<``)."""
+    pairs: list[tuple[Any, Any]] = list(node.value)
+    seen = {id(node)}
+    for key, value in pairs:
+        if key.tag == _MERGE:
+            for one in value.value if value.id == "sequence" else [value]:
+                if one.id == "mapping" and id(one) not in seen:  # the first value of a key counts
+                    seen.add(id(one))
+                    pairs += one.value
+    return [pair for pair in pairs if pair[0].tag != _MERGE]
+
+
+def _merged(own: Any, base: Any) -> Any:
+    if not (isinstance(own, dict) and isinstance(base, dict)):
+        return own
+    merged = {key: value for key, value in base.items() if key not in own}
+    for key, value in own.items():
+        if value is not None or key not in base:
+            merged[key] = _merged(value, base.get(key))
+    return merged
+
+
+def _nothing(value: Any, path: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """Yield the places behind which nothing is written."""
+    if value is None:
+        yield path
+    pairs: Iterable[tuple[Step, Any]] = ()
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, inner in pairs:
+        yield from _nothing(inner, (*path, step))
+
+
+# ---------------------------------------------------------------------- what msgspec says
+
+
+def _place_of(value: Any, kind: Any, error: str) -> tuple[tuple[Step, ...], bool]:
+    """Find the place of msgspec's mistake, and whether a name is wrong.
+
+    msgspec does not say which name of a free mapping it is: it is the one with which the mistake
+    remains.
     """
-    faults: _Faults = []
-    return _read_whole(read, _parsed(file, faults, text), faults)
+    at = _AT.search(error)
+    if at is None:
+        return (), False
+    place: list[Step] = []
+    steps = [*_STEP.finditer(at["path"]), *([None] if at["key"] else [])]
+    for step in steps:
+        if step is not None and step["key"]:
+            place.append(step["key"])
+        elif step is not None and step["index"]:
+            place.append(int(step["index"]))
+        else:
+            place.append(_name_of(value, kind, place, error))
+    return tuple(place), bool(at["key"])
+
+
+def _name_of(value: Any, kind: Any, place: list[Step], error: str) -> str:
+    mapping = value
+    for step in place:
+        mapping = mapping[step]
+    for name in mapping:
+        try:
+            msgspec.convert(_with(value, place, {name: mapping[name]}), kind, strict=False)
+        except msgspec.ValidationError as again:
+            if str(again) == error:
+                return str(name)
+    return str(next(iter(mapping)))
+
+
+def _with(value: Any, place: list[Step], new: Any) -> Any:
+    """Copy a value with something else at a place."""
+    if not place:
+        return new
+    copy: Any = value.copy()
+    copy[place[0]] = _with(value[place[0]], place[1:], new)
+    return copy
+
+
+# ----------------------------------------------------------------------------------- text
 
 
 def load_plain(file: Path) -> Any:
@@ -307,69 +438,48 @@ def load_plain(file: Path) -> Any:
     Raises:
         YamlError: It cannot be read or parsed.
     """
+    return _with_loader("load", file, read_text(file))
+
+
+@cache
+def _loader() -> Any:
+    """Return the loader that leaves every scalar but nothing as it is written."""
     import yaml
 
-    return _with_loader(yaml.load, file, read_text(file))
+    resolvers = {
+        first: [one for one in known if one[0] in (_NULL, _MERGE)]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})
 
 
-def _with_loader(act: Callable[..., Any], file: Path, text: str) -> Any:
+def _with_loader(act: str, file: Path, text: str) -> Any:
     import yaml
 
+    loader = _loader() if act == "compose" else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return act(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return getattr(yaml, act)(text, Loader=loader)
     except yaml.YAMLError as error:
         raise _syntax_error(file, text, error) from error
-
-
-def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
-    import yaml
-
-    node = _with_loader(yaml.compose, file, read_text(file) if text is None else text)
-    if node is None:
-        raise YamlError.at(file, "the file is empty")
-    return YamlValue(file, node, "$", faults)
+    except (RecursionError, ValueError, TypeError) as error:  # of what a manifest's tags say
+        raise YamlError.at(file, f"not YAML: {error}") from error
 
 
 def read_text(file: Path) -> str:
     """Read a file with its own line ends."""
     try:
         with open(file, "rb", opener=open_regular) as opened:
-            return opened.read().decode("utf-8")
+            content = opened.read(MAX_BYTES + 1)
     except OSError as error:
         raise YamlError.at(file, f"cannot be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise YamlError.at(file, f"is larger than {MAX_BYTES // 2**20} MiB; it is no such file")
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: {error.reason} at byte {error.start}"
         raise YamlError.at(file, message) from error
-
-
-def _read_whole(read: Callable[[YamlValue], T | None], place: YamlValue, faults: _Faults) -> T:
-    result = read(place)
-    if faults or result is None:
-        raise YamlError(problem for _, problem in sorted(faults, key=itemgetter(0)))
-    return result
-
-
-class Later(Generic[T]):
-    """A part of a file that is read on first use, once."""
-
-    __slots__ = ("_place", "_read", "_value")
-
-    def __init__(self, place: YamlValue, read: Callable[[YamlValue], T | None]) -> None:
-        """Take the place and its reader."""
-        self._place = place
-        self._read = read
-        self._value: T | None = None
-
-    def read_now(self) -> None:
-        """Read the part with its file, and report its mistakes among the file's."""
-        self._value = self._read(self._place)
-
-    def __call__(self) -> T:
-        """Return the value, or raise the ``YamlError`` of its mistakes."""
-        if self._value is None:
-            faults: _Faults = []
-            self._value = _read_whole(self._read, self._place.reporting_to(faults), faults)
-        return self._value
 
 
 def lines_of(text: str) -> list[str]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
-from pytest_dlperf.files.yamlfile import YamlValue, load
+from pytest_dlperf.files.yamlfile import load
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def read_trainers(file: Path) -> tuple[Trainer, ...]:
     Raises:
         YamlError: The file has a mistake; the first is named, with its line.
     """
-    return load(file, partial(_converted, kind=tuple[Trainer, ...]))
+    return load(file, tuple[Trainer, ...])
 
 
 def trainers_in(text: bytes | bytearray, end: int = sys.maxsize) -> Iterator[Trainer]:
@@ -200,15 +199,6 @@ def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
 def known_trainer(text: bytes | bytearray, end: int = sys.maxsize) -> Trainer | None:
     """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
     return next((each for each in trainers_in(text, end) if each.names_the_log), None)
-
-
-def _converted(root: YamlValue, kind: Any) -> Any:
-    try:
-        return msgspec.convert(root.plain(), kind)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        root.at(path.rstrip("`")).fault(message)
-        return None
 
 
 # ------------------------------------------------------------------------- units and names
@@ -392,5 +382,4 @@ def vocabulary() -> Vocabulary:
     Raises:
         YamlError: The file has a mistake.
     """
-    found: Vocabulary = load(FOLDER / "numbers.yaml", partial(_converted, kind=Vocabulary))
-    return found
+    return load(FOLDER / "numbers.yaml", Vocabulary)

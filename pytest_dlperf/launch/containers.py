@@ -138,8 +138,8 @@ def engine_of(container: Container) -> _Engine:
     if container.runtime is None:
         known = ", ".join(runtime.value for runtime in ENGINES)
         raise UsageError(
-            f"container.image is {container.image!r}, and no container.runtime says what starts it "
-            f"on the nodes; there are {known}"
+            "container.image is set, and no container.runtime says what starts it on the nodes; "
+            f"there are {known}"
         )
     return ENGINES[container.runtime]
 

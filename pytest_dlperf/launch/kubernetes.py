@@ -320,12 +320,12 @@ class KubernetesAllocator(Allocator):
         if limits := {**settings.resources, **devices}:
             own = container["resources"] = container.get("resources") or {}
             own["limits"] = {**own.get("limits", {}), **limits}
-        for number, volume in enumerate(settings.volumes):
+        for number, (path, volume) in enumerate(settings.volumes.items()):
             name = f"dlperf-{number}"
             mounts = container.setdefault("volumeMounts", [])
             # What the user says of a path goes before what the template says.
-            mounts[:] = [mount for mount in mounts if mount["mountPath"] != volume.path]
-            mounts.append({"name": name, "mountPath": volume.path})
+            mounts[:] = [mount for mount in mounts if mount["mountPath"] != path]
+            mounts.append({"name": name, "mountPath": path})
             source: dict[str, Any] = {"emptyDir": {"medium": "Memory", "sizeLimit": volume.memory}}
             if volume.claim is not None:
                 source = {"persistentVolumeClaim": {"claimName": volume.claim}}

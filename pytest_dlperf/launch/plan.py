@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
+from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.model.case import Case

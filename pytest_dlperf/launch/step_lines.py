@@ -10,7 +10,7 @@ import pytest_dlperf
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.config.launch_spec import Steps
+    from pytest_dlperf.config.launch_keys import Steps
 
 TRAINER: Final = "DLPERF_STEPS"
 """The environment variable that says which trainer's steps are printed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.launch_spec import Devices, StartOn
+from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
+from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import published, resolve
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import contained, image_probe, node_in_container

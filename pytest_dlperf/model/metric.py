@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
@@ -78,17 +78,26 @@ class RuleName(StrEnum):
     SEQUENTIAL = "sequential"
 
 
-class Sanity(Struct, frozen=True, kw_only=True):
+_Bound = Annotated[float, Meta(ge=-1e300, le=1e300)]
+
+
+class Sanity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run's samples have to fulfil, whatever was accepted; else the run is invalid."""
 
-    finite: bool = True
-    """No sample is NaN or infinite."""
-    falls: bool = False
-    """The samples of the window's second half are lower than those of its first, beyond scatter."""
-    below: float | None = None
-    """Every sample in the window lies below it, in the metric's unit."""
-    above: float | None = None
-    """Every sample in the window lies above it, in the metric's unit."""
+    finite: Annotated[bool, Meta(description="No number is NaN or infinite.")] = True
+    falls: Annotated[
+        bool,
+        Meta(
+            description="The window's second half is lower than its first, by more than the "
+            "scatter."
+        ),
+    ] = False
+    below: Annotated[
+        _Bound | None, Meta(description="Each number of the window lies below, in the unit.")
+    ] = None
+    above: Annotated[
+        _Bound | None, Meta(description="Each number of the window lies above, in the unit.")
+    ] = None
 
 
 class Metric(Struct, frozen=True, kw_only=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,17 +37,27 @@ class Scaling(StrEnum):
     """The global batch: the work of a step is shared by more devices."""
 
 
-class Layout(Struct, frozen=True, order=True, kw_only=True):
+WAYS: Final = {
+    "tp": "devices that share a layer (tensor parallelism)",
+    "pp": "stages of layers (pipeline parallelism)",
+    "cp": "devices that share a sequence (context parallelism)",
+    "ep": "devices that share the experts (expert parallelism)",
+}
+"""The ways in which a layout splits a model, and what each counts."""
+_Ways = Annotated[int, Meta(ge=1, le=10**9)]
+
+
+class Layout(Struct, frozen=True, order=True, kw_only=True, forbid_unknown_fields=True):
     """How one model is spread over devices; written ``tp2_pp4``, and nothing for one device.
 
     Tensor, pipeline and context parallelism take devices of their own; expert parallelism shares
     those of the replicas.
     """
 
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
+    tp: Annotated[_Ways, Meta(description=f"Number of {WAYS['tp']}.")] = 1
+    pp: Annotated[_Ways, Meta(description=f"Number of {WAYS['pp']}.")] = 1
+    cp: Annotated[_Ways, Meta(description=f"Number of {WAYS['cp']}.")] = 1
+    ep: Annotated[_Ways, Meta(description=f"Number of {WAYS['ep']}.")] = 1
 
     def __post_init__(self) -> None:
         """Refuse a layout that names no device.
@@ -98,13 +108,6 @@ class Layout(Struct, frozen=True, order=True, kw_only=True):
 
 
 ONE_DEVICE: Final = Layout()
-WAYS: Final = {
-    "tp": "devices that share a layer (tensor parallelism)",
-    "pp": "stages of layers (pipeline parallelism)",
-    "cp": "devices that share a sequence (context parallelism)",
-    "ep": "devices that share the experts (expert parallelism)",
-}
-"""The ways in which a layout splits a model, and what each counts."""
 
 
 class Work(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.accepting import Refusal, changes_of
-from pytest_dlperf.baselines.recording import Change, ChangeKind, record, significant
+from pytest_dlperf.baselines.reading import significant
+from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError

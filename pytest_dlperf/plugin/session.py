@@ -105,7 +105,6 @@ class DlperfSession:
             more_formats=list(
                 chain.from_iterable(hook.pytest_dlperf_log_formats(config=self._config))
             ),
-            lazily=self._runs_no_tests,
         )
         if not self._runs_no_tests:
             if not self._is_worker:

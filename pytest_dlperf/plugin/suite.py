@@ -35,16 +35,15 @@ def load_suite(
     *,
     more_files: Iterable[Path] = (),
     more_formats: Iterable[LogFormat] = (),
-    lazily: bool = False,
 ) -> Suite:
-    """Read the system files and the cluster's file; ``lazily`` not how cases are launched."""
+    """Read the system files and the cluster's file."""
     try:
         formats = merged_formats(more_formats)
     except ValueError as error:
         raise UsageError(str(error)) from error
     try:
         files = [*system_files(settings.systems_directories), *more_files]
-        systems = load_systems(files, formats, lazily=lazily)
+        systems = load_systems(files, formats)
         cluster = find_cluster(settings.baselines_directory, settings.cluster)
     except YamlError as error:
         raise UsageError(_listed("mistakes in YAML files", error)) from error
@@ -79,7 +78,7 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
     if cluster.control is not None:
         sets.append((cluster.control.assignments, ()))
     if not any(any(pair) for pair in sets):
-        return  # without reading how systems are launched
+        return
     from pytest_dlperf.config.launch_variables import check_assignments, unpublished
     from pytest_dlperf.files.masking import closed_part, keep_quiet, names_secret
 

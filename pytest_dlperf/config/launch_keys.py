@@ -1,0 +1,248 @@
+"""The keys of ``launch`` in a system file: how a trainer is started."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, field
+
+from pytest_dlperf.config.conditions import Choice, Condition
+from pytest_dlperf.config.parts import (
+    Arguments,
+    Expression,
+    Name,
+    Part,
+    Scalar,
+    Seconds,
+    SomeOf,
+    Text,
+    VariableName,
+    doc,
+)
+from pytest_dlperf.config.slurm_container import ContainerKeys, SlurmKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Devices(StrEnum):
+    """Devices that a trainer computes on."""
+
+    GPU = "gpu"
+    """Accelerators, whichever kind a host has."""
+    CPU = "cpu"
+    """Any host has enough of them, unless it was declared with a number."""
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    ASCEND = "ascend"
+    TPU = "tpu"
+    INTEL = "intel"
+    GAUDI = "gaudi"
+    NEURON = "neuron"
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of accelerator, where only one will do."""
+        return None if self in (Devices.GPU, Devices.CPU) else self.value
+
+
+class StartOn(StrEnum):
+    """Nodes that a run's command is started on."""
+
+    EVERY_NODE = "every_node"
+    HEAD = "head"
+    """On node 0 alone: the command itself starts what runs on the others."""
+
+
+class Steps(StrEnum):
+    """Trainers whose steps a callback of ours prints."""
+
+    HUGGINGFACE = "huggingface"
+    LIGHTNING = "lightning"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+
+
+class VariableKind(StrEnum):
+    """Kind of thing that a variable's value names."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    TEXT = "text"
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the value is a path that has to exist on every node."""
+        return self is not VariableKind.TEXT
+
+
+class Variable(Part, frozen=True, kw_only=True):
+    """Setting that the user has to give before the trainer can start, unless it has a default."""
+
+    meaning: Annotated[Text, doc("What it is. The reason of a skip quotes it.")]
+    kind: Annotated[
+        VariableKind,
+        doc(
+            "What its value names. A folder or file is an absolute path; each node checks it "
+            "before the first run."
+        ),
+    ] = VariableKind.TEXT
+    default: Annotated[
+        Scalar | None,
+        doc(
+            "Its value unless the user sets one, taken literally. A path may be relative to the "
+            "system file."
+        ),
+    ] = None
+    public: Annotated[
+        bool,
+        doc(
+            "Whether results, baselines and reports show the value that an option sets; default: "
+            "no, but for paths, numbers and switches."
+        ),
+    ] = False
+
+    def problem(self, value: str) -> str | None:
+        """Return what is wrong with a value, if anything is.
+
+        The path of a folder or file is absolute, for nodes have no common folder to begin in.
+        """
+        if value and self.kind.is_path and not value.startswith("/"):
+            return f"it is not the absolute path of a {self.kind.value}"
+        return None
+
+
+class ConditionalArguments(Part, frozen=True, kw_only=True):
+    """Arguments of a command that only some cases have."""
+
+    when: Annotated[Condition, doc("The cases that it is for: all given keys must hold.")]
+    arguments: Annotated[SomeOf[Scalar], doc("Arguments for these cases only.")]
+
+
+class Server(Part, frozen=True, kw_only=True):
+    """A server that runs beside the command on its node, and how to know that it is ready."""
+
+    command: Annotated[SomeOf[Scalar], doc("The server and its arguments.")]
+    ready_line: Annotated[
+        Expression | None, doc("What a line of its output has when it is ready.")
+    ] = None
+    ready_address: Annotated[
+        Text | None,
+        doc("http://HOST:PORT/PATH or HOST:PORT, the address that answers when it is ready."),
+    ] = None
+    ready_limit_s: Annotated[Seconds, doc("Seconds until it has to be ready.")] = 600.0
+
+    def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """List what is wrong with it, by key path."""
+        if (self.ready_line is None) is (self.ready_address is None):
+            yield (
+                ("launch", "server"),
+                "needs one of 'ready_line' and 'ready_address', and not both",
+            )
+        try:
+            re.compile(self.ready_line or "")
+        except re.error as error:
+            message = f"{self.ready_line!r} is not a regular expression: {error}"
+            yield ("launch", "server", "ready_line"), message
+
+
+class Launch(Part, frozen=True, kw_only=True):
+    """How to start a trainer, with placeholders for all that differs between runs."""
+
+    command: Annotated[
+        SomeOf[Scalar | ConditionalArguments],
+        doc("The program and its arguments. No shell reads them."),
+    ]
+    more_arguments: Annotated[
+        SomeOf[Scalar | ConditionalArguments],
+        doc(
+            "More arguments, for a system that extends another one. They stand where the command "
+            "says {arguments}, else at its end."
+        ),
+    ] = field(default=(), name="arguments")
+    devices: Annotated[
+        Devices,
+        doc(
+            "What the trainer computes on. gpu: the host's accelerators, whatever their kind. Any "
+            "host has enough CPUs for cpu, unless declared with a number."
+        ),
+    ] = Devices.GPU
+    start_on: Annotated[StartOn, doc("Whether each node starts the command, or node 0 alone.")] = (
+        StartOn.EVERY_NODE
+    )
+    steps: Annotated[
+        Steps | None,
+        doc("Make this trainer print its steps, without a change to its script."),
+    ] = None
+    server: Annotated[
+        Server | None,
+        doc(
+            "A server that runs on the node while the command does, which starts when it is ready."
+        ),
+    ] = None
+    variables: Annotated[
+        dict[Name, Variable],
+        doc("What the user sets before the trainer can start, such as paths, by name."),
+    ] = {}
+    values: Annotated[
+        dict[Name, SomeOf[Choice]],
+        doc("Values that differ between cases, by name. The first choice that holds is taken."),
+    ] = {}
+    environment: Annotated[
+        dict[VariableName, Scalar | SomeOf[Choice]],
+        doc(
+            "Environment variables: values, or lists of choices. If no choice holds, the variable "
+            "is not set."
+        ),
+    ] = {}
+    working_directory: Annotated[
+        Text | None,
+        doc(
+            "Where the command runs, relative to the folder that pytest starts in; default: that "
+            "folder. {scratch_directory} suits a trainer that leaves files where it runs."
+        ),
+    ] = None
+    requires_modules: Annotated[
+        tuple[Scalar, ...],
+        doc("Modules that pytest's own interpreter must find; otherwise the case is skipped."),
+    ] = ()
+    install_hint: Annotated[
+        Text | None, doc("How to get them. The reason of the skip quotes it.")
+    ] = None
+    time_limit_s: Annotated[
+        Seconds,
+        doc("End a run that takes longer. It is hung, unless its window is complete."),
+    ] = 1800.0
+    first_step_limit_s: Annotated[Seconds, doc("A run without a first step by then is hung.")] = (
+        900.0
+    )
+    step_limit_s: Annotated[Seconds, doc("A run without a new step for so long is hung.")] = 300.0
+    run_to_end: Annotated[
+        bool,
+        doc(
+            "Let the trainer end by itself; else a run is ended as soon as every rank has printed "
+            "what is measured."
+        ),
+    ] = False
+    retries: Annotated[
+        int,
+        Meta(ge=0, le=100),
+        doc("How often to repeat a failed or hung run, never a slow one."),
+    ] = 0
+    pause_s: Annotated[
+        float,
+        Meta(ge=0, le=10**6),
+        doc("Pause between two runs of a case."),
+    ] = 0.0
+    slurm: Annotated[
+        SlurmKeys, doc("Options of Slurm's commands, beside those of the launcher.")
+    ] = SlurmKeys()
+    container: Annotated[ContainerKeys, doc("The container that the trainer runs in.")] = (
+        ContainerKeys()
+    )
+    engines: Annotated[
+        dict[Name, dict[Name, Arguments]],
+        doc("Options of launchers and queues that plugins add, by their names."),
+    ] = {}

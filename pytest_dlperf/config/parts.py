@@ -1,0 +1,67 @@
+"""What the keys of hand-written files are made of.
+
+A mapping of a file is a struct, and a key one of its fields: its type, with bounds and patterns, is
+what ``msgspec`` reads and writes the schema from, and its meaning is for whoever writes the file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+from typing import Annotated, Final, TypeVar, Union
+
+from msgspec import Meta, Struct
+
+from pytest_dlperf.files.yamlschema import SCALAR
+from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN
+
+T = TypeVar("T")
+
+# msgspec 0.22 may free the types of structs within structs twice when Python collects all objects
+# at its end, which is a crash after a good session. What is frozen is not collected.
+atexit.register(gc.freeze)
+
+
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of a file."""
+
+
+def doc(text: str) -> Meta:
+    """Say what a key means."""
+    return Meta(description=text)
+
+
+TOPOLOGY: Final = r"[1-9][0-9]{0,4}n[1-9][0-9]{0,3}g"
+
+Text = Annotated[str, Meta(pattern=r"\S")]
+Scalar = Annotated[str, Meta(extra_json_schema={"format": SCALAR})]
+"""Text as it is written, which an editor may take for a number."""
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", title="one line")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=f"^{NAME_PATTERN}$",
+        title="a name of lower-case letters, digits and underscores, a letter first",
+    ),
+]
+Precision = Annotated[str, Meta(pattern=f"^{PRECISION_PATTERN}$", title="a precision such as fp32")]
+TopologyText = Annotated[str, Meta(pattern=f"^{TOPOLOGY}$", title="a topology such as 4n8g")]
+VariableName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", title="the name of an environment variable"),
+]
+Expression = Annotated[str, Meta(pattern=r"\S", title="a regular expression")]
+Positive = Annotated[int, Meta(ge=1, le=10**9)]
+Seconds = Annotated[float, Meta(gt=0, le=10**8)]
+Percent = Annotated[float, Meta(gt=0, lt=100)]
+Operations = Annotated[float, Meta(gt=0, le=1e30)]
+
+SomeOf = Annotated[tuple[T, ...], Meta(min_length=1)]
+OneOrMore = Union[T, SomeOf[T]]  # noqa: UP007 - mypy knows no alias of T | …
+Arguments = Scalar | tuple[Scalar, ...]
+"""A list, or text that is split as by a shell."""
+
+
+def many(given: T | tuple[T, ...]) -> tuple[T, ...]:
+    """Return the values of ``OneOrMore``."""
+    return given if isinstance(given, tuple) else (given,)
