@@ -21,7 +21,7 @@ import yaml
 from clusters.processes import wait_until
 from clusters.slurm import Slurm
 from notice_servers import Forge, web_server
-from suites import Suite
+from suites import Command, Suite
 from test_notices import red
 from trainers import SYSTEM, TinySystem
 
@@ -980,6 +980,24 @@ def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm
     checkout.tiny.behave(SLOWER)
     with pytest.raises(RuntimeError, match="ended with 1"):
         slurm.batch(script)
+
+
+def test_jobs_for_one_topology_each_are_one_history(
+    checkout: Checkout, slurm: Slurm, command: Command
+) -> None:
+    checkout.accept()
+    checkout.install()
+    script = (EXAMPLES / "slurm-nightly.sh").read_text(encoding="utf-8")
+    for topology in ("1n1g", "1n2g"):
+        slurm.batch(script, nodes=1, words=("-k", topology))
+
+    nights = (checkout.path / "runs").glob("*.json")
+    imported = command("history", "import", *nights, "--history", "all.sqlite3")
+    shown = command("history", "show", "--cluster", "my-cluster", "--history", "all.sqlite3")
+
+    assert (imported.ret, shown.ret) == (0, 0)
+    for topology in ("1n1g", "1n2g"):
+        shown.stdout.fnmatch_lines([f"*{topology}*"])
 
 
 def test_a_job_that_slurm_requeues_begins_anew(checkout: Checkout, slurm: Slurm) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,21 +176,23 @@ class Slurm:
         finally:
             holder.communicate()
 
-    def batch(self, script: str, *arguments: str, nodes: int = 4) -> str:
-        """Run a script by sbatch, wait for its end, and give what it prints.
+    def batch(self, script: str, *arguments: str, nodes: int = 4, words: Sequence[str] = ()) -> str:
+        """Run a script with some words by sbatch, wait for its end, and give what it prints.
 
         Raises:
             RuntimeError: It did not end with 0; with what it has printed.
         """
-        return self.end_of(self.submit(script, *arguments, nodes=nodes))
+        return self.end_of(self.submit(script, *arguments, nodes=nodes, words=words))
 
-    def submit(self, script: str, *arguments: str, nodes: int = 4) -> str:
+    def submit(
+        self, script: str, *arguments: str, nodes: int = 4, words: Sequence[str] = ()
+    ) -> str:
         """Submit a script by sbatch; the job's id."""
         file = self.folder / f"batch-{secrets.token_hex(4)}.sh"
         file.write_text(script)
         given = [f"--nodes={nodes}", f"--gpus-per-node={GPUS_PER_NODE}", "--exclusive"]
         options = ["--parsable", f"--output={self.folder}/batch-%j.log", *given, *arguments]
-        return self.run("sbatch", *options, str(file)).strip()
+        return self.run("sbatch", *options, str(file), *words).strip()
 
     def requeue(self, job: str) -> None:
         """Begin a job anew, at once: as it stands, Slurm waits two minutes first."""

@@ -240,7 +240,7 @@ FAULTS: Final = (
     Fault(
         name="SIGKILL of an ssh, srun, mpirun",
         act=_kill(_client),
-        launchers=_OVER_A_CONNECTION,
+        launchers=("ssh", "slurm", "mpirun", "salloc"),
         told="failed SIGKILL",
     ),
     Fault(
