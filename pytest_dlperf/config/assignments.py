@@ -146,7 +146,10 @@ _Pause = Annotated[float, Meta(ge=0, le=MAX_PAUSE_S)]
 
 
 class Vars(Struct, frozen=True, kw_only=True):
-    """What ``vars`` sets for the launches of a system, beside its variables."""
+    """What ``vars`` sets for the launches of a system, or of all by ``*``, beside its variables.
+
+    Which systems and variables there are is not known here: see ``check_assignments``.
+    """
 
     env: Annotated[dict[VariableName, Scalar], doc("Environment variables of the trainer.")] = {}
     extra_args: Annotated[
@@ -162,11 +165,6 @@ class Vars(Struct, frozen=True, kw_only=True):
     container: Annotated[ContainerKeys, doc("The container that the trainer runs in.")] = (
         ContainerKeys()
     )
-
-
-VarsBySystem = dict[str, Vars]
-"""What is set for launches, by system id or ``*``. Which systems and variables there are is not
-known here: see ``check_assignments``."""
 
 
 def assignments_of(file: YamlFile, path: tuple[str, ...]) -> tuple[Assignment, ...]:
